@@ -17,6 +17,7 @@ from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeRun, ended, running
 from tests.runs.store.test_record import record
 from tests.ui.pilots import app_of, on_screen, until, value
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
@@ -62,6 +63,7 @@ def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
         "peak VRAM ▕█████████▒   ▏ ✓ 56 of 80 GiB ± 2",
         "fits · largest micro batch 22 · closed form",
+        "time not known before a first run",
     ]
 
 
@@ -69,7 +71,7 @@ def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
     ("batch", "mark", "words"), [(16, "✓", "fits"), (24, "!", "may not fit"), (40, "✗", "does not fit")]
 )
 def test_the_verdict_has_a_mark_and_words(batch: int, mark: str, words: str) -> None:
-    bar, said = texts(MemoryOutlook(estimated(batch)))
+    bar, said, _ = texts(MemoryOutlook(estimated(batch)))
     assert f" {mark} " in bar
     assert said.startswith(f"{words} · largest micro batch 22")
 
@@ -89,13 +91,27 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
     assert texts(MemoryOutlook(unknown="not known for a command: its run measures it")) == [
-        "peak memory not known for a command: its run measures it"
+        "peak memory not known for a command: its run measures it",
+        "time not known before a first run",
     ]
     assert texts(None) == ["peak VRAM"]
 
 
+def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from() -> None:
+    # 24,000 samples at 100 to 120 samples/s and 10 % for evaluation and saving: 220 to 264 s.
+    known = DurationEstimate(24_000, 100.0, 120.0, 0.1, True, "measured here by r007 with these settings")
+    shown = MemoryOutlook(estimated(), duration=known)
+    assert texts(shown, 80)[2] == "time 3 min 30 s to 4 min 30 s · measured here by r007 with these settings"
+    assert texts(shown, 50)[2] == "time 3 min 30 s to 4 min 30 s · measured here by…"
+    assert texts(shown, 36)[2] == "time 3 min 30 s to 4 min 30 s"
+    unsized = replace(known, samples=None)
+    assert texts(MemoryOutlook(estimated(), duration=unsized), 60)[2].startswith(
+        "time 100–120 samples/s; number of samples not known"
+    )
+
+
 def test_an_unknown_capacity_shows_the_figure_alone() -> None:
-    bar, said = texts(MemoryOutlook(estimated(16, Device(True))))
+    bar, said, _ = texts(MemoryOutlook(estimated(16, Device(True))))
     assert "▕" not in bar
     assert "56 GiB ± 2" in bar
     assert "largest" not in said
@@ -229,7 +245,7 @@ def test_what_does_not_fit_by_a_guess_of_the_imports_is_unknown() -> None:
     """With an empty cache: the imports reserve a gigabyte or more, which the limit counts."""
     box = replace(live_run.inventory(), gpus=())
     shown = MemoryEstimator().quick(request(inventory=box, memory_limit_bytes=2 * GIB))
-    assert " ".join(texts(shown, 60)) == f"peak memory {UNMEASURED_IMPORTS}"
+    assert " ".join(texts(shown, 60)[:-1]) == f"peak memory {UNMEASURED_IMPORTS}"
 
 
 def test_without_a_card_the_host_or_the_limit_bounds_it() -> None:

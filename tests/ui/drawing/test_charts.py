@@ -34,14 +34,15 @@ def test_a_plot_never_outgrows_its_place(width: int, height: int, points: int) -
 def test_axes_carry_their_ends() -> None:
     shown = texts(loss(240))
     assert shown[0] == "loss  1.02"
-    assert shown[1].startswith("     2.00│")
-    assert shown[-2].startswith("     1.00│")
-    assert shown[-1].rstrip().endswith("step 250")
+    assert shown[1].startswith("     2.00┤")
+    assert shown[-2].startswith("     1.00┤")
+    assert shown[-1].split() == ["0", "125", "step", "250"]
+    assert any(row.startswith("     1.60┤") for row in shown[2:-2]), "a label near the middle: two of five steps down"
 
 
 def test_amounts_stand_on_zero() -> None:
     series = Series("throughput", "samples/s", (0.0, 1.0, 2.0), (198.0, 201.0, 200.0))
-    assert texts(Plot("throughput", series, f.significant, from_zero=True))[-2].startswith("     0.00│")
+    assert texts(Plot("throughput", series, f.significant, from_zero=True))[-2].startswith("     0.00┤")
 
 
 def test_what_is_drawn_stays_as_the_run_goes_on() -> None:

@@ -93,15 +93,29 @@ def test_help_names_the_field_its_unit_its_bounds_and_where_the_value_came_from(
 
 def test_the_effective_batch_counts_processes() -> None:
     of = view(4, per_device_train_batch_size=8, gradient_accumulation_steps=2)
-    assert effective_batch(of) == "effective batch 64 = 8 × 2 × 4 processes"
-    assert effective_batch(replace(of, spread=DataParallel())) == "effective batch 16 = 8 × 2"
-    assert effective_batch(replace(of, spread=DataParallel(cards=2))) == "effective batch 32 = 8 × 2 × 2 GPUs"
+    assert effective_batch(of, 60) == "effective batch 64 = 8 × 2 × 4 processes"
+    assert effective_batch(replace(of, spread=DataParallel()), 60) == "effective batch 16 = 8 × 2"
+    assert effective_batch(replace(of, spread=DataParallel(cards=2)), 60) == "effective batch 32 = 8 × 2 × 2 GPUs"
 
 
 def test_a_command_may_or_may_not_share_a_step_among_the_cards() -> None:
     of = view()
-    said = effective_batch(replace(of, spread=DataParallel(perhaps=4)))
-    assert said.endswith("(× 4 GPUs with a Trainer)")
+    said = replace(of, spread=DataParallel(perhaps=4))
+    assert effective_batch(said, 60).endswith("(× 4 GPUs with a Trainer)")
+    assert effective_batch(said, 34) == "batch 8 = 8 × 1 (× 4 GPUs?)"
+
+
+def test_a_narrow_border_has_the_batch_and_its_factors() -> None:
+    of = replace(view(per_device_train_batch_size=16, gradient_accumulation_steps=4), spread=DataParallel(cards=2))
+    assert effective_batch(of, 34) == "batch 128 = 16 × 4 × 2 GPUs"
+
+
+def test_folded_groups_may_show_what_was_changed() -> None:
+    of = view(learning_rate=1e-4, gradient_checkpointing=True)
+    folded = {row.name for row in form_rows(of, ()) if row.name}
+    assert {row.name for row in form_rows(of, (), show_changed=True) if row.name} - folded == {
+        "learning_rate", "gradient_checkpointing",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["0", "x", "-3", "1.5", ""])

@@ -15,29 +15,34 @@ def cells(box: PanelBox) -> set[tuple[int, int]]:
     return {(x, y) for x in range(box.x, box.x + box.width) for y in range(box.y, box.y + box.height)}
 
 
-@given(sizes, st.sampled_from(PAGES), st.integers(0, 40))
-def test_boxes_fill_the_place_without_overlap(size: tuple[int, int], page: str, rows: int) -> None:
+settings_rows = st.none() | st.integers(0, 60)
+
+
+@given(sizes, st.sampled_from(PAGES), st.integers(0, 40), settings_rows)
+def test_boxes_fill_the_place_without_overlap(
+    size: tuple[int, int], page: str, rows: int, settings: int | None
+) -> None:
     width, height = size
-    boxes = arrange(width, height, page, rows).boxes
+    boxes = arrange(width, height, page, rows, settings_rows=settings).boxes
     assert all(box.width >= 1 and box.height >= 1 for box in boxes.values())
     assert sum(box.width * box.height for box in boxes.values()) == width * height
     assert all(box.x >= 0 and box.x + box.width <= width for box in boxes.values())
     assert all(box.y >= 0 and box.y + box.height <= height for box in boxes.values())
 
 
-@given(st.integers(20, 140), st.integers(5, 70), st.sampled_from(PAGES), st.integers(0, 12))
-def test_no_two_boxes_share_a_cell(width: int, height: int, page: str, rows: int) -> None:
+@given(st.integers(20, 200), st.integers(5, 70), st.sampled_from(PAGES), st.integers(0, 12), settings_rows)
+def test_no_two_boxes_share_a_cell(width: int, height: int, page: str, rows: int, settings: int | None) -> None:
     seen: set[tuple[int, int]] = set()
-    for box in arrange(width, height, page, rows).boxes.values():
+    for box in arrange(width, height, page, rows, settings_rows=settings).boxes.values():
         assert not seen & cells(box)
         seen |= cells(box)
 
 
-@given(sizes, st.sampled_from(PAGES), st.integers(0, 40))
+@given(sizes, st.sampled_from(PAGES), st.integers(0, 40), settings_rows)
 def test_the_page_asked_for_is_shown_and_what_is_not_shown_is_named(
-    size: tuple[int, int], page: str, rows: int
+    size: tuple[int, int], page: str, rows: int, settings: int | None
 ) -> None:
-    arrangement = arrange(*size, page, rows)
+    arrangement = arrange(*size, page, rows, settings_rows=settings)
     assert page in arrangement.boxes
     assert set(arrangement.hidden) <= set(arrangement.paged)
     assert not arrangement.hidden or STRIP in arrangement.boxes or size[1] == 1
@@ -52,11 +57,21 @@ def test_trouble_is_seen_beside_every_page_of_80_by_24(page: str) -> None:
     assert "troubles" in arrange(80, 23, page, 4).boxes
 
 
-def test_wide_shows_everything_and_needs_no_strip() -> None:
-    arrangement = arrange(200, 59, "settings", 3)
+def test_wide_shows_everything_about_a_run_and_needs_no_strip() -> None:
+    arrangement = arrange(200, 59, "settings", 3, settings_rows=12)
     assert not arrangement.hidden
     assert STRIP not in arrangement.boxes
 
 
+def test_before_a_run_wide_shows_the_hardware_in_place_of_empty_panels() -> None:
+    arrangement = arrange(200, 59, "settings", 0)
+    assert set(arrangement.boxes) == {"settings", "live", "troubles", "hardware", STRIP}
+    assert arrange(200, 59, "plots", 0).active == "plots"
+
+
 def test_the_form_is_whole_at_200_by_60() -> None:
     assert arrange(200, 59, "settings", 0).boxes["settings"].height >= 47
+
+
+def test_the_panel_of_a_folded_form_is_as_high_as_its_rows_need() -> None:
+    assert arrange(200, 58, "settings", 3, settings_rows=12).boxes["settings"].height == 12 + 9

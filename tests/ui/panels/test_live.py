@@ -147,7 +147,7 @@ def test_a_row_of_gauges_fits_its_place(width: int, jobs: dict[int, str]) -> Non
 def test_value_and_maximum_stand_in_words() -> None:
     shown = texts(scene(None), 80, 20)[1]
     assert "61/80 GiB" in shown
-    assert " of 700 W" in shown
+    assert "/700 W" in shown
     host = next(row for row in texts(scene(None), 80, 20) if row.startswith("CPU"))
     assert "RAM" in host
     assert "/512 GiB" in host

@@ -152,7 +152,7 @@ async def test_the_in_effect_panel_marks_what_differs() -> None:
         await pilot.pause()
         await pilot.pause()
         marked = [row for row in app.text.splitlines() if row.startswith("!")]
-        assert [row.split()[1:] for row in marked] == [["tf32", "on", "off"]]
+        assert [row.split()[1:] for row in marked] == [["TF32", "on", "off"]]
 
 
 async def test_the_plots_panel_draws_what_the_history_holds() -> None:

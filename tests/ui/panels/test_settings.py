@@ -49,7 +49,7 @@ async def test_enter_edits_and_enter_takes_the_value() -> None:
         await until(pilot, lambda: value(pilot, BATCH) == 32)
         panel = app_of(pilot).main.query_one(SettingsPanel)
         assert str(panel.border_title).startswith("1 Settings · llama-1b-sft*")
-        assert panel.border_subtitle == "effective batch 256 = 32 × 4 × 2 GPUs"
+        assert panel.border_subtitle == "batch 256 = 32 × 4 × 2 GPUs"
         assert app_of(pilot).main.focused is panel.list
 
 
@@ -192,7 +192,7 @@ async def test_a_folded_group_shows_what_is_wrong_in_it() -> None:
         assert {group for group, row in folded.items() if row.tone} == groups & folded.keys()
 
 
-@pytest.mark.parametrize(("height", "closed"), [(60, set()), (56, {"Length"})])
+@pytest.mark.parametrize(("height", "closed"), [(60, set()), (52, {"Length"})])
 async def test_a_large_terminal_shows_the_groups_open_that_fit(height: int, closed: set[str]) -> None:
     async with on_screen(FakeBox(), (200, height)) as pilot:
         rows = app_of(pilot).main.query_one(SettingsPanel).list.rows

@@ -135,8 +135,18 @@ def describe_duration(expected: DurationEstimate, epochs: float) -> str:
     else:
         sizes = (f"{size:,} samples {_format_range(*expected.seconds(size * epochs))}" for size in NOTED_SIZES)
         text = f"{' · '.join(sizes)} ({epochs:g} epochs; the number of samples is not known)"
-    speed = "–".join(dict.fromkeys(f"{one:,.0f}" for one in (expected.low_samples_s, expected.high_samples_s)))
-    return f"{text}; {speed} samples/s, {expected.rests_on}"
+    return f"{text}; {_format_speed(expected)} samples/s, {expected.rests_on}"
+
+
+def summarise_duration(expected: DurationEstimate) -> str:
+    """`12 to 15 min`; the speed where the number of samples is unknown."""
+    if expected.range_s is not None:
+        return _format_range(*expected.range_s)
+    return f"{_format_speed(expected)} samples/s; number of samples not known"
+
+
+def _format_speed(expected: DurationEstimate) -> str:
+    return "–".join(dict.fromkeys(f"{one:,.0f}" for one in (expected.low_samples_s, expected.high_samples_s)))
 
 
 def _format_range(low_s: float, high_s: float) -> str:

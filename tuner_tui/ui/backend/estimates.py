@@ -1,4 +1,4 @@
-"""Estimates the memory of the settings shown: at once by the closed form, later by a trace or by earlier runs."""
+"""Estimates memory and time of the settings shown: at once by the closed form, later by a trace or by earlier runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.advice.recommend.target import TrainingTarget
     from tuner_tui.memory.calibration import MeasuredRun
@@ -27,18 +28,34 @@ MICRO = "per_device_train_batch_size"
 
 
 class MemoryEstimator:
-    """Estimates memory for one thread. It remembers earlier runs of the job, and models that cannot be traced."""
+    """Estimates for one thread. It remembers earlier runs of the job, and models that cannot be traced."""
 
     def __init__(self) -> None:
         self._untraceable: set[tuple[str, str]] = set()
         self._job: Job | None = None
         self._runs: tuple[MeasuredRun, ...] = ()
+        self._timed: tuple[EarlierRun, ...] = ()
 
     def quick(self, request: EstimateRequest) -> MemoryOutlook:
-        """Return the estimate known without a trace. For a new job it reads the memory that earlier runs took."""
+        """Return the estimate known without a trace. For a new job it reads what earlier runs measured."""
+        if request.job != self._job:
+            self._read_runs(request.job)
+        return replace(self._quick_memory(request), duration=self._duration(request))
+
+    def refined(self, request: EstimateRequest) -> MemoryOutlook:
+        """Return the estimate by the newest runs, and by a trace where that is worth it. It may take 30 s."""
+        self._read_runs(request.job)
+        return replace(self._refined_memory(request), duration=self._duration(request))
+
+    def _duration(self, request: EstimateRequest) -> DurationEstimate | None:
+        from tuner_tui.advice.recommend.duration_estimate import estimate_duration
+
+        target = _target(request)[0]
+        cards = [card.name for card in target.cards]
+        return estimate_duration(request.job, request.settings, target.replicas, self._timed, cards)
+
+    def _quick_memory(self, request: EstimateRequest) -> MemoryOutlook:
         job = request.job
-        if job != self._job:
-            self._read_runs(job)
         if job.kind == "command":
             outlook, modelled = self._from_runs(request, job), _modelled(job)
             if outlook.estimate is not None or modelled is None:
@@ -47,12 +64,10 @@ class MemoryEstimator:
         estimator, target, against = self._estimator(request, job)
         return _outlook(estimator.at_once(request.settings), target, against, estimator)
 
-    def refined(self, request: EstimateRequest) -> MemoryOutlook:
-        """Return the estimate by the newest runs, and by a trace where that is worth it. It may take 30 s."""
+    def _refined_memory(self, request: EstimateRequest) -> MemoryOutlook:
         from tuner_tui.memory.trace import TraceError
 
         job = request.job
-        self._read_runs(job)
         if job.kind == "command":
             outlook, modelled = self._from_runs(request, job), _modelled(job)
             if outlook.estimate is not None or modelled is None:
@@ -88,10 +103,12 @@ class MemoryEstimator:
         return MemoryOutlook(found.estimate, target.on_gpu, against, "", True, found.largest)
 
     def _read_runs(self, job: Job) -> None:
+        from tuner_tui.advice.recommend.duration_estimate import earlier_runs
         from tuner_tui.runs.read.measured_memory import measured_runs
         from tuner_tui.runs.store.folder import runs_dir
 
         self._job, self._runs = job, measured_runs(job, runs_dir())
+        self._timed = earlier_runs(job, runs_dir())
 
     def _estimator(
         self, request: EstimateRequest, job: BuiltinJob, measure: bool = False

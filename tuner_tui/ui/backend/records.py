@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
@@ -198,6 +199,7 @@ class MemoryOutlook:
 
     `against` names the capacity if it is not that of the device; `unknown` says why there is no estimate.
     `measured`: the estimate comes from runs of a command only, and `measured_largest` is the largest batch they imply.
+    `duration` is the expected time, None if unknown.
     """
 
     estimate: MemoryEstimate | None = None
@@ -206,6 +208,7 @@ class MemoryOutlook:
     unknown: str = ""
     measured: bool = False
     measured_largest: int | None = None
+    duration: DurationEstimate | None = None
 
     @property
     def largest(self) -> int | None:

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 from tuner_tui.runs.events.history import Series
-from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_right, fit, line, shorten, text_width
+from tuner_tui.ui.drawing.cells import (
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    align_left,
+    align_right,
+    fit,
+    line,
+    shorten,
+    text_width,
+)
 from tuner_tui.ui.drawing.number_format import significant
 
 LEVELS = " ▁▂▃▄▅▆▇█"
@@ -105,6 +116,8 @@ def axis_range(ys: Sequence[float]) -> tuple[float, float]:
 
 
 AXIS_WIDTH = 9
+ROOM_FOR_MIDDLE = 5
+"""Rows of a plot from which its y axis has a label in the middle."""
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of the dots of a braille character, by row and column."""
 
@@ -138,8 +151,10 @@ def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
     end = round_axis_end(points[-1][0])
     curve = braille_curve(points, (0.0, end), (low, high), width - AXIS_WIDTH - 1, body)
     labels = {0: number(high), body - 1: number(low)}
+    if body >= ROOM_FOR_MIDDLE:
+        labels[(body - 1) // 2] = number(high - (high - low) * ((body - 1) // 2) / (body - 1))
     rows = [
-        Row(line(TextSpan(align_right(labels.get(y, ""), AXIS_WIDTH) + "│", "dim"), text))
+        Row(line(TextSpan(f"{align_right(labels.get(y, ''), AXIS_WIDTH)}{'┤' if y in labels else '│'}", "dim"), text))
         for y, text in enumerate(curve)
     ]
     return [heading, *rows, _plot_foot(end, width)]
@@ -154,13 +169,13 @@ def round_axis_end(last: float) -> float:
 
 
 def _plot_foot(end: float, width: int) -> Row:
-    return Row(
-        line(
-            TextSpan(
-                " " * (AXIS_WIDTH + 1) + "0" + align_right(f"step {end:,.0f}", max(0, width - AXIS_WIDTH - 2)), "dim"
-            )
-        )
-    )
+    """Return the labels of the x axis: its ends, and its middle where there is room."""
+    room = max(0, width - AXIS_WIDTH - 1)
+    last, middle = f"step {end:,.0f}", f"{end / 2:,.0f}"
+    left = "0"
+    if room >= 3 * len(last) and end >= 2:
+        left = align_left(left, room // 2 - len(middle) // 2) + middle
+    return Row(line(TextSpan(" " * (AXIS_WIDTH + 1) + left + align_right(last, max(0, room - len(left))), "dim")))
 
 
 def braille_curve(

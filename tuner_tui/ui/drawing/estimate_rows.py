@@ -1,4 +1,4 @@
-"""The estimated memory of the settings, as a bar against the capacity, and its source."""
+"""The estimated memory of the settings, as a bar against the capacity, the expected time, and their sources."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB
 from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, line, line_width, text_width
+from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, Style, TextSpan, line, line_width, shorten, text_width
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.ui.backend.records import MemoryOutlook
 
@@ -36,12 +37,26 @@ VERDICTS = {
 
 
 def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
-    """Return the bar with its figures, then a row with verdict, largest batch and source."""
+    """Return the bar with its figures, a row with verdict, largest batch and source, and the expected time."""
     if shown is None:
         return [Row(line(TextSpan(GPU, "dim")))]
+    time = _time_row(shown.duration, width)
     if shown.estimate is None:
-        return [Row(line(TextSpan(part, "dim"))) for part in wrap_text(f"peak memory {shown.unknown}", max(10, width))]
-    return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width)]
+        unknown = wrap_text(f"peak memory {shown.unknown}", max(10, width))
+        return [*(Row(line(TextSpan(part, "dim"))) for part in unknown), time]
+    return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width), time]
+
+
+def _time_row(expected: DurationEstimate | None, width: int) -> Row:
+    label = TextSpan("time ", "dim")
+    if expected is None:
+        return Row(line(label, TextSpan(shorten("not known before a first run", width - 5), "dim")))
+    from tuner_tui.advice.recommend.duration_estimate import summarise_duration
+
+    text = shorten(summarise_duration(expected), width - 5)
+    room = width - 5 - text_width(text) - 3
+    rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
+    return Row(line(label, text, TextSpan(rests_on, "dim")))
 
 
 def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:

@@ -24,8 +24,8 @@ from tuner_tui.ui.drawing.cells import (
     text_width,
 )
 from tuner_tui.ui.drawing.charts import blocks, gauge, tall_blocks
-from tuner_tui.ui.drawing.ring_history import BUCKET_S, history_columns, mark_now, samples_within, scrolled_columns
-from tuner_tui.ui.drawing.tables import LABEL, SCALE, labelled_row
+from tuner_tui.ui.drawing.sample_history import BUCKET_S, history_columns, samples_within
+from tuner_tui.ui.drawing.tables import CHART_BUCKETS, chart_columns, chart_rows, chart_span
 
 NORMAL_THROTTLE = frozenset({"power cap", "application clocks set", "sync boost", "display clock setting"})
 STALE_S = 3.0
@@ -106,7 +106,7 @@ def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     """Return the layout for `width` cells, with a history or the jobs at the right where there is room."""
     if width < 30:
         return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
-    power = POWER_TEXT if width >= 72 else SHORT_POWER if width >= 47 else 0
+    power = POWER_TEXT if width >= 100 else SHORT_POWER if width >= 47 else 0
     heat = HEAT_TEXT if width >= 60 else 0
     clock = CLOCK_TEXT if width >= 150 else 0
     room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat - clock
@@ -114,7 +114,7 @@ def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     trace = min(WIDEST_TRACE, (room - job) // 3) if history else 0
     trace = trace if trace >= NARROWEST_TRACE else 0
     room -= job + trace
-    gauges = 3 if room >= 60 else 2
+    gauges = 3 if power and room >= 3 * NARROWEST_GAUGE else 2
     each = min(WIDEST_GAUGE, room // gauges)
     return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, trace, job)
 
@@ -124,7 +124,7 @@ def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
     if not scene.sample.gpus:
         return []
     layout = gpu_layout(width, history=not detail.chart, jobs=bool(scene.jobs))
-    rows = [Row(_heading(layout), rank=2)]
+    rows = [Row(_heading(layout, f"charts: {chart_span(width)}" if detail.chart else "", width), rank=2)]
     for gpu in scene.sample.gpus:
         rows.append(Row(_gauges(scene, gpu, layout), rank=1))
         if detail.chart:
@@ -132,14 +132,18 @@ def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
     return rows + gpu_problem_rows(scene, width)
 
 
-def _heading(layout: GpuLayout) -> Line:
+def _heading(layout: GpuLayout, charts: str, width: int) -> Line:
     busy = align_left("GPU", INDEX) + align_left(" busy", layout.busy + BUSY_TEXT)
     memory = align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
-    power = align_right("power", layout.power_gauge + layout.power) if layout.power else ""
+    power = align_left(" power" if layout.power_gauge else "", layout.power_gauge + layout.power)
+    power = power if layout.power_gauge else align_right("power", layout.power)
     span = f" busy, last {format_short_duration(layout.trace * BUCKET_S)}"
-    span = span if text_width(span) <= layout.trace else f" {format_short_duration(layout.trace * BUCKET_S)}"
+    span = span if text_width(span) <= layout.trace else span.replace(", last", "")
     trace = align_left(span, layout.trace)
-    return line(TextSpan(busy + memory + power + " " * (layout.heat + layout.clock) + trace, "dim"))
+    names = busy + memory + power
+    room = width - text_width(names)
+    after = align_right(charts, room) if charts and text_width(charts) + 2 <= room else ""
+    return line(TextSpan(names + (after or " " * (layout.heat + layout.clock) + trace), "dim"))
 
 
 def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
@@ -170,7 +174,7 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
-        columns = scrolled_columns(*_series_arguments(scene, gpu, BUSY), layout.trace - 1)
+        columns = history_columns(*_series_arguments(scene, gpu, BUSY), layout.trace - 1)
         parts.append(TextSpan(" " + blocks(columns, 100), "dim"))
     if layout.job:
         parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
@@ -257,18 +261,9 @@ def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: GpuDetail) -
 
 
 def _history(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: int, height: int, rank: int) -> list[Row]:
-    room = max(0, width - LABEL - SCALE)
-    columns = history_columns(*_series_arguments(scene, gpu, trace), room)
-    chart = mark_now(tall_blocks(columns, trace.full(gpu) or 0.0, height), scene.sample.time_s, room)
-    words = align_right(f"max {trace.words(gpu)}", SCALE)
-    return [
-        labelled_row(
-            trace.label if number == 0 else "",
-            TextSpan(text + (words if number == 0 else " " * SCALE), "dim"),
-            rank=rank,
-        )
-        for number, text in enumerate(chart)
-    ]
+    columns = history_columns(*_series_arguments(scene, gpu, trace), chart_columns(width), CHART_BUCKETS)
+    chart = tall_blocks(columns, trace.full(gpu) or 0.0, height)
+    return chart_rows(trace.label, chart, trace.words(gpu), width, rank)
 
 
 def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:

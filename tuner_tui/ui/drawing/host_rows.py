@@ -9,8 +9,8 @@ from tuner_tui.hardware.sample import HostSample, ProcessSample, Sample
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import Row, Style, TextSpan, align_right, join_fitting, line, shorten, text_width
 from tuner_tui.ui.drawing.charts import blocks, gauge, tall_blocks
-from tuner_tui.ui.drawing.ring_history import history_columns, mark_now, samples_within
-from tuner_tui.ui.drawing.tables import LABEL, SCALE, labelled_row
+from tuner_tui.ui.drawing.sample_history import history_columns, samples_within
+from tuner_tui.ui.drawing.tables import CHART_BUCKETS, LABEL, chart_columns, chart_rows, labelled_row
 
 CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
@@ -74,17 +74,9 @@ def _details(host: HostSample, width: int) -> list[Row]:
 
 
 def _history(sample: Sample, recent: Sequence[Sample], width: int, height: int) -> list[Row]:
-    room = max(0, width - LABEL - SCALE)
-    history = history_columns(recent, "host", lambda past: past.host.cpu_pct, sample.time_s, room)
-    chart = mark_now(tall_blocks(history, 100, height), sample.time_s, room)
-    return [
-        labelled_row(
-            "CPU busy" if number == 0 else "",
-            TextSpan(text + align_right("" if number else "max 100 %", SCALE), "dim"),
-            rank=3,
-        )
-        for number, text in enumerate(chart)
-    ]
+    columns = chart_columns(width)
+    history = history_columns(recent, "host", lambda past: past.host.cpu_pct, sample.time_s, columns, CHART_BUCKETS)
+    return chart_rows("CPU busy", tall_blocks(history, 100, height), "100 %", width, rank=3)
 
 
 def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: bool) -> list[Row]:

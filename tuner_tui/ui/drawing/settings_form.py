@@ -85,17 +85,27 @@ def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
     return groups
 
 
-def form_rows(view: SettingsView, opened: Collection[str] | None = None) -> tuple[FormRow, ...]:
-    """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups."""
+def form_rows(
+    view: SettingsView, opened: Collection[str] | None = None, show_changed: bool = False
+) -> tuple[FormRow, ...]:
+    """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups.
+
+    With `show_changed` a folded group shows its fields that differ from their defaults or from the preset.
+    """
     worst = worst_problems(view.problems)
     by_name = {spec.name: spec for spec in view.specs}
     rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
     for group, specs in group_fields(view.specs).items():
         is_open = opened is None or group in opened
         rows.append(_heading(view, group, specs, worst, is_open))
-        if is_open:
-            rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in specs)
+        shown = specs if is_open else [spec for spec in specs if _differs(view, spec)] if show_changed else []
+        rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in shown)
     return tuple(rows)
+
+
+def _differs(view: SettingsView, spec: FieldSpec) -> bool:
+    value = getattr(view.resolved.settings, spec.name)
+    return not value == spec.default == getattr(view.saved.settings, spec.name)
 
 
 def _heading(
@@ -170,8 +180,8 @@ def group_help(view: SettingsView, group: str) -> FieldHelpText:
     return FieldHelpText(f"{len(specs)} settings · enter opens and closes", labels)
 
 
-def effective_batch(view: SettingsView) -> str:
-    """Return `effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` for one process.
+def effective_batch(view: SettingsView, width: int) -> str:
+    """Return `effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` for one process, in at most `width` cells.
 
     Where only the run can tell whether one process shares a step among the cards, both stand there.
     """
@@ -179,8 +189,10 @@ def effective_batch(view: SettingsView) -> str:
     parts = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
     many = f" × {spread.processes} processes" if spread.processes > 1 else ""
     many += f" × {spread.cards} GPUs" if spread.cards > 1 else ""
-    many += f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
-    return f"effective batch {settings.effective_batch(spread.processes * spread.cards)} = {parts}{many}"
+    perhaps = f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
+    batch = f"batch {settings.effective_batch(spread.processes * spread.cards)} = {parts}{many}"
+    texts = (f"effective {batch}{perhaps}", f"{batch}{perhaps}", f"{batch}{perhaps.replace(' with a Trainer', '?')}")
+    return next((text for text in texts if len(text) <= width), batch)
 
 
 def step_value(spec: FieldSpec, value: Value, up: bool) -> Value:

@@ -30,16 +30,23 @@ def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int)
     found = verify_settings(situation_of_state(state, record))
     if not found:
         return [Row(line(TextSpan("The training has not said yet what is in effect.", "dim")))]
-    name = max(10, min(max(len(one.name) for one in found), width * 2 // 5))
+    name = max(10, min(max(len(_label(one)) for one in found), width * 2 // 5))
     column = max(6, (width - name - 4) // 2)
     heading = Row(line(TextSpan(" " * (3 + name) + align_left("asked for", column) + " in effect", "dim")))
     return [heading, *(_row(one, name, column) for one in found)]
 
 
+def _label(one: SettingCheck) -> str:
+    """Return the label of the setting in the form, or the name that the observer gave it."""
+    from tuner_tui.settings.fields import FIELDS
+
+    return FIELDS[one.name].label if one.name in FIELDS else one.name.replace("_", " ")
+
+
 def _row(one: SettingCheck, name: int, column: int) -> Row:
     differs = one.verdict == "differs"
     mark, style = MARKS.get(one.verdict, ("  ", "dim"))
-    label = TextSpan(align_left(one.name, name), "dim")
+    label = TextSpan(align_left(_label(one), name), "dim")
     words = "not applied" if differs and one.seen is None else format_observed(one.seen)
     seen = TextSpan(align_left(words, column), "warn" if differs else "")
     return Row(line(TextSpan(mark, style), label, " ", align_left(format_observed(one.asked), column), " ", seen))

@@ -1,7 +1,8 @@
 """Where each panel goes for any terminal size, and the widget that places them.
 
-Three shapes: *wide* shows everything; *normal* puts settings and live figures above the findings and one of the rest
-below; *paged* shows one panel at a time. Panels that are not on the screen are named in the page tabs.
+Three shapes: *wide* shows everything, but panels about a run only if there is one; *normal* puts settings and live
+figures above the findings and one of the rest below; *paged* shows one panel at a time. Panels that are not on the
+screen are named in the page tabs.
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ PANEL_TITLES = {
     "settings": "Settings", "live": "Live", "troubles": "Troubleshooting", "output": "Output", "plots": "Plots",
     "in-effect": "In effect", "hardware": "Hardware",
 }  # fmt: skip
+BELOW = ("output", "plots", "in-effect", "hardware")
+"""The panels that share the place below the findings."""
 STRIP = "pages"
 WIDE_COLUMNS, WIDE_ROWS = 170, 46
 NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
 TROUBLES_MOST_ROWS = 9
 LEAST_BELOW_ROWS = 9
 SETTINGS_COLUMNS = 40
-HARDWARE_ROWS = 7
+HARDWARE_ROWS = 17
+FORM_ROWS = 9
+"""Rows of the settings panel around its list: frame, memory, expected time and help."""
+LEAST_IN_EFFECT_ROWS = 8
 
 
 def panel_title(page: str, title: str = "") -> str:
@@ -66,19 +72,22 @@ class Arrangement:
 
 
 def arrange(
-    width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1, below: str = "output"
+    width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1, settings_rows: int | None = None
 ) -> Arrangement:
     """Return the arrangement for `width` by `height` cells.
 
     `page` is the panel selected last; `trouble_rows` is the height of the findings, 0 without findings, and
-    `quiet_rows` the height of the text shown instead, used where more than one panel is visible. `below` is the panel
-    that is shown below the findings until another one is selected.
+    `quiet_rows` the height of the text shown instead, used where more than one panel is visible. `settings_rows` is
+    the number of rows of the settings of the next run; None before the first run.
     """
     if width < 1 or height < 1:
         return Arrangement()
     if width >= WIDE_COLUMNS and height >= WIDE_ROWS:
-        return _wide(width, height, trouble_rows or quiet_rows)
+        if settings_rows is None:
+            return _wide_before_run(width, height, page, trouble_rows or quiet_rows)
+        return _wide(width, height, trouble_rows or quiet_rows, settings_rows)
     if width >= NORMAL_COLUMNS and height >= NORMAL_ROWS:
+        below = "hardware" if settings_rows is None else "output"
         return _normal(width, height, page, trouble_rows or quiet_rows, below)
     return _paged(width, height, page, trouble_rows)
 
@@ -87,35 +96,53 @@ def _framed(trouble_rows: int) -> int:
     return min(max(1, trouble_rows) + 2, TROUBLES_MOST_ROWS)
 
 
-def _wide(width: int, height: int, trouble_rows: int) -> Arrangement:
+def _wide(width: int, height: int, trouble_rows: int, settings_rows: int) -> Arrangement:
     left = width * 30 // 100
     right = width - left
-    settings = max(height * 2 // 3, height - HARDWARE_ROWS)
+    settings = min(settings_rows + FORM_ROWS, height * 2 // 3)
+    hardware = min(HARDWARE_ROWS, height - settings - LEAST_IN_EFFECT_ROWS)
     troubles = min(max(1, trouble_rows) + 2, height // 3)
     live = (height - troubles) * 55 // 100
     below, rest = live + troubles, height - live - troubles
-    output, plots = right * 40 // 100, right * 32 // 100
+    output = right * 45 // 100
     return Arrangement(
         {
             "settings": PanelBox(0, 0, left, settings),
-            "hardware": PanelBox(0, settings, left, height - settings),
+            "in-effect": PanelBox(0, settings, left, height - settings - hardware),
+            "hardware": PanelBox(0, height - hardware, left, hardware),
             "live": PanelBox(left, 0, right, live),
             "troubles": PanelBox(left, live, right, troubles),
             "output": PanelBox(left, below, output, rest),
-            "plots": PanelBox(left + output, below, plots, rest),
-            "in-effect": PanelBox(left + output + plots, below, right - output - plots, rest),
+            "plots": PanelBox(left + output, below, right - output, rest),
         }
     )
 
 
+def _wide_before_run(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
+    left = width * 30 // 100
+    troubles = min(max(1, trouble_rows) + 2, height // 3)
+    live = height - troubles - HARDWARE_ROWS - 1
+    active = page if page in BELOW else "hardware"
+    return Arrangement(
+        {
+            "settings": PanelBox(0, 0, left, height),
+            "live": PanelBox(left, 0, width - left, live),
+            "troubles": PanelBox(left, live, width - left, troubles),
+            STRIP: PanelBox(left, live + troubles, width - left, 1),
+            active: PanelBox(left, height - HARDWARE_ROWS, width - left, HARDWARE_ROWS),
+        },
+        BELOW,
+        active,
+    )
+
+
 def _normal(width: int, height: int, page: str, trouble_rows: int, below_page: str) -> Arrangement:
-    paged = ("output", "plots", "in-effect", "hardware")
     troubles = _framed(trouble_rows)
     room = height - troubles
     top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS))
     below = top + troubles
     left = max(SETTINGS_COLUMNS, width * 34 // 100)
-    active = page if page in paged else below_page
+    active = page if page in BELOW else below_page
     return Arrangement(
         {
             "settings": PanelBox(0, 0, left, top),
@@ -124,7 +151,7 @@ def _normal(width: int, height: int, page: str, trouble_rows: int, below_page: s
             STRIP: PanelBox(0, below, width, 1),
             active: PanelBox(0, below + 1, width, height - below - 1),
         },
-        paged,
+        BELOW,
         active,
     )
 

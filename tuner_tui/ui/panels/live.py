@@ -17,17 +17,19 @@ from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_widt
 from tuner_tui.ui.drawing.charts import Plot, plot_rows
 from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, training_gpus
 from tuner_tui.ui.drawing.host_rows import host_rows
-from tuner_tui.ui.drawing.ring_history import SampleHistory, samples_after
 from tuner_tui.ui.drawing.run_rows import RunScene, rank_rows, run_rows
+from tuner_tui.ui.drawing.sample_history import SampleHistory, samples_after
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
 
 
-WITH_CARDS = ((GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(2, 2), 1), (GpuDetail(1, 2), 1),
-              (GpuDetail(1, 1), 0))  # fmt: skip
-WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (10, 8, 6, 4, 3, 2, 1))
+WITH_CARDS = (
+    (GpuDetail(8, 3), 5), (GpuDetail(6, 3), 4), (GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(3, 2), 2),
+    (GpuDetail(2, 2), 1), (GpuDetail(1, 2), 1), (GpuDetail(1, 1), 0),
+)  # fmt: skip
+WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (16, 13, 10, 8, 6, 4, 3, 2, 1))
 """From detailed to plain: detail per GPU, and height of the CPU history."""
 PLOT_MIN_HEIGHT, PLOT_MAX_HEIGHT = 6, 16
 DETAIL_RANK = 4
@@ -40,7 +42,8 @@ BLANK = Row(())
 class LiveScene:
     """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds).
 
-    `limit_bytes` is the memory that the run may take at most.
+    `limit_bytes` is the memory that the run may take at most. `plots_loss` is False where the loss curve is drawn in
+    another panel.
     """
 
     now_s: float
@@ -49,6 +52,7 @@ class LiveScene:
     sample: Sample | None
     recent: Sequence[Sample]
     limit_bytes: int | None = None
+    plots_loss: bool = True
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
@@ -56,13 +60,13 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     run = _run_sections(scene, width)
     plain = _arranged(scene, run, _machine(scene, width, GpuDetail(), 0, all_cores=True))
     rows = _joined(plain, apart=True)
-    if scene.state is not None and len(scene.history.loss.xs) > 1:
+    if scene.plots_loss and scene.state is not None and len(scene.history.loss.xs) > 1:
         with_plot = _with_plot(scene, plain, width, height)
         if with_plot:
             return with_plot
     room = height - len(rows)
     if room >= 0:
-        detail, chart = _most_detail(scene, room) if scene.state is None else (GpuDetail(), 0)
+        detail, chart = _most_detail(scene, room)
         if chart or detail.chart:
             return _joined(_arranged(scene, run, _machine(scene, width, detail, chart, True)), apart=True)
         return rows
@@ -83,7 +87,7 @@ def _with_plot(scene: LiveScene, sections: Sequence[Sequence[Row]], width: int, 
         rows = _joined(kept, apart) + [BLANK] * apart
         room = height - len(rows)
         if room >= PLOT_MIN_HEIGHT + apart:
-            plot = Plot("loss, smoothed", scene.history.loss, f.metric, shows_newest=False)
+            plot = Plot("loss, smoothed", scene.history.loss, f.significant, shows_newest=False)
             return [*rows, *plot_rows(plot, width, min(room, PLOT_MAX_HEIGHT))]
     return []
 
@@ -155,13 +159,17 @@ RUN_SAMPLES_STALE_S = 4.0
 
 
 class LivePanel(Canvas):
-    """Shows `view`, the followed run, or only the machine by `sample`. `now_s` is in seconds since the epoch."""
+    """Shows `view`, the followed run, or only the machine by `sample`. `now_s` is in seconds since the epoch.
 
-    REDRAW_ON = ("now_s",)
+    `plots_loss`: the loss curve is drawn here, and nowhere else on the screen.
+    """
+
+    REDRAW_ON = ("now_s", "plots_loss")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
+    plots_loss: reactive[bool] = reactive(True, repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -190,8 +198,8 @@ class LivePanel(Canvas):
             return LiveScene(self.now_s, None, History(), self.sample, seen)
         limit = None if view.record is None else view.record.memory_limit_bytes
         if view.sample is not None and not self._is_behind(view.sample):
-            return LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit)
-        return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit)
+            return LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)
+        return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit, self.plots_loss)
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""

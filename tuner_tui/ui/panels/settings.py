@@ -11,6 +11,7 @@ from rich.text import Text
 from textual import on
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
 
 from tuner_tui.ui.drawing.cells import Row
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class EstimateBar(Canvas):
-    """Shows the memory estimate `outlook` in one or two rows; None while it is unknown."""
+    """Shows the estimates of memory and time in `outlook`, in up to three rows; None while they are unknown."""
 
     REDRAW_ON = ("outlook",)
 
@@ -120,17 +121,27 @@ class ValueInput(LineInput):
             self.call_later(self._cancel)
 
 
-ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_MORE_HELP = 7, 9, 18
+ROOM_FOR_ESTIMATE, ROOM_FOR_HELP, ROOM_FOR_TIME, ROOM_FOR_MORE_HELP = 7, 9, 12, 18
+BORDER_LABEL = 6
+"""Cells of the border at both ends of a label in it."""
 
 
 class SettingsPanel(CachedWidget, Vertical):
-    """Shows the settings in `view` and posts edits as `SettingEdited`."""
+    """Shows the settings in `view` and posts edits as `SettingEdited`.
+
+    `next_run`: the settings are not those of the run that is followed, but of the one after it; then groups are folded
+    to what was changed.
+    """
 
     DEFAULT_CSS = "SettingsPanel { layers: base over; }"
     BINDINGS: ClassVar[list[BindingType]] = list(SETTINGS_KEYS)
 
     view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
     outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
+    next_run: reactive[bool] = reactive(False, init=False, repaint=False)
+
+    class RowsChanged(Message):
+        """The panel needs another height."""
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
@@ -164,26 +175,40 @@ class SettingsPanel(CachedWidget, Vertical):
             return
         self._show_rows()
         self._entitle()
-        self.border_subtitle = effective_batch(view)
+        self._show_batch()
         self._show_help()
+
+    def watch_next_run(self) -> None:
+        self._opened = None
+        self._show_rows()
+        self._entitle()
+
+    def _show_batch(self) -> None:
+        if self.view is not None:
+            self.border_subtitle = effective_batch(self.view, max(0, self.outer_size.width - BORDER_LABEL))
 
     def _show_rows(self) -> None:
         """Show the groups that fit without scrolling, if most do; otherwise only those that were opened."""
         if self.view is None:
             return
         name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
-        rows = form_rows(self.view, self._fitting_groups(self.view) if self._opened is None else self._opened)
-        self.list.rows = rows
+        opened = self._opened
+        if opened is None:
+            opened = frozenset() if self.next_run else self._fitting_groups(self.view)
+        rows = form_rows(self.view, opened, self.next_run)
+        number, self.list.rows = len(self.list.rows), rows
+        if len(rows) != number:
+            self.post_message(self.RowsChanged())
         found = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
         self.list.cursor = next(found, self.list.cursor)
 
-    def _fitting_groups(self, view: SettingsView) -> tuple[str, ...]:
+    def _fitting_groups(self, view: SettingsView) -> frozenset[str]:
         """Return the first groups that fit without scrolling; none if that is not most of them."""
         groups = tuple(group_fields(view.specs))
         for count in range(len(groups), len(groups) // 2, -1):
             if len(form_rows(view, groups[:count])) <= self.list.size.height:
-                return groups[:count]
-        return ()
+                return frozenset(groups[:count])
+        return frozenset()
 
     def _open_group(self, group: str, only_open: bool = False) -> None:
         """Open a group of fields, or close it."""
@@ -206,17 +231,22 @@ class SettingsPanel(CachedWidget, Vertical):
         above, below = self.list.out_of_sight
         hidden = " ".join(part for part in (f"▴ {above}" if above else "", f"▾ {below}" if below else "") if part)
         name = f"{self.view.preset or 'unsaved'}{'*' if self.view.dirty else ''}"
-        title = f"{panel_title('settings')} · {name}{' · ' if hidden else ''}{hidden}"
+        title = (
+            f"{panel_title('settings', 'Next run' if self.next_run else '')} · {name}{' · ' if hidden else ''}{hidden}"
+        )
         if str(self.border_title) != title:
             self.border_title = Content(title)
 
     def on_resize(self, event: Resize) -> None:
         bar = self.query_one(EstimateBar)
         bar.display = event.size.height >= ROOM_FOR_ESTIMATE
-        bar.styles.height = 2 if event.size.height >= ROOM_FOR_MORE_HELP else 1
+        bar.styles.height = (
+            3 if event.size.height >= ROOM_FOR_MORE_HELP else 2 if event.size.height >= ROOM_FOR_TIME else 1
+        )
         lines = self.query_one(FieldHelp)
         lines.display = event.size.height >= ROOM_FOR_HELP
         lines.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3
+        self._show_batch()
         if self._doing == "editing":
             self._place_over_value()
 

@@ -15,7 +15,7 @@ from tuner_tui.runs.read.machine_monitor import format_command
 from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, line
 from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, gpu_rows
 from tuner_tui.ui.drawing.host_rows import host_rows
-from tuner_tui.ui.drawing.ring_history import SampleHistory
+from tuner_tui.ui.drawing.sample_history import SampleHistory
 from tuner_tui.ui.drawing.watch_rows import SORTS, JobScene, job_rows, sorted_jobs
 from tuner_tui.ui.keys import WATCH_JOB_KEYS
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES

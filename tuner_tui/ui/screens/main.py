@@ -89,6 +89,7 @@ class MainScreen(FullScreen):
     running: reactive[bool] = reactive(False, init=False, repaint=False)
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_name: reactive[str] = reactive("", init=False, repaint=False)
+    next_run: reactive[bool] = reactive(False, init=False, repaint=False)
     idle_line: reactive[str] = reactive("", init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     history: reactive[History] = reactive(History(), init=False, repaint=False)
@@ -101,7 +102,7 @@ class MainScreen(FullScreen):
         yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line)
         yield PanelGrid(
             HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
-            SettingsPanel(id="settings").data_bind(here.outlook, view=here.settings_view),
+            SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             LivePanel(id="live").data_bind(here.view, here.sample, here.now_s),
             TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
             PageTabs(id=STRIP),
@@ -149,7 +150,8 @@ class MainScreen(FullScreen):
     def watch_tuning_sign(self, sign: str) -> None:
         self.query_one(KeyFooter).signs = {"want('tune')": sign} if sign else {}
 
-    def watch_run_name(self) -> None:
+    def watch_run_name(self, name: str) -> None:
+        self.next_run = bool(name)
         self.arrange_panels()
 
     def watch_running(self) -> None:
@@ -166,6 +168,7 @@ class MainScreen(FullScreen):
     def on_resize(self) -> None:
         self.arrange_panels()
 
+    @on(SettingsPanel.RowsChanged)
     @on(TroubleshootingPanel.RowsChanged)
     def arrange_panels(self) -> None:
         """Lay out the panels for the current size."""
@@ -174,12 +177,14 @@ class MainScreen(FullScreen):
         self.query_one(KeyFooter).display = footer
         self.query_one(StatusLine).display = status
         troubles = self.query_one(TroubleshootingPanel)
+        settings_rows = len(self.query_one(SettingsList).rows) if self.next_run else None
         arrangement = arrange(
             width, self.size.height - footer - status, self.page, troubles.wanted_rows, troubles.quiet_rows,
-            below="output" if self.run_name else "hardware",
+            settings_rows,
         )  # fmt: skip
         strip = self.query_one(PageTabs)
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
+        self.query_one(LivePanel).plots_loss = "plots" not in arrangement.boxes
         grid.show(arrangement)
 
     def watch_page(self) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LABEL_COLUMNS = 13
 LEAST_VALUE_COLUMNS, MOST_VALUE_COLUMNS = 10, 20
-UNIT_COLUMNS = 16
+UNIT_COLUMNS = 18
 ORIGIN_COLUMNS = 11
 
 
@@ -125,7 +125,8 @@ class SettingsList(OrderedKeys, ScrollView, can_focus=True, inherit_bindings=Fal
 
     def value_region(self) -> Region:
         """Return the region of the value under the cursor, relative to this widget."""
-        return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, self._value_columns + 1, 1)
+        columns = self._value_columns if self.row is None else self._columns_of(self.row)
+        return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, columns + 1, 1)
 
     @property
     def _columns(self) -> int:
@@ -157,8 +158,7 @@ class SettingsList(OrderedKeys, ScrollView, can_focus=True, inherit_bindings=Fal
     def _field(self, row: FormRow) -> list[Segment]:
         plain, quiet = self.rich_style, self._style("quiet")
         toned = self._style(row.tone) if row.tone else plain
-        value_columns = self._value_columns
-        wide = self._columns >= LABEL_COLUMNS + value_columns + UNIT_COLUMNS + ORIGIN_COLUMNS + 4
+        value_columns, wide = self._columns_of(row), self._shows_units
         return [
             Segment("•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
@@ -172,10 +172,21 @@ class SettingsList(OrderedKeys, ScrollView, can_focus=True, inherit_bindings=Fal
         return shorten(row.origin, room).ljust(room) if room > 3 else ""
 
     @property
-    def _value_columns(self) -> int:
-        """Return the width of the widest value, within limits."""
+    def _shows_units(self) -> bool:
+        return self._columns >= LABEL_COLUMNS + self._longest_value + UNIT_COLUMNS + ORIGIN_COLUMNS + 4
+
+    @property
+    def _longest_value(self) -> int:
         longest = max((len(row.value) for row in self.rows), default=0)
         return max(LEAST_VALUE_COLUMNS, min(longest, MOST_VALUE_COLUMNS))
+
+    @property
+    def _value_columns(self) -> int:
+        """Return the width of the column of values: without units, a longer value takes room of its origin."""
+        return self._longest_value if self._shows_units else LEAST_VALUE_COLUMNS
+
+    def _columns_of(self, row: FormRow) -> int:
+        return max(self._value_columns, min(len(row.value), MOST_VALUE_COLUMNS))
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"settings--{name}", partial=name == "cursor")

@@ -1,4 +1,4 @@
-"""What is remembered of histories draws what adding up all samples draws."""
+"""Histories of samples: the newest column at the right, and each sample added up once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S
 from tuner_tui.hardware.sample import HostSample, Sample
-from tuner_tui.ui.drawing.ring_history import SampleHistory, history_columns, ring_columns, samples_after
+from tuner_tui.ui.drawing.sample_history import BUCKET_S, SampleHistory, history_columns, samples_after, samples_within
 
 WIDTH = 20
 
@@ -20,14 +20,39 @@ def cpu(one: Sample) -> float | None:
     return one.host.cpu_pct
 
 
-@given(st.lists(st.tuples(st.floats(0.1, 30), st.none() | st.integers(0, 100)), min_size=1, max_size=80))
-def test_each_second_the_picture_is_that_of_all_samples(story: list[tuple[float, int | None]]) -> None:
+def columns_of(moments: list[tuple[float, int | None]], now_s: float, buckets: int) -> list[float | None]:
+    """The columns by definition: the mean of the known values of each span of time, the last one up to now."""
+    span_s = BUCKET_S * buckets
+    newest = now_s // span_s
+    known = [(time_s, value) for time_s, value in moments if value is not None]
+    spans = [[value for time_s, value in known if time_s // span_s == newest - WIDTH + 1 + n] for n in range(WIDTH)]
+    return [sum(values) / len(values) if values else None for values in spans]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 30), st.none() | st.integers(0, 100)), min_size=1, max_size=80), st.integers(1, 3)
+)
+def test_each_second_the_picture_is_that_of_all_samples(story: list[tuple[float, int | None]], buckets: int) -> None:
     recent, now_s, moments = SampleHistory(600), START_S, []
     for pause_s, value in story:
         now_s += pause_s
         recent.append(sample(now_s, value))
         moments.append((now_s, value))
-        assert history_columns(recent, "cpu", cpu, now_s, WIDTH) == ring_columns(moments, now_s, WIDTH)
+        assert history_columns(recent, "cpu", cpu, now_s, WIDTH, buckets) == columns_of(moments, now_s, buckets)
+
+
+def test_the_newest_column_is_at_the_right_and_all_move_once_a_bucket() -> None:
+    recent = [sample(START_S + second, float(second)) for second in range(60)]
+    first = history_columns(recent, "cpu", cpu, START_S + 59, WIDTH)
+    assert first[-1] == 57.0  # the mean of seconds 55 to 59
+    later = history_columns([*recent, sample(START_S + 60, 9.0)], "cpu", cpu, START_S + 60, WIDTH)
+    assert later[-1] == 9.0
+    assert later[:-1] == first[1:]
+
+
+def test_recent_samples_are_found_by_their_age() -> None:
+    recent = [sample(START_S + second) for second in range(10)]
+    assert samples_within(recent, START_S + 9, 2) == recent[7:]
 
 
 def test_only_what_is_new_is_looked_at() -> None:

@@ -1,58 +1,15 @@
-"""History charts drawn like an oscilloscope: each moment keeps its column, and new values overwrite the oldest."""
+"""The recent samples, and columns of their values for charts: the newest column is at the right."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import overload
 
 from tuner_tui.hardware.sample import Sample
 
 BUCKET_S = 5.0
-"""Seconds per column: a column changes little before it is complete."""
-
-TimedValue = tuple[float, float | None]
-"""Seconds since the epoch, and a value or None."""
-
-
-def ring_columns(
-    moments: Iterable[TimedValue], now_s: float, width: int, bucket_s: float = BUCKET_S
-) -> list[float | None]:
-    """Return `width` columns of `bucket_s` seconds: the mean of the values in each, None if it has none.
-
-    The column of a moment depends on nothing but its time, so a column is drawn once and stays. The column after the
-    newest is None: the gap that shows where the pen is.
-    """
-    sums: dict[int, tuple[float, int]] = {}
-    for time_s, value in moments:
-        if value is not None:
-            bucket = int(time_s // bucket_s)
-            total, number = sums.get(bucket, (0.0, 0))
-            sums[bucket] = (total + value, number + 1)
-    return columns_from_sums(sums, now_s, width, bucket_s)
-
-
-def columns_from_sums(
-    sums: Mapping[int, tuple[float, int]], now_s: float, width: int, bucket_s: float = BUCKET_S
-) -> list[float | None]:
-    """Return the columns of `ring_columns` from the sum and number of values of each bucket."""
-    if width < 2:
-        return [None] * max(0, width)
-    newest = int(now_s // bucket_s)
-    columns: list[float | None] = [None] * width
-    for bucket in range(newest - width + 2, newest + 1):
-        if bucket in sums:
-            total, number = sums[bucket]
-            columns[bucket % width] = total / number
-    return columns
-
-
-def mark_now(lines: Sequence[str], now_s: float, width: int) -> list[str]:
-    """Mark the gap after the newest column of a ring chart, so that nobody takes its right end for the newest."""
-    if width < 2:
-        return list(lines)
-    gap = (int(now_s // BUCKET_S) + 1) % width
-    return [text[:gap] + "┆" + text[gap + 1 :] for text in lines]
+"""Seconds per bucket: a column changes little before it is complete, and all columns move only when the next begins."""
 
 
 def samples_within(recent: Sequence[Sample], now_s: float, seconds: float) -> Sequence[Sample]:
@@ -126,29 +83,25 @@ def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
 
 
 def history_columns(
-    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int, buckets: int = 1
 ) -> list[float | None]:
-    """Return the history of `figure` as ring columns; sums already in `recent` are reused."""
-    return columns_from_sums(_bucket_sums(recent, name, figure, now_s, width), now_s, width)
+    """Return `width` columns of `buckets` buckets each, the newest at the right: means, None for unknown values."""
+    sums, newest = _bucket_sums(recent, name, figure, now_s, width * buckets), int(now_s // BUCKET_S) // buckets
+    return [
+        _mean([sums[bucket] for bucket in range(column * buckets, (column + 1) * buckets) if bucket in sums])
+        for column in range(newest - width + 1, newest + 1)
+    ]
 
 
-def scrolled_columns(
-    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int
-) -> list[float | None]:
-    """Return the history of `figure` with the newest column at the right; every `BUCKET_S` all columns move.
-
-    For one row of blocks that is cheap, for a tall chart it is not.
-    """
-    sums, newest = _bucket_sums(recent, name, figure, now_s, width), int(now_s // BUCKET_S)
-    found = (sums.get(bucket) for bucket in range(newest - width + 1, newest + 1))
-    return [None if pair is None else pair[0] / pair[1] for pair in found]
+def _mean(sums: Sequence[tuple[float, int]]) -> float | None:
+    return sum(total for total, _ in sums) / sum(number for _, number in sums) if sums else None
 
 
 def _bucket_sums(
-    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, buckets: int
 ) -> Mapping[int, tuple[float, int]]:
     if not isinstance(recent, SampleHistory):
-        near, recent = samples_within(recent, now_s, width * BUCKET_S), SampleHistory(len(recent) or 1)
+        near, recent = samples_within(recent, now_s, buckets * BUCKET_S), SampleHistory(len(recent) or 1)
         for sample in near:
             recent.append(sample)
     return recent.sums(name, figure)
