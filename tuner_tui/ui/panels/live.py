@@ -10,15 +10,16 @@ from textual.reactive import reactive
 
 from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.history import History, Series
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_width
-from tuner_tui.ui.drawing.charts import Plot, plot_rows
+from tuner_tui.ui.drawing.charts import Plot, plot_rows, run_curve
 from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, training_gpus
 from tuner_tui.ui.drawing.host_rows import host_rows
 from tuner_tui.ui.drawing.run_rows import RunScene, rank_rows, run_rows
 from tuner_tui.ui.drawing.sample_history import SampleHistory, samples_after
+from tuner_tui.ui.drawing.tables import LABEL, labelled_row
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ WITH_CARDS = (
 WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (16, 13, 10, 8, 6, 4, 3, 2, 1))
 """From detailed to plain: detail per GPU, and height of the CPU history."""
 PLOT_MIN_HEIGHT, PLOT_MAX_HEIGHT = 6, 16
+WIDEST_CURVE = 60
 DETAIL_RANK = 4
 """Rows of this rank and above make room for the loss curve."""
 OLD_SAMPLE_S = 5.0
@@ -64,6 +66,10 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
         with_plot = _with_plot(scene, plain, width, height)
         if with_plot:
             return with_plot
+        if scene.state.finished is None:
+            run = _with_curve(scene.history.loss, scene.state, run, width)
+        plain = _arranged(scene, run, _machine(scene, width, GpuDetail(), 0, all_cores=True))
+        rows = _joined(plain, apart=True)
     room = height - len(rows)
     if room >= 0:
         detail, chart = _most_detail(scene, room)
@@ -90,6 +96,12 @@ def _with_plot(scene: LiveScene, sections: Sequence[Sequence[Row]], width: int, 
             plot = Plot("loss, smoothed", scene.history.loss, f.significant, shows_newest=False)
             return [*rows, *plot_rows(plot, width, min(room, PLOT_MAX_HEIGHT))]
     return []
+
+
+def _with_curve(loss: Series, state: RunState, run: list[list[Row]], width: int) -> list[list[Row]]:
+    """Return the rows of the run and one of the loss curve, for which a plot has no room."""
+    curve = run_curve(loss, state.total_steps, min(WIDEST_CURVE, width - LABEL))
+    return [[*run[0], labelled_row("loss curve", TextSpan(curve, "gauge"), rank=3)], *run[1:]]
 
 
 def _arranged(scene: LiveScene, run: list[list[Row]], machine: list[list[Row]]) -> list[list[Row]]:
