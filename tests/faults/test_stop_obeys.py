@@ -33,10 +33,10 @@ for rank in ranks: rank.wait()
 class Run:
     """A run started by the command line in `state`."""
 
-    def __init__(self, place: Path, state: Path, script: str) -> None:
+    def __init__(self, place: Path, state: Path, script: str, rank: str = DEAF) -> None:
         self.state = state
         (place / "train.py").write_text(script)
-        (place / "rank.py").write_text(DEAF)
+        (place / "rank.py").write_text(rank)
         launched = tuner(state, "run", "--detach", "--", sys.executable, str(place / "train.py"))
         assert launched.returncode == 0, launched
         self.folder = RunFolder(state / "runs" / launched.stdout.strip())
@@ -86,8 +86,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def start(runs: list[Run], place: Path, script: str, state: Path | None = None) -> Run:
-    run = Run(place, state or place / "state", script)
+def start(runs: list[Run], place: Path, script: str, state: Path | None = None, rank: str = DEAF) -> Run:
+    run = Run(place, state or place / "state", script, rank)
     runs.append(run)
     return run
 
@@ -163,20 +163,42 @@ def ranks_of(run: Run) -> list[ProcessId]:
     return [one for one in found if one is not None]
 
 
+def kill(run: Run, killed: str) -> None:
+    if killed in ("supervisor", "both"):
+        run.kill_supervisor()
+    if killed in ("launcher", "both"):
+        os.kill(run.training.pid, signal.SIGKILL)
+        wait_gone(run.training)
+
+
 @pytest.mark.parametrize("killed", ["supervisor", "launcher", "both"])
 def test_deaf_ranks_in_sessions_of_their_own_are_killed(tmp_path: Path, runs: list[Run], killed: str) -> None:
     run = start(runs, tmp_path, RANKS)
     ranks = ranks_of(run)
     assert len(ranks) == 2
-    if killed != "launcher":
-        run.kill_supervisor()
-    if killed != "supervisor":
-        os.kill(run.training.pid, signal.SIGKILL)
-        wait_gone(run.training)
+    kill(run, killed)
     stopped = tuner(run.state, "stop", run.folder.id, "--now")
     assert stopped.returncode == 0, stopped
-    left = [rank.pid for rank in ranks if is_alive(rank)]
-    assert all(str(pid) in stopped.stdout for pid in left) if killed == "launcher" else not left
+    assert not [rank.pid for rank in ranks if is_alive(rank)]
+
+
+@pytest.mark.parametrize("killed", ["nobody", "supervisor", "launcher", "both"])
+def test_a_gentle_stop_ends_ranks_in_sessions_of_their_own(tmp_path: Path, runs: list[Run], killed: str) -> None:
+    run = start(runs, tmp_path, RANKS, rank=WAIT)
+    ranks = ranks_of(run)
+    kill(run, killed)
+    stopped = tuner(run.state, "stop", run.folder.id)
+    assert stopped.returncode == 0, stopped
+    assert not [rank.pid for rank in ranks if is_alive(rank)]
+
+
+def test_deaf_ranks_that_a_gentle_stop_leaves_are_named(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, RANKS)
+    ranks = ranks_of(run)
+    stopped = tuner(run.state, "stop", run.folder.id)
+    assert all(is_alive(rank) and str(rank.pid) in stopped.stdout for rank in ranks), stopped
+    assert tuner(run.state, "stop", run.folder.id, "--now").returncode == 0
+    assert not [rank.pid for rank in ranks if is_alive(rank)]
 
 
 def test_ranks_without_launcher_and_supervisor_are_named(tmp_path: Path, runs: list[Run]) -> None:

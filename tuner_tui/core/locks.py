@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -11,6 +12,8 @@ from tuner_tui.core.files import open_regular
 
 ACQUIRE_TIMEOUT_S = 0.5
 """`is_locked` holds the lock itself for microseconds; `acquire_lock` waits that out."""
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without locks, or whose server for locks is gone."""
 
 
 class LockedError(Exception):
@@ -30,13 +33,17 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S) -> int:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock. Raises `OSError` if the file cannot be opened."""
+    """Whether a process holds the lock; False if the file system has none. Raises `OSError` if it cannot be read."""
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
         return False
     try:
         return not _try_lock(descriptor, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return False
+        raise
     finally:
         os.close(descriptor)
 

@@ -6,6 +6,7 @@ Pids are reused; a pid together with its start time is not. Paths are parameters
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -123,6 +124,21 @@ def is_alive(process: ProcessId | ProcessStat) -> bool:
     """True while this very process runs: not for a zombie, nor for another process that got its pid."""
     stat = read_stat(process.pid)
     return stat is not None and stat.start_ticks == process.start_ticks and stat.is_running
+
+
+def send_signal(process: ProcessId | ProcessStat, number: int) -> None:
+    """Signal this very process: not one that got its pid. Does nothing where it is gone or belongs to another user."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        if is_alive(process):
+            signal.pidfd_send_signal(descriptor, number)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        os.close(descriptor)
 
 
 def children_by_parent(proc: str | Path = PROC) -> dict[int, list[ProcessStat]]:

@@ -32,7 +32,7 @@ def stop(
 
     from tuner_tui.runs.events.run_state import checkpoint_refusal
     from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.give_order import give_order, wait_ended
+    from tuner_tui.runs.launch.give_order import end_leftovers, give_order, wait_ended
     from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.runs.read.status import read_status
     from tuner_tui.runs.store.control import Order
@@ -61,6 +61,8 @@ def stop(
             )
             wait_ended(folder, order, print_note)
         found = read_status(folder)
+    elif not checkpoint_only:
+        end_leftovers(folder, "kill" if now else "stop", print_note)
     if as_json:
         print_json({"run": folder.id, **asdict(found)})
     else:

@@ -6,13 +6,12 @@ even that does not reach, this process signals itself.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
 
 from tuner_tui.core.files import LineAppender, LineTail
-from tuner_tui.core.procfs import ProcessId, is_alive, read_stat
+from tuner_tui.core.procfs import ProcessId, is_alive, read_stat, send_signal, this_machine
 from tuner_tui.runs.events.types import Started, StopRequested
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import wait_supervisor_ended
@@ -75,6 +74,22 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
             deadline = time.monotonic() + KILL_MARGIN_S
 
 
+def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
+    """End what an ended run left running: SIGTERM, and SIGKILL later if that was ordered. Waits for it."""
+    left = _processes(folder)
+    if not left.own:
+        return
+    note(f"The run has ended and left processes running, which get SIGTERM: {left.names()}.")
+    signal_processes(left.own, signal.SIGTERM)
+    deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s
+    while left.names() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if order == "kill":
+        _kill(folder)
+    elif left.names():
+        note(f"Still running: {left.names()}. `stop --now` kills them.")
+
+
 def _is_taken(folder: RunFolder, events: LineTail, note: Callable[[str], None]) -> bool:
     """Whether the supervisor confirms the order; one that was stopped is continued."""
     if _confirmed(folder, events, PATIENCE_S):
@@ -84,7 +99,7 @@ def _is_taken(folder: RunFolder, events: LineTail, note: Callable[[str], None]) 
     if stat is None or stat.state not in "Tt":
         return False
     note(f"The supervisor, process {stat.pid}, was stopped and does not answer; it is continued.")
-    _signal(ProcessId(stat.pid, stat.start_ticks), signal.SIGCONT)
+    send_signal(stat, signal.SIGCONT)
     return _confirmed(folder, events, PATIENCE_S)
 
 
@@ -116,7 +131,7 @@ def _replace_supervisor(folder: RunFolder, note: Callable[[str], None]) -> bool:
     """End a supervisor that does not answer, and start another one."""
     known = read_supervisor_state(folder.state)
     if known is not None:
-        _signal(known.supervisor, signal.SIGKILL)
+        send_signal(known.supervisor, signal.SIGKILL)
         wait_supervisor_ended(folder, PATIENCE_S)
     try:
         adopt(folder)
@@ -144,7 +159,7 @@ def _end_directly(folder: RunFolder, order: Order, note: Callable[[str], None]) 
 
 def _supervisor_terminates(folder: RunFolder, supervisor: ProcessId) -> bool:
     """Ask the supervisor by SIGTERM, which means the order `terminate`; return whether it confirms that."""
-    _signal(supervisor, signal.SIGTERM)
+    send_signal(supervisor, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         known = read_supervisor_state(folder.state)
@@ -155,16 +170,17 @@ def _supervisor_terminates(folder: RunFolder, supervisor: ProcessId) -> bool:
 
 
 def _kill(folder: RunFolder) -> None:
-    signal_processes(_processes(folder).with_marked().own, signal.SIGKILL)
+    signal_processes(_processes(folder).own, signal.SIGKILL)
 
 
 def _processes(folder: RunFolder) -> RunProcesses:
+    """The living processes of the run, with those in sessions of their own that name its folder among its own."""
     events = read_events(folder)
     known = read_supervisor_state(folder.state) or recover_state(folder, events)
-    if known is None or known.training is None or known.outcome is not None:
+    if known is None or known.training is None or known.machine != this_machine():
         return RunProcesses()
     ranks = {event.pid for event in events if isinstance(event, Started) and event.pid is not None}
-    return find_processes(folder.path, known.training, ranks)
+    return find_processes(folder.path, known.training, ranks).with_marked()
 
 
 def _record(folder: RunFolder, order: Order) -> None:
@@ -174,12 +190,4 @@ def _record(folder: RunFolder, order: Order) -> None:
         appender.append(encode_event(StopRequested(t=time.time(), how=order)))
         appender.close()
     except OSError:
-        return
-
-
-def _signal(process: ProcessId, number: signal.Signals) -> None:
-    try:
-        if is_alive(process):
-            os.kill(process.pid, number)
-    except (ProcessLookupError, PermissionError):
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tuner_tui.core.files import open_regular, write_atomic
-from tuner_tui.core.procfs import is_alive, this_machine
+from tuner_tui.core.procfs import send_signal, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
@@ -23,11 +23,8 @@ def send_order(folder: RunFolder, order: Order) -> None:
     """Write an order and wake the supervisor. Raises `OSError`."""
     write_order(folder.control, order)
     known = read_supervisor_state(folder.state)
-    if known is not None and known.machine == this_machine() and is_alive(known.supervisor):
-        try:
-            os.kill(known.supervisor.pid, signal.SIGUSR1)
-        except (ProcessLookupError, PermissionError):
-            return  # it has just ended, or belongs to another user; it checks once a second anyway
+    if known is not None and known.machine == this_machine():
+        send_signal(known.supervisor, signal.SIGUSR1)  # it checks once a second anyway
 
 
 def write_order(path: Path, order: Order) -> None:

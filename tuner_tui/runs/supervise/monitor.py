@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineTail
-from tuner_tui.core.procfs import is_alive
+from tuner_tui.core.procfs import ProcessStat, is_alive
 from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
@@ -88,6 +89,7 @@ class TrainingMonitor:
         self._state = RunState()
         self._exit: ExitStatus | None = None
         self._ended = ClockReading(0.0, 0.0)
+        self._terminated: set[int] = set()
         self._terminated_orphans_s: float | None = None
         self._saving: tuple[float | None, float] | None = None
 
@@ -144,10 +146,10 @@ class TrainingMonitor:
             self._record(StopRequested(t=now.wall_s, how=order))
 
     def _processes(self) -> RunProcesses:
-        """The living processes of the run; a kill means those that detached themselves too."""
+        """The living processes of the run; a stop means those that detached themselves too."""
         run = self._folder.path if self._writer.in_place else None
         found = find_processes(run, self._training.process, self._observed(), self._training.subreaper)
-        return found.with_marked() if self._escalation.order == "kill" else found
+        return found.with_marked() if self._escalation.order is not None else found
 
     def _observed(self) -> set[int]:
         return {rank.pid for rank in self._state.ranks.values() if rank.pid is not None}
@@ -173,8 +175,8 @@ class TrainingMonitor:
         """Signals the processes of the training.
 
         No process gets SIGTERM twice, which trainers take as a demand to exit at once. Processes that a launcher
-        started in their own sessions are terminated by the launcher, but killed with it. Loader workers are ended by
-        their trainer, which needs their batches if it saves on SIGTERM.
+        started in their own sessions are terminated by the launcher, and only after it by the supervisor, but killed
+        with it. Loader workers are ended by their trainer, which needs their batches if it saves on SIGTERM.
         """
         leader = self._training.process
         alive = self._exit is None and is_alive(leader)
@@ -182,9 +184,15 @@ class TrainingMonitor:
             _signal_group(leader.pid, number)
         everybody = not alive or number == signal.SIGKILL
         own = self._processes().own
-        signal_processes(
+        self._send(
             (one for one in own if everybody or (one.session == leader.pid and one.comm != LOADER_WORKER)), number
         )
+
+    def _send(self, processes: Iterable[ProcessStat], number: signal.Signals) -> None:
+        """Signal each process, but none with SIGTERM twice."""
+        chosen = [one for one in processes if number != signal.SIGTERM or one.pid not in self._terminated]
+        self._terminated |= {one.pid for one in chosen}
+        signal_processes(chosen, number)
 
     def _runs_in_background(self, orphans: RunProcesses) -> bool:
         """Whether the command returned but left the training running, such as a script that ends with `&`."""
@@ -201,7 +209,7 @@ class TrainingMonitor:
             return now.monotonic_s - self._terminated_orphans_s < 2 * self._timeouts.orphan_s
         if now.monotonic_s - self._ended.monotonic_s >= self._timeouts.orphan_s:
             self._terminated_orphans_s = now.monotonic_s
-            signal_processes(() if self._escalation.terminated else orphans.own, signal.SIGTERM)
+            self._send(orphans.own, signal.SIGTERM)
         return True
 
     def _finish(self, orphans: RunProcesses, now: ClockReading) -> bool:

@@ -22,6 +22,7 @@ from tuner_tui.core.procfs import (
     descendants_in,
     is_alive,
     read_command,
+    send_signal,
 )
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -133,11 +134,6 @@ def is_named(run: Path, named: str | None) -> bool:
 def signal_processes(processes: Iterable[ProcessStat], number: signal.Signals) -> None:
     """Signal each process that still is the same one, and wake those that are stopped: they would not notice."""
     for one in processes:
-        try:
-            if not is_alive(one):
-                continue
-            os.kill(one.pid, number)
-            if one.state == "T":
-                os.kill(one.pid, signal.SIGCONT)
-        except (ProcessLookupError, PermissionError):
-            continue
+        send_signal(one, number)
+        if one.state == "T":
+            send_signal(one, signal.SIGCONT)

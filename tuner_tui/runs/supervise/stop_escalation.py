@@ -58,11 +58,6 @@ class StopEscalation:
         """The strongest order so far; a checkpoint is none."""
         return self._order
 
-    @property
-    def terminated(self) -> bool:
-        """Whether SIGTERM was sent."""
-        return self._term_at is not None
-
     def press(self, order: Order, now: float) -> bool:
         """Take an order; return whether it changes anything."""
         if order == "checkpoint" or (self._order is not None and ORDERS.index(order) <= ORDERS.index(self._order)):
