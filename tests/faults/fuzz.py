@@ -16,10 +16,10 @@ import traceback
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.faults.keys import apps, press_random_keys
+from tests.faults.keys import apps, compare_random_bursts, press_random_keys
 from tests.faults.run_fuzzer import RunMachine
 
-STEPS, KEYS = 30, 500
+STEPS, KEYS, BURSTS = 30, 500, 5
 EXAMPLES = 4
 """By a seed; the first one has the fewest steps possible."""
 
@@ -34,9 +34,10 @@ def search_runs(number: int, steps: int = STEPS, examples: int = EXAMPLES) -> No
 
 
 def search_keys(number: int) -> None:
-    """Random keys on each screen by a seed."""
+    """Random keys on each screen by a seed, and bursts of keys beside the same keys typed slowly."""
     for make in apps().values():
         asyncio.run(press_random_keys(make(), number, KEYS))
+    asyncio.run(compare_random_bursts(number, BURSTS))
 
 
 def main() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 
-from tests.fakes.ui_backend import busy_box, failed_box
+from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.fakes.watched_box import FakeWatch, view
+from tests.ui.pilots import app_of, on_screen
 from tuner_tui.ui.backend.records import RunListing
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS
 from tuner_tui.ui.watch_app import WatchApp
@@ -32,18 +34,49 @@ MAX_TOASTS = 12
 """Notes that a screen may show at once, however many keys were refused."""
 
 
+def boxes() -> dict[str, Callable[[], FakeBox]]:
+    """Machines for the main screen."""
+    runs = [RunListing(f"r{n:03d}", Path(f"/runs/r{n:03d}"), "completed", "Completed.", "train") for n in range(30)]
+    return {"busy": lambda: busy_box(runs=runs), "failed": failed_box, "idle": FakeBox}
+
+
 def apps() -> dict[str, Callable[[], App[None]]]:
     """The screens over machines of their own."""
 
-    def busy() -> App[None]:
-        runs = [RunListing(f"r{n:03d}", Path(f"/runs/r{n:03d}"), "completed", "Completed.", "train") for n in range(30)]
-        return busy_box(runs=runs).app()
-
     return {
-        "busy": busy,
-        "failed": lambda: failed_box().app(ascii_only=True),
+        "busy": lambda: boxes()["busy"]().app(),
+        "failed": lambda: boxes()["failed"]().app(ascii_only=True),
         "watch": lambda: WatchApp(lambda: FakeWatch(view()), None, None, heading="box42"),
     }
+
+
+async def result_of(box: FakeBox, keys: Sequence[str], slowly: bool) -> list[str]:
+    """What `keys` lead to, each typed once the screen answered the one before, or all at once."""
+    async with on_screen(box) as pilot:
+        app = app_of(pilot)
+        for key in keys:
+            app.simulate_key(key)
+            if slowly:
+                await _all_handled(pilot)
+        await _all_handled(pilot)
+        done = [box.orders, sorted(box.saved), len(box.launched), box.restarted, box.compared_runs]
+        if app._exit:
+            return ["left", *map(repr, done)]
+        screens = [f"{type(screen).__name__} {getattr(screen, 'heading', '')}" for screen in app.screen_stack]
+        editing = app.state.editing
+        settings = None if editing is None else editing.current.settings
+        return [*screens, f"page {app.main.page}", f"focus {app.focused!r}", repr(settings), *map(repr, done)]
+
+
+async def _all_handled(pilot: Pilot[None]) -> None:
+    """Wait until the app has taken every key and done what they ask for."""
+    app = app_of(pilot)
+    taken = asyncio.Event()
+    app.call_later(taken.set)
+    while not (taken.is_set() or app._exit):
+        await pilot.pause()
+    if not app._exit:
+        await app._input.all_handled()
 
 
 async def press_random_keys(app: App[None], seed: int, count: int) -> None:
@@ -61,6 +94,16 @@ async def press_random_keys(app: App[None], seed: int, count: int) -> None:
             if chosen.random() < 0.2:
                 await pilot.pause()
                 assert len(app._notifications) <= MAX_TOASTS, [note.message for note in app._notifications]
+
+
+async def compare_random_bursts(seed: int, count: int, length: int = 8) -> None:
+    """Type random keys at once and slowly, and compare what they lead to."""
+    chosen = random.Random(seed)
+    for _ in range(count):
+        name, make = chosen.choice(sorted(boxes().items()))
+        keys = [chosen.choice(chosen.choice((BOUND, BOUND, MOVES))) for _ in range(length)]
+        quick, slow = [await result_of(make(), keys, slowly) for slowly in (False, True)]
+        assert quick == slow, (name, keys)
 
 
 async def act(app: App[None], pilot: Pilot[None], chosen: random.Random) -> None:

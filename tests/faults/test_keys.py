@@ -7,8 +7,9 @@ from textual import events
 from textual.pilot import Pilot
 
 from tests.fakes.ui_backend import busy_box
-from tests.faults.keys import apps, press_random_keys
+from tests.faults.keys import apps, boxes, press_random_keys, result_of
 from tests.ui.pilots import app_of, dialog, on_screen, until
+from tuner_tui.ui.backend.records import PresetListing
 from tuner_tui.ui.screens.dialogs import ConfirmScreen
 from tuner_tui.ui.screens.help import HelpScreen
 
@@ -61,3 +62,43 @@ async def test_a_key_after_the_last_one() -> None:
         for key in ("q", "s", "question_mark", "ctrl+p", "enter"):
             app.simulate_key(key)
     assert app.return_code in (0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "burst"),
+    [
+        ("busy", "p p"),
+        ("busy", "p q s y s y"),
+        ("busy", "r r v"),
+        ("busy", "p down enter u 1 slash l e a r enter plus"),
+        ("busy", "S a b c enter ctrl+p p r e enter"),
+        ("busy", "v down enter down enter escape R y"),
+        ("busy", "question_mark escape w escape a u e down escape"),
+        ("failed", "1 enter backspace 9 enter plus t enter s y"),
+        ("idle", "t h enter s o enter"),
+        ("idle", "ctrl+s y ctrl+p T h enter t"),
+    ],
+)
+async def test_a_burst_of_keys_does_what_slow_keys_do(name: str, burst: str) -> None:
+    make, keys = boxes()[name], burst.split()
+    assert await result_of(make(), keys, slowly=False) == await result_of(make(), keys, slowly=True)
+
+
+async def test_keys_wait_for_a_hung_request_no_longer_than_somebody_would() -> None:
+    box = busy_box()
+    asked: list[None] = []
+
+    def list_presets(inventory: object) -> list[PresetListing]:
+        asked.append(None)
+        box.hung.wait()
+        return []
+
+    app = box.app(box.backend(list_presets=list_presets))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.state.editing is not None)
+        for key in ("p", "p", "question_mark"):
+            app.simulate_key(key)
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        box.hung.set()
+        await until(pilot, lambda: dialog(pilot) == "Presets")
+    assert len(asked) == 1

@@ -125,12 +125,12 @@ class TunerApp(BaseApp):
     def action_command_palette(self) -> None:
         """Open the command palette over the main screen; the other screens have keys of their own."""
         if self.screen is self.main:
-            self.run_task(self._run_command())
+            self.serve(self._run_command)
 
     async def _run_command(self) -> None:
         from tuner_tui.ui.screens.palette import PaletteScreen
 
-        action = await self.push_screen_wait(PaletteScreen((*MAIN_KEYS, *PAGE_KEYS)))
+        action = await self.ask(PaletteScreen((*MAIN_KEYS, *PAGE_KEYS)))
         if action is not None:
             await self.main.run_action(action)
 
@@ -196,7 +196,7 @@ class TunerApp(BaseApp):
         self._settings.edit(request.name, request.text)
 
     def on_choice_wanted(self, request: m.ChoiceWanted) -> None:
-        self.run_task(self._settings.choose(request.name))
+        self.serve(self._settings.choose, request.name)
 
     def on_value_typed(self, request: m.ValueTyped) -> None:
         self._settings.preview_edit(request.name, request.text)
@@ -211,39 +211,39 @@ class TunerApp(BaseApp):
         self._settings.apply_remedy(request.finding, request.remedy)
 
     def on_diff_wanted(self, request: m.DiffWanted) -> None:
-        self.run_task(self._settings.show_diff(request.finding, request.remedy))
+        self.serve(self._settings.show_diff, request.finding, request.remedy)
 
     def on_job_wanted(self) -> None:
-        self.run_task(self._settings.edit_job())
+        self.serve(self._settings.edit_job)
 
     def on_presets_wanted(self) -> None:
-        self.run_task(self._settings.pick_preset())
+        self.serve(self._settings.pick_preset)
 
     def on_save_wanted(self) -> None:
-        self.run_task(self._settings.save())
+        self.serve(self._settings.save)
 
     def on_save_as_wanted(self) -> None:
-        self.run_task(self._settings.save_as())
+        self.serve(self._settings.save_as)
 
     # requests about runs
 
     def on_train_wanted(self) -> None:
-        self.run_task(self._runs.train())
+        self.serve(self._runs.train)
 
     def on_restart_wanted(self) -> None:
-        self.run_task(self._runs.restart())
+        self.serve(self._runs.restart)
 
     def on_stop_wanted(self) -> None:
-        self.run_task(self._runs.stop())
+        self.serve(self._runs.stop)
 
     def on_checkpoint_wanted(self) -> None:
-        self.run_task(self._runs.save_checkpoint())
+        self.serve(self._runs.save_checkpoint)
 
     def on_runs_wanted(self) -> None:
-        self.run_task(self._runs.pick())
+        self.serve(self._runs.pick)
 
     def on_compare_wanted(self) -> None:
-        self.run_task(self._comparison.compare(self.state.folder))
+        self.serve(self._comparison.compare, self.state.folder)
 
     def on_log_window_wanted(self, request: m.LogWindowWanted) -> None:
         self._follower.ask(request)
@@ -254,7 +254,7 @@ class TunerApp(BaseApp):
     # requests about tunings
 
     def on_tune_wanted(self) -> None:
-        self.run_task(self._tuning.open())
+        self.serve(self._tuning.open)
 
     def on_tuning_wanted(self, request: m.TuningWanted) -> None:
         action = {
@@ -264,4 +264,4 @@ class TunerApp(BaseApp):
             "pick": self._tuning.pick,
             "apply": self._tuning.apply_winner,
         }[request.what]
-        self.run_task(action())
+        self.serve(action)

@@ -32,6 +32,7 @@ USED: dict[type, set[str]] = {
         "_close_messages_no_wait",
         "_display",
         "_driver",
+        "_exit",
         "_exception",
         "_exit_renderables",
         "_fatal_error",
@@ -40,7 +41,7 @@ USED: dict[type, set[str]] = {
     },
     Screen: {"_compositor", "_compositor_refresh", "_dirty_widgets"},
     Compositor: {"_dirty_regions"},
-    Widget: {"_bindings", "_on_key", "_set_dirty"},
+    Widget: {"_set_dirty", "_task"},
     Input: {"_on_paste"},
     LinuxDriver: {
         "_debug",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.screen.terminal import Terminal
+from tuner_tui.core.procfs import read_stat
 
 PROGRAM = [sys.executable, "-m", "tuner_tui"]
 LONGEST_S = 60.0
@@ -77,21 +78,29 @@ def test_a_signal_that_ends_it_restores_the_terminal(watch: Watch, number: int) 
     assert watch.crash_reports() == []
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time spent so far, which is the same on a busy machine."""
+    stat = read_stat(pid)
+    return 0.0 if stat is None else stat.cpu_s
+
+
 @pytest.mark.parametrize(
     "flood",
     [b"x" * 10_000, b"\x1b[1;1R" * 1_500, b"\x1b]0;" + b"a" * 40_000, b"\x1b[200~" + b"a" * 40_000],
     ids=["paste", "replies", "open sequence", "open paste"],
 )
 def test_a_flood_of_input_is_bounded(watch: Watch, flood: bytes) -> None:
+    before_s = spent_s = cpu_s(watch.pid)
     for start in range(0, len(flood), 1_000):
         watch.press(flood[start : start + 1_000])
         watch.read(0.01)
-    started = time.monotonic()
-    while not watch.ended and time.monotonic() < started + LONGEST_S:
+    deadline = time.monotonic() + LONGEST_S
+    while not watch.ended and time.monotonic() < deadline:
+        spent_s = cpu_s(watch.pid) or spent_s
         watch.press(b"q")
         watch.read(0.3)
     assert watch.ended
-    assert time.monotonic() - started < 15.0
+    assert spent_s - before_s < 8.0
 
 
 def test_ctrl_c_before_the_first_frame_says_nothing(tmp_path: Path) -> None:
@@ -102,8 +111,8 @@ def test_ctrl_c_before_the_first_frame_says_nothing(tmp_path: Path) -> None:
             output = b""
             while not terminal.ended:
                 output += terminal.read(1.0)
-            if b"tuner_tui" in output:
-                assert b"Traceback" not in output
+            # Python itself prints a traceback before the first line of the program has run.
+            assert b"Traceback" not in output or b"/tuner_tui/" not in output
             assert terminal.crash_reports() == []
 
 

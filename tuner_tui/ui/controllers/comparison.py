@@ -34,7 +34,7 @@ class ComparisonController(Controller):
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
         runs = [run for run in await to_daemon_thread(self._backend.list_runs) if run.folder != excluded]
         empty = "There is no other run to compare with." if excluded else "No run was started yet; t starts one."
-        return await self._app.push_screen_wait(PickScreen(heading, run_items(runs), empty))
+        return await self._app.ask(PickScreen(heading, run_items(runs), empty))
 
     async def _show(self, first: Path, second: Path) -> None:
         from tuner_tui.ui.screens.compare import CompareScreen
@@ -49,7 +49,7 @@ class ComparisonController(Controller):
         self._screen = CompareScreen((first.name, second.name))
         feed.start()
         try:
-            await self._app.push_screen_wait(self._screen)
+            await self._app.ask(self._screen)
         finally:
             feed.stop()
             self._screen = None

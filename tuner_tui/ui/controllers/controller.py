@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Controller:
     """Serves requests of the user about one subject: reads and updates the store, and calls the backend off the loop.
 
-    The coroutines are run with `BaseApp.run_task`, which shows a `BackendError` as a notification.
+    The coroutines are run with `BaseApp.serve`, which shows a `BackendError` as a notification.
     """
 
     def __init__(self, app: BaseApp, store: StateStore, backend: Backend) -> None:

@@ -72,9 +72,7 @@ class RunController(Controller):
 
     async def pick(self) -> None:
         """Ask for a run to follow, or to compare."""
-        picked = await self._app.push_screen_wait(
-            RunsScreen(run_items(await to_daemon_thread(self._backend.list_runs)))
-        )
+        picked = await self._app.ask(RunsScreen(run_items(await to_daemon_thread(self._backend.list_runs))))
         if picked is None:
             return
         if not picked.compare:
@@ -94,6 +92,7 @@ class RunController(Controller):
         try:
             if not self._store.ready.is_set():
                 self._app.show_note("The training starts as soon as settings and machine have been read.")
+                self._app.let_input_through()
                 await self._store.ready.wait()
             await self._launch()
         finally:
@@ -109,7 +108,7 @@ class RunController(Controller):
         inventory = self._state.inventory
         offer = await to_daemon_thread(lambda: self._backend.offer_launch(current, inventory))
         # A command is shown with the settings that do not reach it; the built-in job gets them all.
-        if current.job.kind == "command" and not await self._app.push_screen_wait(LaunchScreen(offer.lines)):
+        if current.job.kind == "command" and not await self._app.ask(LaunchScreen(offer.lines)):
             return
         self._app.show_note("Starting the training.")
         self.follow(await to_daemon_thread(offer.start))
@@ -123,7 +122,7 @@ class RunController(Controller):
         question = (
             f"{tuning} is tuning: a training at the same time takes memory and distorts its measurements. Train anyway?"
         )
-        return await self._app.push_screen_wait(ConfirmScreen("Train", question, "train")) is True
+        return await self._app.ask(ConfirmScreen("Train", question, "train")) is True
 
     async def restart(self) -> None:
         """Restart the followed run with the settings shown, after a confirmation."""
@@ -134,7 +133,7 @@ class RunController(Controller):
         self._launching = True
         try:
             offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
-            if await self._app.push_screen_wait(ConfirmScreen("Restart", offer.question, "restart")):
+            if await self._app.ask(ConfirmScreen("Restart", offer.question, "restart")):
                 self._app.show_note(f"Restarting {folder.name}: it ends first.")
                 self.follow(await to_daemon_thread(offer.restart))
         finally:
@@ -149,7 +148,7 @@ class RunController(Controller):
             self._app.show_note("There is no training to stop.", severity="warning")
             return
         folder = self._state.folder
-        if await self._app.push_screen_wait(ConfirmScreen(question.heading, question.question, question.order)):
+        if await self._app.ask(ConfirmScreen(question.heading, question.question, question.order)):
             await to_daemon_thread(lambda: self._backend.send_order(folder, question.order))
 
     async def save_checkpoint(self) -> None:

@@ -134,7 +134,7 @@ class SettingsController(Controller):
     async def show_diff(self, finding: Finding, remedy: Remedy) -> None:
         """Show what `remedy` would change; the dialog can apply it."""
         when = "for the next run; R restarts this one with it" if self._state.running else "for the next run"
-        if await self._app.push_screen_wait(DiffScreen(remedy, self._state.changes_by(remedy), when)):
+        if await self._app.ask(DiffScreen(remedy, self._state.changes_by(remedy), when)):
             self.apply_remedy(finding, remedy)
 
     # job
@@ -144,7 +144,7 @@ class SettingsController(Controller):
         from tuner_tui.ui.screens.job import JobScreen
 
         if self._state.loaded is not None:
-            job = await self._app.push_screen_wait(JobScreen(self._state.loaded.job))
+            job = await self._app.ask(JobScreen(self._state.loaded.job))
             if job is not None:
                 self._store.update(self._state.with_job(job))
                 self._app.run_task(self._probe_interpreter(job))
@@ -157,7 +157,7 @@ class SettingsController(Controller):
         listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
         current = None if self._state.loaded is None else self._state.loaded.preset
         items = preset_items(listed, current, self._differences)
-        name = await self._app.push_screen_wait(PickScreen("Presets", items, "There is no preset."))
+        name = await self._app.ask(PickScreen("Presets", items, "There is no preset."))
         if name is None:
             return
         changed = self._state.dirty
@@ -177,7 +177,7 @@ class SettingsController(Controller):
         options = ([("–", "")] if spec.optional else []) + [(choice, choice) for choice in spec.choices]
         items = [PickerItem(label, "current" if text == (now or "") else "", text) for label, text in options]
         selected = next((at for at, item in enumerate(items) if item.about), 0)
-        picked = await self._app.push_screen_wait(PickScreen(spec.label, items, "", selected))
+        picked = await self._app.ask(PickScreen(spec.label, items, "", selected))
         if picked is not None:
             self.edit(name, picked)
 
@@ -192,7 +192,7 @@ class SettingsController(Controller):
     async def save_as(self) -> None:
         """Ask for a name and save under it."""
         now = self._state.loaded.preset if self._state.loaded else None
-        name = await self._app.push_screen_wait(NameScreen("Save as", now or "", self._backend.preset_name_problem))
+        name = await self._app.ask(NameScreen("Save as", now or "", self._backend.preset_name_problem))
         if name is not None:
             await self._save(name)
 
@@ -204,7 +204,7 @@ class SettingsController(Controller):
             await to_daemon_thread(lambda: self._backend.save_preset(name, current, False))
         except NameTakenError as taken:
             yes = "save a copy" if taken.shipped else "replace"
-            if not await self._app.push_screen_wait(ConfirmScreen("Save", str(taken), yes)):
+            if not await self._app.ask(ConfirmScreen("Save", str(taken), yes)):
                 return
             await to_daemon_thread(lambda: self._backend.save_preset(name, current, True))
         self._store.update(self._state.with_saved(name))

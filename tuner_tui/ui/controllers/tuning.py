@@ -82,7 +82,7 @@ class TuningController(Controller):
             self._store.update(replace(self._state, tuning=None))
         self._follow(folder)
         try:
-            await self._app.push_screen_wait(self._screen)
+            await self._app.ask(self._screen)
         finally:
             if self._feed is not None:
                 self._feed.stop()
@@ -128,7 +128,9 @@ class TuningController(Controller):
 
     async def _start(self) -> Path | None:
         """Start a tuning after a confirmation and return its folder; None if it is refused or not wanted."""
-        await self._store.ready.wait()
+        if not self._store.ready.is_set():
+            self._app.let_input_through()
+            await self._store.ready.wait()
         current, refusal = self._state.current, self._store.launch_refusal()
         if current is None or refusal:
             self._app.show_note(refusal, severity="warning")
@@ -146,7 +148,7 @@ class TuningController(Controller):
         from tuner_tui.ui.screens.tune import TuneStartScreen
 
         default = TuningWish(max(self._minutes or DEFAULT_MINUTES, plan.least_minutes or 0.0), objective)
-        wish = await self._app.push_screen_wait(TuneStartScreen(plan, default, heading))
+        wish = await self._app.ask(TuneStartScreen(plan, default, heading))
         self._minutes = self._minutes if wish is None else wish.minutes
         return wish
 
@@ -156,7 +158,7 @@ class TuningController(Controller):
         if folder is None:
             return
         question = ABORT_QUESTION.format(name=folder.name)
-        if await self._app.push_screen_wait(ConfirmScreen("End the tuning", question, "end it")):
+        if await self._app.ask(ConfirmScreen("End the tuning", question, "end it")):
             await to_daemon_thread(lambda: self._backend.tunings.abort(folder))
             self._app.show_note(f"{folder.name} ends as soon as its trial is stopped.")
 
@@ -180,7 +182,7 @@ class TuningController(Controller):
         """Ask for another tuning and show it."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
         items = [PickerItem(one.id, f"{one.status:<9} {one.title}".rstrip(), one.folder) for one in listed]
-        folder = await self._app.push_screen_wait(PickScreen("Tunings", items, "No tuning was started yet."))
+        folder = await self._app.ask(PickScreen("Tunings", items, "No tuning was started yet."))
         if folder is not None:
             self._follow(folder)
 
@@ -197,7 +199,7 @@ class TuningController(Controller):
         changes = self._state.changes_by(remedy)
         same = await to_daemon_thread(lambda: self._backend.tunings.is_same_job(folder, current))
         when = "for the next run" if same else f"for another training than that tuned: {view.title}"
-        if await self._app.push_screen_wait(DiffScreen(remedy, changes, when)):
+        if await self._app.ask(DiffScreen(remedy, changes, when)):
             self._store.update(self._state.with_changes(remedy.change, OriginKind.TUNED, view.id))
             self._app.show_note("The winner's settings are those of the next run. u takes them back.")
 

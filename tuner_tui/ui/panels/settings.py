@@ -85,7 +85,6 @@ class ValueInput(LineInput):
     """A one-line input over the value that is edited.
 
     `accept` gets the text and by how many fields the cursor then moves, `cancel` is called where editing is given up.
-    They are calls, not messages: the keys that follow in a burst are for the list again.
     """
 
     DEFAULT_CSS = """
@@ -321,7 +320,6 @@ class SettingsPanel(CachedWidget, Vertical):
         typed.value = text
         typed.select_all()
         typed.add_class("-shown")
-        self.list.keys_go_to, typed.keys_go_to = typed, None
         typed.focus(scroll_visible=False)
 
     def _close(self) -> None:
@@ -330,7 +328,6 @@ class SettingsPanel(CachedWidget, Vertical):
         self._doing = None
         typed = self._typed
         typed.remove_class("-shown", "-wrong")
-        self.list.keys_go_to, typed.keys_go_to = None, self.list
         if typed.has_focus:
             self.list.focus(scroll_visible=False)
         self._show_help()

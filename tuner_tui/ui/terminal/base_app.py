@@ -9,13 +9,13 @@ import os
 import signal
 import termios
 import threading
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from threading import Timer
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 from rich.text import Text
-from textual.app import App, ScreenStackError
+from textual.app import App
 from textual.events import Event, InputEvent, Paste
 from textual.filter import NoColor
 
@@ -24,6 +24,7 @@ from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_diff import TerminalCells
 from tuner_tui.ui.terminal.crash_report import write_crash_report
+from tuner_tui.ui.terminal.ordered_input import OrderedInput, UserRequests
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES, Ascii, SafeCells
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
 
+Result = TypeVar("Result")
+Args = ParamSpec("Args")
 STDIN, STDOUT = 0, 1
 LEAVE_SCREEN = b"\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[?25h"
 """Disables mouse and bracketed paste, leaves the alternate screen, shows the cursor."""
@@ -65,6 +68,8 @@ class BaseApp(App[None]):
         self._cells = TerminalCells()
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._terminal_attributes = _terminal_attributes()
+        self._requests = UserRequests()
+        self._input = OrderedInput(self, self._requests, super().on_event)
 
     def get_driver_class(self) -> type[Driver]:
         """Replace Textual's driver for Linux with one that blocks on input instead of polling."""
@@ -82,11 +87,12 @@ class BaseApp(App[None]):
         super()._display(screen, self._cells.wrap(renderable))
 
     async def on_event(self, event: Event) -> None:
-        """Drop keys and clicks that arrive while the app closes: no screen is left to take them."""
-        try:
-            self.screen  # noqa: B018  raises
-        except ScreenStackError:
-            if isinstance(event, InputEvent | Paste):
+        """Handle keys and clicks in order, but none while the app closes: no screen is left to take them."""
+        if isinstance(event, InputEvent | Paste):
+            if not self.screen_stack:
+                return
+            if not event.is_forwarded:
+                self._input.put(event)
                 return
         await super().on_event(event)
 
@@ -156,6 +162,27 @@ class BaseApp(App[None]):
     def run_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` in a task of its own; a `BackendError` is shown as a notification."""
         self.run_worker(self._notify_errors(work), exit_on_error=True)
+
+    def serve(self, request: Callable[Args, Coroutine[Any, Any, None]], *args: Args.args, **named: Args.kwargs) -> None:
+        """Run a request of the user as a task: the keys that follow are for the screen it shows.
+
+        The same request again is ignored until then.
+        """
+        if self._requests.accept(request):
+            self.run_task(self._requests.serve(request, request(*args, **named)))
+
+    async def ask(self, screen: Screen[Result]) -> Result | None:
+        """Show a screen for a request, and return what it is dismissed with."""
+        answer = self.push_screen(screen, wait_for_dismiss=True)
+        self._requests.answer()
+        try:
+            return await asyncio.shield(answer)
+        finally:
+            self._requests.resume()
+
+    def let_input_through(self) -> None:
+        """Called by a request that takes a while: what is typed meanwhile is for the screen as it is."""
+        self._requests.answer()
 
     async def _notify_errors(self, work: Awaitable[None]) -> None:
         try:

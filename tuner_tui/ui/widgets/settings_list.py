@@ -13,7 +13,6 @@ from textual.strip import Strip
 
 from tuner_tui.ui.drawing.cells import shorten
 from tuner_tui.ui.drawing.settings_form import FormRow
-from tuner_tui.ui.terminal.line_input import OrderedKeys
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -25,7 +24,7 @@ UNIT_COLUMNS = 18
 ORIGIN_COLUMNS = 11
 
 
-class SettingsList(OrderedKeys, ScrollView, can_focus=True, inherit_bindings=False):
+class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     """Shows fields and the headings of groups, with a cursor."""
 
     DEFAULT_CSS = """
