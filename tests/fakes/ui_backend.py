@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import outlook_of
+from tests.fakes.queue_access import FakeQueue
 from tests.fakes.run_pairs import two_runs
 from tests.fakes.tuning_views import FakeTunings
 from tuner_tui.advice.finding import Finding, Remedy
@@ -211,6 +212,7 @@ class FakeBox:
     adopted: list[str] = field(default_factory=list)
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
     tuner: FakeTunings = field(default_factory=FakeTunings)
+    queue: FakeQueue = field(default_factory=FakeQueue)
     compared: ComparedRuns = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
@@ -231,6 +233,7 @@ class FakeBackend(Backend):
     def __init__(self, box: FakeBox, **overrides: Any) -> None:
         self.box = box
         self.tunings = box.tuner
+        self.queue = box.queue
         for name, call in overrides.items():
             assert hasattr(Backend, name), name
             setattr(self, name, call)

@@ -19,6 +19,7 @@ from typing import Any
 
 from tuner_tui.core.files import keep_others_out, make_private, read_regular, write_atomic
 from tuner_tui.core.locks import LockedError, acquire_lock, is_locked
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.scheduling.entry import (
@@ -39,7 +40,7 @@ SHM = Path("/dev/shm")  # noqa: S108  in a folder of our own, whose owner is che
 NAME = re.compile(r"q(\d{3,9})\.json")
 
 
-class QueueError(Exception):
+class QueueError(LaunchError):
     """An order about the queue cannot be carried out; the message is one sentence."""
 
 

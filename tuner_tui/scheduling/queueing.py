@@ -101,6 +101,12 @@ def add_to_queue(
     return added, demand
 
 
+def describe_need(request: LaunchRequest, inventory: Inventory) -> str:
+    """What a launch would be queued for, and what that rests on."""
+    demand = demand_of(request, default_gpus(request, len(visible_cards(inventory))))
+    return describe_demand(demand) + (f" ({demand.rests_on})" if demand.rests_on else "")
+
+
 def _refuse_impossible(demand: Demand, cards: Sequence[Gpu], inventory: Inventory) -> None:
     if demand.kind == "host":
         cores = inventory.cpu.usable_cores

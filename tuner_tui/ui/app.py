@@ -14,6 +14,7 @@ from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import EstimateFeed, FollowerFeed, SamplerFeed
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.controllers.comparison import ComparisonController
+from tuner_tui.ui.controllers.queue import QueueController
 from tuner_tui.ui.controllers.runs import RunController
 from tuner_tui.ui.controllers.settings import SettingsController
 from tuner_tui.ui.controllers.tuning import TuningController
@@ -71,6 +72,7 @@ class TunerApp(BaseApp):
         self._comparison = ComparisonController(self, self._store, backend)
         self._runs = RunController(self, self._store, backend, self._comparison, self._show_run)
         self._tuning = TuningController(self, self._store, backend)
+        self._queue = QueueController(self, self._store, backend, self._runs.follow)
 
     @property
     def state(self) -> UiState:
@@ -95,6 +97,7 @@ class TunerApp(BaseApp):
         self.run_task(self._open_start())
         self.run_task(self._read_inventory())
         self.run_task(self._tuning.watch_status())
+        self.run_task(self._queue.wake())
 
     async def _open_start(self) -> None:
         specs = await to_daemon_thread(self._backend.field_specs)
@@ -187,6 +190,9 @@ class TunerApp(BaseApp):
     def on_tuning_status_arrived(self, news: m.TuningStatusArrived) -> None:
         self._tuning.show_status(news.view)
 
+    def on_queue_arrived(self, news: m.QueueArrived) -> None:
+        self._queue.show_lines(news.lines)
+
     def on_notice_arrived(self, news: m.NoticeArrived) -> None:
         self.show_note(news.sentence, "error" if news.is_error else "warning")
 
@@ -241,6 +247,15 @@ class TunerApp(BaseApp):
 
     def on_runs_wanted(self) -> None:
         self.serve(self._runs.pick)
+
+    def on_queue_wanted(self) -> None:
+        self.run_task(self._queue.open())
+
+    def on_queue_add_wanted(self) -> None:
+        self.run_task(self._queue.add())
+
+    def on_queue_order_wanted(self, request: m.QueueOrderWanted) -> None:
+        self.run_task(self._queue.order(request.what, request.entry))
 
     def on_compare_wanted(self) -> None:
         self.serve(self._comparison.compare, self.state.folder)

@@ -17,6 +17,7 @@ TUNING = Binding.Group("Tuning")
 PANELS = Binding.Group("Panels")
 PROGRAM = Binding.Group("The program")
 JOBS = Binding.Group("Jobs")
+QUEUE = Binding.Group("Queue")
 
 
 def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.Group, show: bool = True) -> Binding:
@@ -46,6 +47,7 @@ MAIN_KEYS = (
     _key("ctrl+s", "want('save')", "Save", "presets.save", "Save the settings as this preset", PRESETS, False),
     _key("S", "want('save_as')", "Save as", "presets.save-as", "Save the settings under a new name", PRESETS, False),
     _key("r", "want('runs')", "Runs", "runs.list", "List the runs: follow another one, or compare", PRESETS),
+    _key("Q", "want('queue')", "Queue", "runs.queue", "The runs that wait for a card, and why", PRESETS, False),
     _key("v", "want('compare')", "Compare", "runs.compare", "Compare two runs: settings, speed, loss", PRESETS, False),
     _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Undo the last change of settings", SETTINGS),
     _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Redo the change undone last", SETTINGS, False),
@@ -108,6 +110,21 @@ COMPARE_KEYS = (
     _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),
     _key("question_mark,f1", "help", "Help", "compare.help", "All keys, and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
+)
+QUEUE_ENTRY_KEYS = (
+    _key("enter", "order('follow')", "Show run", "queue.follow", "Show the run of the entry", QUEUE),
+    _key("h,space", "order('hold')", "Hold", "queue.hold", "Keep the entry from starting, or let it go on", QUEUE),
+    _key("K,shift+up", "order('up')", "Earlier", "queue.up", "A place nearer to the start", QUEUE),
+    _key("J,shift+down", "order('down')", "Later", "queue.down", "A place further back", QUEUE),
+    _key("x,delete", "order('remove')", "Remove", "queue.remove", "Remove the entry, after a yes", QUEUE),
+    _key("up,k", "move(-1)", "Up", "queue.cursor-up", "The entry above", QUEUE, False),
+    _key("down,j", "move(1)", "Down", "queue.cursor-down", "The entry below", QUEUE, False),
+)
+QUEUE_KEYS = (
+    _key("a", "add", "Add", "queue.add", "Queue the training with the settings shown, after a yes", QUEUE),
+    _key("escape,q,Q", "leave", "Back", "queue.leave", "Back to the main screen; the queue goes on", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "queue.help", "All keys, and a glossary", PROGRAM),
+    _key("T", "theme", "Dark/light", "queue.theme", "Dark or light", PROGRAM, False),
 )
 WATCH_JOB_KEYS = (
     _key("s", "sort", "Sort", "watch.sort", "Sort by the next column: GPU memory, SM share, CPU, RSS, age", JOBS),

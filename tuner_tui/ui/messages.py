@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.scheduling.queueing import QueuedRun
     from tuner_tui.tuning.process.tuning_reader import TuningView
     from tuner_tui.ui.backend.records import ComparedRuns, MemoryOutlook, TuningSnapshot
 
@@ -96,6 +97,14 @@ class TuningStatusArrived(Newest):
     def __init__(self, view: TuningView | None) -> None:
         super().__init__()
         self.view = view
+
+
+class QueueArrived(Newest):
+    """The queue was read."""
+
+    def __init__(self, lines: tuple[QueuedRun, ...]) -> None:
+        super().__init__()
+        self.lines = lines
 
 
 class NoticeArrived(Message):
@@ -211,6 +220,23 @@ class SaveAsWanted(Message):
 
 class RunsWanted(Message):
     """Show the runs to follow one."""
+
+
+class QueueWanted(Message):
+    """Show the queue."""
+
+
+class QueueAddWanted(Message):
+    """Queue a training with the settings shown."""
+
+
+class QueueOrderWanted(Message):
+    """`hold`, `release` or `remove` the entry, move it `up` or `down`, or `follow` its run."""
+
+    def __init__(self, what: str, entry: str) -> None:
+        super().__init__()
+        self.what = what
+        self.entry = entry
 
 
 class CompareWanted(Message):

@@ -159,7 +159,7 @@ def _queue(
     from tuner_tui.cli.machine import read_local_machine
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.scheduling.admission import describe_demand
-    from tuner_tui.scheduling.queue_store import QueueError, open_queue
+    from tuner_tui.scheduling.queue_store import open_queue
     from tuner_tui.scheduling.queueing import IdleMachine, add_to_queue
     from tuner_tui.tuning.launching import build_request
 
@@ -169,10 +169,7 @@ def _queue(
     prepared = prepare(request)
     check_interpreter(interpreter, request, prepared)
     print_announcement(prepared)
-    try:
-        entry, demand = add_to_queue(open_queue(), request, how, machine.inventory)
-    except QueueError as error:
-        fail(str(error), USAGE)
+    entry, demand = add_to_queue(open_queue(), request, how, machine.inventory)
     print_line(json.dumps({"entry": entry.id}) if as_json else entry.id)
     rests_on = f" ({demand.rests_on})" if demand.rests_on else ""
     print_note(f"Queued for {describe_demand(demand)}{rests_on}. `tuner-tui queue` says why it waits.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend import runs
 from tuner_tui.ui.backend.estimates import MemoryEstimator
+from tuner_tui.ui.backend.queue import QueueAccess
 from tuner_tui.ui.backend.records import LaunchOffer, NameTakenError, PresetListing, TrainingConfig, translate_errors
 from tuner_tui.ui.backend.tunings import Tunings
 
@@ -68,6 +69,7 @@ class Backend:
         self._overrides = overrides
         self._estimator = MemoryEstimator()
         self.tunings = Tunings()
+        self.queue = QueueAccess()
 
     # settings
 

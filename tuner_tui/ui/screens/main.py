@@ -16,6 +16,7 @@ from tuner_tui.ui.messages import (
     DiffWanted,
     JobWanted,
     PresetsWanted,
+    QueueWanted,
     QuitWanted,
     RedoWanted,
     RemedyWanted,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 ACTION_MESSAGES: dict[str, type[Message]] = {
     "train": TrainWanted, "job": JobWanted, "restart": RestartWanted, "stop": StopWanted,
     "checkpoint": CheckpointWanted, "presets": PresetsWanted, "save": SaveWanted,
-    "save_as": SaveAsWanted, "runs": RunsWanted, "compare": CompareWanted,
+    "save_as": SaveAsWanted, "runs": RunsWanted, "compare": CompareWanted, "queue": QueueWanted,
     "tune": TuneWanted, "undo": UndoWanted, "redo": RedoWanted, "theme": ThemeWanted, "leave": QuitWanted,
 }  # fmt: skip
 
