@@ -75,7 +75,7 @@ SNIPPETS = {
     + "    def __getitem__(self, i):\n        import os\n        os._exit(3)\nfor b in DataLoader(D(), num_workers=2): pass\n",
     "worker-crash..pickle": DATA + "    def __getitem__(self, i):\n        return i\nd = D(); d.f = lambda: 0\n"
     "if __name__ == '__main__':\n    for b in DataLoader(d, num_workers=1, multiprocessing_context='spawn'): pass\n",
-    "bad-arguments..no-cuda": "import torch\ntorch.nn.Linear(2, 2).to('cuda')\n",
+    "gpu-software..no-cuda": "import torch\ntorch.nn.Linear(2, 2).to('cuda')\n",
     "bad-arguments..token": "import torch\ntorch.nn.Embedding(10, 4)(torch.tensor([11]))\n",
     "bad-arguments..model": "from transformers import AutoModel\nAutoModel.from_pretrained('/no/such/model')\n",
     "checkpoint-io..safetensors": "import torch\nfrom safetensors.torch import load_file, save_file\nsave_file({'a': torch.ones(9)}, 'a.safetensors')\n"

@@ -53,11 +53,15 @@ PACKAGE = re.compile(
     r"|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
 )
 """How messages name a missing package."""
+INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)(?:/|\.py)")
 
 
 @dataclass(frozen=True, slots=True)
 class CrashCause:
-    """A cause before its remedies are looked up. `subject` is the package, precision or argument that it names."""
+    """A cause before its remedies are looked up.
+
+    `subject` is the package, precision or argument that it names, `topic` that of its pattern.
+    """
 
     cause: str
     sentence: str
@@ -66,6 +70,7 @@ class CrashCause:
     where: str | None = None
     subject: str | None = None
     message: str = ""
+    topic: str | None = None
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
@@ -88,7 +93,7 @@ def _non_finite_cause(lines: Sequence[LogLine]) -> CrashCause | None:
 
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:
-    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where)
+    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic)
     sentence, evidence = cause.sentence, cause.evidence
     if cause.cause == "gpu-oom":
         limit = gpu_memory_limit(situation, cause.message)
@@ -182,7 +187,9 @@ def _cause_from_observer(state: RunState) -> CrashCause | None:
     if pattern is None:
         return CrashCause("unknown", f"The training raised {event.type}", "certain", evidence, where)
     subject = _subject(pattern.cause, event.message)
-    return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, evidence, where, subject)
+    return CrashCause(
+        pattern.cause, pattern.sentence, pattern.confidence, evidence, where, subject, topic=pattern.topic
+    )
 
 
 def _classify_event(event: OutOfMemory | Raised) -> CrashPattern | None:
@@ -215,10 +222,13 @@ def _cause_from_log(
         where = observed.where
     sentence = f"The training failed: {_shorten(failure.headline, 160)}" if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
-    subject = _subject(cause, failure.headline if cause == "missing-package" else failure.message)
+    subject = _subject(cause, failure.message)
+    if cause == "missing-package":
+        subject = missing_package(failure.headline) or subject or _failing_package(failure)
+    topic = None if pattern is None else pattern.topic
     if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
-        cause, sentence = "host-oom", "No page-locked host memory left"
-    return CrashCause(cause, sentence, confidence, _evidence(failure, launcher), where, subject, failure.message)
+        cause, sentence, topic = "host-oom", "No page-locked host memory left", None
+    return CrashCause(cause, sentence, confidence, _evidence(failure, launcher), where, subject, failure.message, topic)
 
 
 def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
@@ -237,6 +247,12 @@ def _subject(cause: str, message: str) -> str | None:
     if cause == "precision-unsupported":
         return unsupported_precision(message)
     return unknown_argument(message) if cause == "bad-arguments" else None
+
+
+def _failing_package(failure: Failure) -> str | None:
+    """The installed package whose import raised the failure, or None."""
+    imported = [INSTALLED.search(file) for file, function in failure.frames if function == "<module>"]
+    return next((found[1] for found in reversed(imported) if found is not None), None)
 
 
 def missing_package(message: str) -> str | None:

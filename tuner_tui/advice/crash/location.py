@@ -51,7 +51,7 @@ def failure_location(failure: Failure, lines: Sequence[LogLine]) -> str | None:
 
 def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
     """The location by the stack: any frame decides for evaluation and saving, else the innermost known frame."""
-    names = [(file, function.rpartition(".")[2]) for file, function in frames]
+    names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
     if any(EVALUATION.match(name) and not _is_library_eval(file) for file, name in names):
         return "evaluation"
     if any(CHECKPOINT.match(name) for _, name in names):

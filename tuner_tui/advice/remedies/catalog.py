@@ -15,6 +15,7 @@ from tuner_tui.advice.remedies import (
     out_of_memory,
     renamed_arguments,
     slow_ranks,
+    specific_errors,
     taken_port,
     training_loop,
     unsupported_features,
@@ -56,6 +57,7 @@ LADDERS: Mapping[str, Ladder] = {
     "fused-unsupported": unsupported_features.fused,
     "compile-failed": unsupported_features.compiler,
     "missing-package": unsupported_features.package,
+    "broken-package": unsupported_features.broken_package,
     "nan": training_loop.non_finite,
     "diverged": training_loop.divergence,
     "worker-crash": training_loop.worker_crash,
@@ -87,18 +89,21 @@ SAVES_MEMORY = frozenset({"gpu-oom", "gpu-memory-near-limit"})
 """Causes whose remedies all lead to less memory than now."""
 
 
-def remedies_for(cause: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
+def remedies_for(
+    cause: str, situation: Situation, where: str | None = None, topic: str | None = None
+) -> tuple[Remedy, ...]:
     """The applicable remedies for `cause` at `where`, least harmful first; empty for an unknown cause.
+
+    The `topic` of a crash pattern, if any, names remedies that take the place of the cause's.
 
     A remedy that does not fit the GPU's memory is left out, unless it is one of those that save memory and none does
     alone.
     """
-    ladder = LADDERS.get(cause)
-    if ladder is None:
-        return ()
+    ladder = LADDERS.get(topic or "") or LADDERS.get(cause)
+    specific = specific_errors.REMEDIES.get(topic or "")
     remedies = [
         replace(remedy, peak=expected_peak(situation, offered.change))
-        for offered in ladder(situation, where)
+        for offered in specific or (() if ladder is None else ladder(situation, where))
         if changes_something(offered, situation)
         and starts_from_known_values(offered, situation)
         and (remedy := reachable(offered, situation)) is not None

@@ -45,6 +45,7 @@ RENAMED: Mapping[str, str] = {
     "use_flash_attention_2": "attn_implementation=flash_attention_2",
     "load_in_4bit": "quantization_config=BitsAndBytesConfig(load_in_4bit=True)",
     "load_in_8bit": "quantization_config=BitsAndBytesConfig(load_in_8bit=True)",
+    "resume_from_checkpoint": "ckpt_path of Trainer.fit (Lightning 2)",
     "max_seq_length": "max_length in SFTConfig (newer releases of trl)",
     "dataset_text_field": "the same name in SFTConfig, not in SFTTrainer (newer releases of trl)",
     "ignore_verifications": "verification_mode='no_checks'",

@@ -12,7 +12,8 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Precision
 
 DISTRIBUTIONS = {
-    "flash_attn": "flash-attn", "sklearn": "scikit-learn", "yaml": "pyyaml", "cv2": "opencv-python", "PIL": "pillow",
+    "flash_attn": "flash-attn", "flash_attn_2_cuda": "flash-attn", "sklearn": "scikit-learn",
+    "yaml": "pyyaml", "cv2": "opencv-python", "PIL": "pillow",
     "bnb": "bitsandbytes", "SentencePiece": "sentencepiece", "dateutil": "python-dateutil", "skimage": "scikit-image",
 }  # fmt: skip
 
@@ -31,7 +32,7 @@ PRECISION_WORDS = (
         "mixed",
         re.compile(
             r"(?i)expected (?:m1 and m2|scalar type|mat1 and mat2|object of scalar)"
-            r"|same dtype|dtypes match|should be the same"
+            r"|same d?type|dtypes match|should be the same"
         ),
     ),
     ("bf16", re.compile(r"(?i)bf16|bfloat16")),
@@ -186,6 +187,18 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     return (install, *_without(name, situation))
 
 
+def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """A build of the package that `where` names for the installed torch, and what works without it."""
+    name = DISTRIBUTIONS.get(where or "", where or "")
+    reinstall = Remedy(
+        title=f"reinstall {name or 'the package that fails'} for the installed torch",
+        why="its binary was built for another torch, CUDA or system library: uninstall it, then install a release made "
+        "for `torch.__version__` and `torch.version.cuda`; flash-attn with `--no-build-isolation`",
+        source="the training interpreter",
+    )
+    return (reinstall, *_without(name, situation))
+
+
 def _without(name: str, situation: Situation) -> tuple[Remedy, ...]:
     if name == "bitsandbytes":
         optimizer = "adamw_torch" if situation.has_gpu is False else "adamw_torch_fused"
@@ -199,6 +212,6 @@ def _without(name: str, situation: Situation) -> tuple[Remedy, ...]:
                 source=NOTES_3070_8BIT,
             ),
         )
-    if name in {"flash-attn", "flash_attn_2_cuda", "xformers"}:
+    if name in {"flash-attn", "xformers"}:
         return attention(situation, None)[:1]
     return compiler(situation, None) if name == "triton" else ()

@@ -21,7 +21,12 @@ DRAWN = re.compile(
     r"^╭─+ ?Traceback \(most recent call last\)|^\w+(?:Error|Exception|Interrupt) {3,}Traceback \(most recent"
 )
 """The header of a traceback as drawn by Rich or printed by a notebook."""
-DRAWN_FRAME = re.compile(r"^(?:│ )?(?:File )?(?P<file>/?[\w./~<>-]+)(?::\d+)?,? in (?P<function>[\w.<>]+)")
+DRAWN_FRAME = re.compile(
+    r"^(?:│ ?)?(?:File )?(?P<file>(?:[A-Za-z]:)?[\w ./\\~<>-]*?(?:\bpy|>))(?::\d+)?,? in (?P<function>[\w.<>]+)"
+)
+TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
+"""A line inside a traceback, in any of its forms."""
+SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
 NAMED = r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit)"
 EXCEPTION = re.compile(
@@ -90,7 +95,7 @@ class _Reader:
             elif DRAWN.match(line.text):
                 yield from self._drawing()
             elif not line.quiet and EXCEPTION.match(line.text) and not line.text.endswith("Warning"):
-                yield self._exception(line, (), traceback=False)
+                yield self._exception(line, self._frames_before(), traceback=False)
                 self.aside = False
             else:
                 self.at += 1
@@ -146,6 +151,19 @@ class _Reader:
         outside = text[:1] not in (" ", "\t") and bool(text.strip()) and not BAR.search(text)
         return outside and (not source_follows or EXCEPTION.match(text) is not None)
 
+    def _frames_before(self) -> tuple[tuple[str, str], ...]:
+        """The frames right above the current line: of a traceback whose beginning was cut off."""
+        found: list[tuple[str, str]] = []
+        source_follows = True
+        for line in reversed(self.lines[max(0, self.at - MAX_DRAWN_LINES) : self.at]):
+            frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
+            if frame is not None:
+                found.append((frame["file"].strip(), (frame["function"] or "").rpartition(".")[2]))
+            elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
+                break
+            source_follows = frame is not None  # read upwards: the line above a frame is the source of the one before
+        return tuple(reversed(found))
+
     def _exception(self, line: LogLine, frames: tuple[tuple[str, str], ...], traceback: bool) -> Failure:
         """Parses the exception at the current line, with the lines of its message."""
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
@@ -155,16 +173,18 @@ class _Reader:
             message.append(self.lines[self.at].text)
             self.at += 1
         root = frames[0][1] if frames else ""
+        following = next((ahead.text for ahead in self.lines[self.at : self.at + 3] if not ahead.blank), "")
+        spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(following)
         return Failure(
             first=line.number,
             last=self.lines[self.at - 1].number,
             headline=line.text.strip(),
             message="\n".join(message),
-            type=match["type"] if match else None,
+            type="ProcessRaisedException" if spawned else match["type"] if match else None,
             rank=line.rank,
             frames=frames,
             chain=self.chain if traceback else self._next_chain(),
-            uncaught=root in UNCAUGHT_ROOTS,
+            uncaught=traceback and root in UNCAUGHT_ROOTS,
             traceback=traceback,
             aside=self.aside,
             thread=self.thread,

@@ -90,6 +90,8 @@ WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
 """Causes whose messages often wrap the real cause."""
 FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
+GENERAL = ("precision-unsupported", "program-error", "bad-arguments", "checkpoint-io", "disk-full", "unknown")
+"""Causes whose words say less than the code that raised the error."""
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
@@ -145,19 +147,21 @@ def classify(failure: Failure) -> CrashPattern | None:
     if is_launcher_error(failure.type, failure.headline):
         return None
     own = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.headline)), None)
-    by_dtype = own is not None and own.cause == "precision-unsupported"
-    if own is not None and own.cause not in WRAPPERS and not by_dtype:
-        return own
     raised_in = _classify_by_frames(failure)
-    if raised_in is not None or by_dtype:
-        return raised_in or own
-    whole = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.message)), None)
+    if raised_in is not None and (own is None or own.cause in (*WRAPPERS, *GENERAL)):
+        return raised_in
+    if own is not None and own.cause not in WRAPPERS:
+        return own
+    flat = " ".join(failure.message.split())
+    whole = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.message)), None) or next(
+        (pattern for pattern in PATTERNS if pattern.regex.search(flat)), None
+    )
     return own if own is not None and (whole is None or whole.cause in WRAPPERS) else whole
 
 
 def _classify_by_frames(failure: Failure) -> CrashPattern | None:
     """The cause of an error recognised by the code that raised it: generated code, a fused optimizer."""
-    inner = [f"{file}:{function}" for file, function in failure.frames[-3:]]
+    inner = [f"{file}:{function}".replace("\\", "/") for file, function in failure.frames[-3:]]
     return next(
         (
             pattern
@@ -237,7 +241,7 @@ def _sort_key(reading: FailureMatch, launched: LauncherReport, alive: Sequence[F
         launched.rank is not None and failure.rank is not None and failure.rank != launched.rank,
         pattern is None and _others_known(alive),
         failure.traceback and not failure.uncaught,
-        2 if pattern is not None and reading.cause == "unknown" else int(reading.cause in WRAPPERS),
+        2 if pattern is not None and reading.cause in ("unknown", "program-error") else int(reading.cause in WRAPPERS),
         TRUST[pattern.confidence] if pattern is not None else UNRECOGNISED,
         failure.first,
     )

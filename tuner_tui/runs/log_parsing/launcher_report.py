@@ -19,7 +19,9 @@ SPAWNED = re.compile(r"process (?P<rank>\d+) terminated with signal (?P<signal>S
 LAUNCHER_TYPES = re.compile(
     r"(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|SystemExit|RayTaskError\S*|ProcessFailure)$"
 )
-LAUNCHER_COMMAND = re.compile(r"CalledProcessError: Command '?\['[^']*(?:python[\d.]*|accelerate|torchrun|deepspeed)'")
+LAUNCHER_COMMAND = re.compile(
+    r"CalledProcessError: Command '?\['[^']*(?:python[\d.]*|accelerate|torchrun|deepspeed)(?:\.exe)?'"
+)
 
 
 @dataclass(frozen=True, slots=True)

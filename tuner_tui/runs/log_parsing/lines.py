@@ -111,6 +111,8 @@ PREFIXES = (
     re.compile(rf"{LEVEL}:[\w.]+:\s?(?=\S)"),
     re.compile(r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):? +(?=\S)"),
 )
+WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
+BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
 QUOTED = re.compile(r"^([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900})\1[.,;]?$")
@@ -139,7 +141,7 @@ class LogLine:
 
 def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
     """The lines of `raw`, numbered from 0."""
-    pieces = [piece for line in raw for piece in _pieces(line)]
+    pieces = list(_join_wrapped(piece for line in raw for piece in _pieces(line)))
     lines = [_without_prefixes(number, piece) for number, piece in enumerate(pieces)]
     for at, piece in enumerate(pieces):
         if HEADER in piece and not lines[at].text.startswith(HEADER):
@@ -147,6 +149,22 @@ def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
             if learned is not None:
                 _strip_learned(pieces, lines, learned)
     return tuple(lines)
+
+
+def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
+    """Joins the lines of frames that a terminal broke at its width."""
+    broken = ""
+    for piece in pieces:
+        if broken:
+            whole = broken + piece
+            yield from (whole,) if WHOLE_FRAME.search(whole) else (broken, piece)
+            broken = ""
+        elif BROKEN_FRAME.search(piece):
+            broken = piece
+        else:
+            yield piece
+    if broken:
+        yield broken
 
 
 def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPrefix) -> None:

@@ -146,7 +146,7 @@ FUSED = (
     Case("fused, device", trace("RuntimeError: `fused=True` requires all the params to be floating point Tensors of supported devices: ['mps', 'cuda', 'xpu', 'hpu', 'cpu', 'privateuseone'] but torch.int64 and cuda", "main", "adam"), "fused-unsupported"),
     Case("fused kernel expects", trace("RuntimeError: expected scalar type Float but found BFloat16", "main", "train", "adam"), "precision-unsupported"),
     Case("apex", trace("RuntimeError: expected input to be on cuda\nmulti_tensor_adam: A tensor was not contiguous.", "main", "train"), "fused-unsupported"),
-    Case("foreach", trace("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!", "main", "train", "adam"), "unknown"),
+    Case("foreach", trace("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!", "main", "train", "adam"), "program-error"),
     Case("inside the fused kernel", trace("RuntimeError: expected scalar type Float but found BFloat16", "main", "train", "adam", "fused-adam"), "fused-unsupported"),
     Case("inside the fused kernel, device", trace("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!", "main", "train", "adam", "fused-adam"), "fused-unsupported"),
 )  # fmt: skip

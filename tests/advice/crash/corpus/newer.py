@@ -30,7 +30,7 @@ ROCM = (
     Case("ROCm accelerator error", trace("torch.AcceleratorError: HIP error: out of memory\nHIP kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\nFor debugging consider passing AMD_SERIALIZE_KERNEL=3", *STEP), "gpu-oom", "training"),
     Case("ROCm page fault", HEALTHY_START + "Memory access fault by GPU node-1 (Agent handle: 0x55d0) on address 0x7f1c000000. Reason: Page not present or supervisor privilege.\nAborted (core dumped)\n", "illegal-access"),
     Case("ROCm allocator frees what is not its own", HEALTHY_START + TERMINATE + "'c10::Error'\n  what():  invalid device pointer: 0x5400000\nException raised from free at ../c10/hip/HIPCachingAllocator.cpp:2994 (most recent call first):\nframe #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96\n", "illegal-access"),
-    Case("ROCm build for other cards", trace("RuntimeError: HIP error: no kernel image is available for execution on the device", "main", "train", "place"), "unknown"),
+    Case("ROCm build for other cards", trace("RuntimeError: HIP error: no kernel image is available for execution on the device", "main", "train", "place"), "gpu-software"),
     Case("ROCm assert", trace("RuntimeError: HIP error: device-side assert triggered", *STEP), "device-assert"),
     Case("MIOpen has no room", trace("RuntimeError: miopenStatusAllocFailed", *STEP), "gpu-oom"),
     Case("MIOpen fails", trace("RuntimeError: miopenStatusUnknownError", *STEP), "unknown"),
@@ -42,7 +42,7 @@ APPLE = (
     Case("Metal command buffer", HEALTHY_START + "Error: command buffer exited with error status.\n\tThe Metal Performance Shaders operations encoded on it may not have completed.\n\tError:\n\t(null)\n\tInsufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)\n" + "zsh: killed     python train.py\n", "gpu-oom"),
     Case("MPS has no such operation", trace("NotImplementedError: The operator 'aten::_fused_adamw_' is not currently implemented for the MPS device. If you want this op to be considered for addition please comment on the tracking issue.", *STEP), "fused-unsupported"),
     Case("MPS has no float64", trace("TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64. Please use float32 instead.", *STEP), "precision-unsupported"),
-    Case("MPS, a tensor was left on the CPU", trace("RuntimeError: Placeholder storage has not been allocated on MPS device!", *STEP), "unknown"),
+    Case("MPS, a tensor was left on the CPU", trace("RuntimeError: Placeholder storage has not been allocated on MPS device!", *STEP), "program-error"),
     Case("MPS assertion", HEALTHY_START + "/AppleInternal/Library/MPSNDArray.mm:782: failed assertion `[MPSNDArray, initWithBuffer:descriptor:] Error: buffer is not large enough. Must be 20480 bytes '\nzsh: abort      python train.py\n", "unknown"),
 )  # fmt: skip
 INTEL = (
@@ -84,8 +84,8 @@ LIBRARIES = (
     Case("flash-attn of another torch", trace("ImportError: /opt/env/lib/python3.11/site-packages/flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs", "main", "pretrained"), "missing-package"),
     Case("triton shared memory", trace("triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.", *STEP), "compile-failed"),
     Case("datasets cache on a full disk", trace("OSError: [Errno 28] No space left on device: '/root/.cache/huggingface/datasets/tmp'", "main"), "disk-full"),
-    Case("hub gated", trace("huggingface_hub.errors.GatedRepoError: 403 Client Error. (Request ID: Root=1-67)\n\nCannot access gated repo for url https://huggingface.co/meta/x/resolve/main/config.json.", "main", "pretrained"), "bad-arguments"),
-    Case("hub unreachable", trace("httpx.ConnectTimeout: timed out", "main", "pretrained"), "unknown"),
+    Case("hub gated", trace("huggingface_hub.errors.GatedRepoError: 403 Client Error. (Request ID: Root=1-67)\n\nCannot access gated repo for url https://huggingface.co/meta/x/resolve/main/config.json.", "main", "pretrained"), "hub-access"),
+    Case("hub unreachable", trace("httpx.ConnectTimeout: timed out", "main", "pretrained"), "hub-access"),
     Case("LightningModule out of memory in validation", trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 24.00 MiB.", "main", "lightning-validation"), "gpu-oom", "evaluation"),
     Case("pinned memory cannot be locked", trace("torch.AcceleratorError: Caught AcceleratorError in pin memory thread for device 0.\nOriginal Traceback (most recent call last):", "main", "loader") + "\n" + '  File "/opt/env/lib/python3.11/site-packages/torch/utils/data/_utils/pin_memory.py", line 41, in do_one_step\n    data = pin_memory(data, device)\ntorch.AcceleratorError: CUDA error: out of memory\n', "host-oom"),
     Case("resumed with another optimizer", trace("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group", "main", "train", "load"), "checkpoint-io"),

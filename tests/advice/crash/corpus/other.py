@@ -105,7 +105,7 @@ PACKAGES = (
     Case("tokenizer's helper", trace("ImportError: LlamaTokenizer requires the SentencePiece library but it was not found in your environment.", "main"), "missing-package"),
     Case("broken build", trace("ImportError: /opt/env/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs", "main"), "missing-package"),
     Case("versions do not fit", trace("ImportError: cannot import name 'AdamW' from 'transformers'", "main"), "missing-package"),
-    Case("CUDA runtime", trace("OSError: libcudart.so.11.0: cannot open shared object file: No such file or directory", "main"), "missing-package"),
+    Case("CUDA runtime", trace("OSError: libcudart.so.11.0: cannot open shared object file: No such file or directory", "main"), "gpu-software"),
     Case("bitsandbytes set-up", trace("RuntimeError: CUDA Setup failed despite GPU being available. Please run the following command to get more information", "main"), "missing-package"),
 )  # fmt: skip
 DEVICE = (
@@ -144,7 +144,7 @@ WORKERS = (
     Case("segmentation fault", trace("RuntimeError: DataLoader worker (pid 331) is killed by signal: Segmentation fault. ", "main", "loader"), "worker-crash"),
     Case("gone", trace("RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly", "main", "loader"), "worker-crash"),
     Case("raised in a worker", trace("KeyError: Caught KeyError in DataLoader worker process 0.", "main", "train", "loader")
-         + "\nOriginal " + trace("KeyError: 'text'", "worker", "fetch"), "worker-crash"),
+         + "\nOriginal " + trace("KeyError: 'text'", "worker", "fetch"), "program-error"),
     Case("disk full in a worker", trace("OSError: Caught OSError in DataLoader worker process 0.", "main", "train", "loader")
          + "\nOriginal " + trace("OSError: [Errno 28] No space left on device: '/cache/a'", "worker", "fetch"), "disk-full"),
     Case("loader timed out", trace("RuntimeError: DataLoader timed out after 60 seconds", "main", "loader"), "worker-crash"),
@@ -169,7 +169,7 @@ ARGUMENTS = (
     Case("no command", "bash: line 1: torchrunn: command not found\n", "bad-arguments"),
     Case("no data", trace("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", "main"), "bad-arguments"),
     Case("no model", trace("OSError: berrt-base is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'", "main"), "bad-arguments"),
-    Case("gated", trace("OSError: You are trying to access a gated repo.\nMake sure to have access to it", "main"), "bad-arguments"),
+    Case("gated", trace("OSError: You are trying to access a gated repo.\nMake sure to have access to it", "main"), "hub-access"),
     Case("no data set", trace("datasets.exceptions.DatasetNotFoundError: Dataset 'ann/none' doesn't exist on the Hub or cannot be accessed.", "main"), "bad-arguments"),
     Case("YAML", trace("yaml.scanner.ScannerError: mapping values are not allowed here\n  in \"c.yaml\", line 3, column 9", "main"), "bad-arguments"),
     Case("device number", trace("RuntimeError: CUDA error: invalid device ordinal", "main"), "bad-arguments"),
@@ -184,8 +184,8 @@ ARGUMENTS = (
 )  # fmt: skip
 UNKNOWN = (
     Case("a bug", trace("ZeroDivisionError: division by zero", "main", "epoch"), "unknown"),
-    Case("shapes", trace("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x768 and 512x2)", *STEP), "unknown"),
-    Case("key", trace("KeyError: 'labels'", "main", "epoch"), "unknown"),
+    Case("shapes", trace("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x768 and 512x2)", *STEP), "program-error"),
+    Case("key", trace("KeyError: 'labels'", "main", "epoch"), "program-error"),
     Case("launcher without the child's words", HEALTHY_START + trace(
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \ntrain.py FAILED\nexitcode  : 1 (pid: 7)", "main"), "unknown"),
     Case("card fell off the bus", trace("RuntimeError: CUDA error: uncorrectable ECC error encountered", *STEP), "unknown"),
@@ -215,7 +215,7 @@ SHAPES = (
     Case("Triton's gcc with Python's headers", trace("subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/a/main.c', '-O3', '-I/usr/include/python3.10', '-lcuda']' returned non-zero exit status 1.", *STEP), "compile-failed"),
     Case("accelerate wraps the child's words", trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", *STEP) + "\n" + trace("subprocess.CalledProcessError: Command '['/usr/bin/python3', 'train.py', '--lr', '1e-4']' returned non-zero exit status 1.", "main", "launch"), "gpu-oom", "training"),
     Case("the pinning thread", "Exception in thread Thread-4 (_pin_memory_loop):\n" + trace("RuntimeError: CUDA error: out of memory", "fetch") + "\n" + trace("RuntimeError: Pin memory thread exited unexpectedly", "main", "loader"), "gpu-oom"),
-    Case("hub not reached", trace("requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))", "main", "pretrained"), "unknown"),
+    Case("hub not reached", trace("requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))", "main", "pretrained"), "hub-access"),
     Case("Windows page file", trace("OSError: [WinError 1455] The paging file is too small for this operation to complete", "main"), "host-oom"),
     Case("line ends of Windows", trace("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", *STEP).replace("\n", "\r\n"), "gpu-oom", "training"),
     Case("LoRA targets", trace("ValueError: Target modules {'q_proj'} not found in the base model. Please check the target modules and try again.", "main"), "bad-arguments"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tuner_tui.runs.log_parsing.crash_patterns.memory_errors import SHARED_MEMORY_FULL
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern, pattern
 
 # ruff: noqa: E501  (one form a line reads better than a form broken over lines)
@@ -27,6 +28,7 @@ ASSERTS = (
 ILLEGALS = (
     pattern("illegal-access", r"illegal memory access was encountered|misaligned address|cudaErrorIllegalAddress|hipErrorIllegalAddress", ILLEGAL),
     pattern("illegal-access", r"(?:CUDA|HIP) error: (?:unspecified launch failure|an illegal instruction|invalid (?:device )?address|warp illegal)", ILLEGAL),
+    pattern("illegal-access", r"^(?:CUDA )?[Ee]rror:? (?!out of memory|CUDA driver|no kernel)[a-z].{1,80} at line \d+ in file \S+\.(?:cuh?|hip)", "A GPU kernel of a package failed", "likely", bare=True),
     pattern("illegal-access", r"(?:[cC]uda|hip) runtime error \((?:4|77|700|716|719)\)", ILLEGAL),
     pattern("illegal-access", r"^invalid device pointer: 0x", ILLEGAL, bare=True),
     pattern("illegal-access", r"^Memory access fault by GPU node", ILLEGAL, bare=True),
@@ -43,10 +45,13 @@ COLLECTIVES = (
     pattern("collective-timeout", r"Timed out waiting \d+ms|timed out in monitoredBarrier|Timed out after \d+ seconds waiting for clients", TIMEOUT, consequence=True),
     pattern("collective-timeout", r"wait(?:ing)? timeout after \d+ms|(?:client|server) socket has (?:timed out|failed)|Socket Timeout|failed to connect/validate", TIMEOUT, consequence=True),
     pattern("collective-timeout", r"RendezvousTimeoutError|RendezvousConnectionError|DistStoreError|DistNetworkError(?!.*EADDRINUSE)", TIMEOUT, consequence=True),
-    pattern("collective-timeout", r"ncclRemoteError|ncclSystemError|remote process exited or there was a network error", PEER, consequence=True),
+    pattern("collective-timeout", r"ncclRemoteError|remote process exited or there was a network error", PEER, consequence=True),
     pattern("collective-timeout", r"Connection closed by (?:remote )?peer|(?:gloo|TCPStore|NCCL|ProcessGroup|c10d).{0,300}(?:Connection reset|Broken pipe)|recv(?:Value)? failed|failed to recv, got 0 bytes", PEER, "likely", consequence=True),
-    pattern("collective-timeout", r"NCCL (?:error|communicator was aborted)|ncclInternalError|ncclUnhandledCudaError|unhandled (?:cuda|system) error", "NCCL failed", "likely", consequence=True),
+    pattern("collective-timeout", r"ncclSystemError|unhandled system error", "NCCL could not set up its connections", "likely", bare=True, consequence=True, topic="nccl-network"),
+    pattern("collective-timeout", r"ncclUnhandledCudaError|ncclInternalError|unhandled cuda error", "NCCL failed", "likely", consequence=True, topic="nccl-debug"),
+    pattern("collective-timeout", r"NCCL (?:error|communicator was aborted)", "NCCL failed", "likely", consequence=True, topic="nccl-debug"),
     pattern("collective-timeout", r"DistBackendError", "A collective operation failed", "likely", consequence=True),
+    pattern("collective-timeout", r"[Dd]evice or resource busy.{0,80}NCCL|Call to (?:connect|bind|recv|send|ibv_\w+) .{0,60}failed", PEER, "likely", bare=True, consequence=True, topic="nccl-network"),
     pattern("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
 )  # fmt: skip
 OFFLINE = "Files from the Hub are missing here, and offline mode forbids to download them"
@@ -56,17 +61,22 @@ NETWORK = (
     pattern("offline", r"OfflineModeIsEnabled|offline mode is enabled|HF_HUB_OFFLINE|HF_DATASETS_OFFLINE|outgoing traffic has been disabled", OFFLINE),
     pattern("offline", r"couldn't connect to 'https|[Cc]an(?:not|'t) reach https?://|Couldn't reach .{1,200} on the Hub|LocalEntryNotFound|(?:Failed to resolve|NameResolutionError)|Temporary failure in name resolution|Name or service not known|nodename nor servname|Network is unreachable|No route to host", NO_NETWORK),
     pattern("port-in-use", r"EADDRINUSE|[Aa]ddress already in use|\[Errno 98\]", PORT),
-    pattern("unknown", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network, or a server, did not answer"),
+    pattern("port-in-use", r"server socket has failed to (?:listen|bind)", PORT, "likely", bare=True),
+    pattern("hub-access", r"GatedRepoError|gated repo|Access to (?:model|dataset) \S+ is restricted|(?:40[13] Client Error|Unauthorized|Forbidden).{0,300}(?:huggingface|hf\.co)|Invalid (?:user token|username or password|credentials)|Token is required|LocalTokenNotFoundError", "The Hub does not let this account read the model or data set", topic="hub-login"),
+    pattern("hub-access", r"wandb.{0,80}(?:api_key not configured|UsageError|CommError)|wandb\.errors\.\S+", "Weights & Biases cannot be reached with this login", topic="wandb"),
+    pattern("hub-access", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network, or a server, did not answer", topic="server"),
 )  # fmt: skip
 UNEXPLAINED = (
     pattern("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The card itself failed: look at dmesg for Xid, and at its health", bare=True),
-    pattern("unknown", r"no kernel image is available for execution", "This torch has no code for this card: its build does not fit the card"),
-    pattern("unknown", r"Found no NVIDIA driver|CUDA driver version is insufficient|driver on your system is too old|CUDA initialization: |CUDA unknown error", "The driver does not fit this torch"),
+    pattern("gpu-software", r"no kernel image is available for execution|device kernel image is invalid|hipErrorNoBinaryForGpu|Unsupported gpu architecture|no binary for GPU|not compiled for (?:compute capability|sm_)", "This torch, or a package with kernels of its own, has no code for this card", bare=True, topic="torch-build"),
+    pattern("gpu-software", r"CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|system has unsupported display driver", "The driver does not fit this torch", bare=True, topic="driver"),
+    pattern("gpu-software", r"driver on your system is too old", "The driver is too old for this torch", topic="driver"),
+    pattern("gpu-software", r"Found no NVIDIA driver|Failed to initialize NVML|CUDA initialization: |CUDA unknown error|cudaErrorNoDevice|no CUDA-capable device is detected", "No usable GPU driver was found", topic="no-driver"),
+    pattern("unknown", r"CUDA error: unknown error", "The driver reported an error of its own", topic="card"),
     pattern("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
     pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "Native code ended the training", "likely", bare=True),
     pattern("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The card stopped answering; Intel's driver says so when its memory runs out, too"),
     pattern("unknown", r"^/\S+\.mm:\d+: failed assertion `", "Apple's libraries ended the training", bare=True),
-    pattern("unknown", r"Placeholder storage has not been allocated on MPS device", "A tensor was left on the CPU while the model is on the card"),
     pattern("unknown", r"^terminate called without an active exception", LEFT_OVER, "likely", bare=True, consequence=True),
     pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),
 )  # fmt: skip
@@ -109,12 +119,13 @@ COMPILE_PATTERNS = (
     pattern("compile-failed", r"C\+\+ compile error|CppCompileError|No working C\+\+ compiler|[Ff]ailed to find C compiler|InvalidCxxCompiler", f"{COMPILE}: no working compiler"),
     pattern("compile-failed", r"[Dd]ynamo (?:is )?not supported on|not yet supported for torch\.compile|too old to be supported by the triton", f"{COMPILE}: not supported here"),
     pattern("compile-failed", r"CompilationError: |RecompileLimit|FailOnRecompileLimitHit|recompile_limit reached", COMPILE),
+    pattern("compile-failed", r"CalledProcessError: Command .{0,40}\bninja\b", "A C++/CUDA extension did not compile", topic="extension"),
     pattern("compile-failed", r"CalledProcessError: Command .{0,400}(?:/gcc|/cc|/g\+\+|clang|ptxas|nvcc|ninja)\b", COMPILE),
     pattern("compile-failed", r"(?:\bld|lld)(?:\.\w+)?: (?:error: )?(?:cannot find|unable to find library|library not found for) -l(?:cuda|cudart|nvrtc|c10\w*|torch\w*|amdhip64)\b", f"{COMPILE}: the linker does not find a library of the GPU", bare=True),
     pattern("compile-failed", r"libcuda\.so\S* (?:cannot|could not|can not|was not|not) (?:be )?found|(?:cannot|could not) find libcuda", f"{COMPILE}: the driver's libcuda is not found"),
     pattern("compile-failed", r"^collect2: error: ld returned \d|linker command failed with exit code", COMPILE, "likely", bare=True),
-    pattern("compile-failed", r"Error building extension|Error compiling objects for extension|Ninja is required to load C\+\+ extensions", "A C++/CUDA extension did not compile"),
-    pattern("compile-failed", r"does not match the version torch was compiled with|CUDA_HOME (?:environment variable is not set|does not exist)", "A CUDA extension cannot be compiled"),
+    pattern("compile-failed", r"Error building extension|Error compiling objects for extension|Ninja is required to load C\+\+ extensions|^ninja: build stopped|has no attribute 'ds_opt_adam'", "A C++/CUDA extension did not compile", bare=True, topic="extension"),
+    pattern("compile-failed", r"does not match the version torch was compiled with|CUDA_HOME (?:environment variable is not set|does not exist)", "A CUDA extension cannot be compiled", topic="extension"),
     pattern("compile-failed", r"accessing tensor output of CUDAGraphs that has been overwritten|CUDAGraph|cudagraph", COMPILE, "likely"),
     pattern("compile-failed", r"Detected that you are using FX to (?:symbolically )?trace a dynamo", COMPILE),
 )  # fmt: skip
@@ -125,6 +136,21 @@ BY_FRAMES: tuple[tuple[re.Pattern[str], re.Pattern[str], CrashPattern], ...] = (
             r"torchinductor_|<eval_with_key>|<torch_compiled|unsloth_compiled_cache|/\.triton/|\.triton\\|__compiled_fn|<generated>|\.inductor_cache"
         ),
         pattern("compile-failed", r"$^", f"{COMPILE}: the generated code is faulty"),
+    ),
+    (
+        re.compile(r"JSONDecodeError|ParserError"),
+        re.compile(r"/datasets/(?:packaged_modules|builder)"),
+        pattern("program-error", r"$^", "A data file cannot be read: a record is not as expected", topic="data-file"),
+    ),
+    (
+        re.compile(r"^EOFError\b"),
+        re.compile(r"multiprocessing/spawn\.py:"),
+        pattern("worker-crash", r"$^", "A process that was started did not receive its data", consequence=True),
+    ),
+    (
+        re.compile(r"\[Errno 28\]|No space left on device"),
+        re.compile(r"multiprocessing/(?:synchronize|heap|shared_memory)\.py:"),
+        pattern("shm", r"$^", SHARED_MEMORY_FULL),
     ),
     (
         re.compile(

@@ -101,7 +101,7 @@ GPU_MEMORY = (
     ),
     pattern(
         "gpu-oom",
-        r"FIND was unable to find an engine|Unable to find a valid cuDNN algorithm",
+        r"FIND was unable to find an engine|Failed to get convolution algorithm|Unable to find a valid cuDNN algorithm",
         GPU_WORKSPACE_FULL,
         "likely",
     ),
@@ -110,6 +110,12 @@ GPU_MEMORY = (
     pattern("gpu-oom", r"RESOURCE_EXHAUSTED: .*(?:[Oo]ut of memory|allocat)", GPU_MEMORY_FULL),
     pattern("gpu-oom", r"OOM when allocating tensor .{0,400}by allocator (?!\w*[cC]pu)", GPU_MEMORY_FULL),
     pattern("gpu-oom", r"No available memory for the cache blocks", GPU_MEMORY_FULL),
+    pattern(
+        "gpu-oom",
+        r"[Ss]ome modules are dispatched on the CPU or the disk|enough GPU RAM to fit the (?:quantized )?model",
+        "The card has no room for the whole model",
+        topic="model-does-not-fit",
+    ),
     pattern("gpu-oom", rf"{VERDICT}{TOO_LITTLE} {ON_GPU}", GPU_MEMORY_FULL, "likely", bare=True),
     pattern(
         "gpu-oom",
@@ -142,10 +148,11 @@ TRAINER = r"(?:python[\d.]*|pt_[\w.-]+|torchrun|accelerate|deepspeed|ray::?\w*|j
 
 SHARED = (
     pattern("shm", r"out of shared memory\. Please try to raise your shared memory", SHARED_MEMORY_FULL),
-    pattern("shm", r"worker \(pid[^)]*\) is killed by signal: Bus error", SHARED_MEMORY_FULL),
+    pattern("shm", r"worker \(pid[^)]*\) is killed by signal: Bus error", SHARED_MEMORY_FULL, bare=True),
     pattern("shm", r"Unexpected bus error encountered in worker", SHARED_MEMORY_FULL, bare=True),
     pattern("shm", r"unable to (?:open|write|resize|allocate|mmap)\b.{0,80}(?:/torch_|shared memory).{0,200}(?:No space left|\(28\))", SHARED_MEMORY_FULL),
     pattern("shm", r"unable to (?:write to file|resize file|allocate shared memory(?:\(shm\))?.{0,20}) <?/torch_", SHARED_MEMORY_FULL),
+    pattern("shm", r"unable to open shared memory object </torch_", SHARED_MEMORY_FULL, "likely"),
     pattern("shm", r"unable to mmap \d+ bytes from file <(?:filename not specified|/torch_[^>]*)>.{0,40}Cannot allocate memory", SHARED_MEMORY_FULL, "likely"),
     pattern("shm", r"No space left on device.{0,20}/(?:dev/shm|psm_|sem\.|torch_|pymp-|nccl-)", SHARED_MEMORY_FULL),
     pattern("shm", r"(?:creating|attaching to|allocat\w+) shared memory segment /dev/shm|/dev/shm/nccl-\S+.{0,80}(?:No space|failed)", SHARED_MEMORY_FULL, bare=True),
@@ -179,6 +186,8 @@ HOST = (
     pattern("host-oom", rf"oom-kill:.*task={TRAINER},", OOM_KILLED, bare=True),
     pattern("host-oom", r"^(?:OOMKilled|reason: OOMKilled|\s*Reason:\s+OOMKilled)", OOM_KILLED, bare=True),
     pattern("host-oom", r"(?:pinned|pin_memory|cudaHostAlloc|cudaMallocHost).{0,200}(?:out of memory|failed)", "No page-locked host memory left", "likely"),
+    pattern("host-oom", r"A worker died or was killed while executing a task", "A Ray worker was killed, as the kernel does when the host's memory is full", "possible", bare=True, consequence=True),
+    pattern("host-oom", r"(?i)\bexit(?:ed)?(?: with)?(?:[ _]?(?:code|status))?[ :=(]*137\b", "The process was killed, as the kernel does when the host's memory is full", "likely", bare=True),
     pattern("host-oom", r"^Killed$|^\S+: line \d+: +\d+ Killed\b|^zsh: killed\b|^\[\d+\][+-]? +\d* *[Kk]illed\b", "The process was killed, as the kernel does when the host's memory is full", "likely", bare=True),
 )  # fmt: skip
 HOST_MEMORY = (*SHARED, *HOST)

@@ -27,6 +27,7 @@ PATTERNS: tuple[CrashPattern, ...] = (
     *program_errors.PACKAGES,
     *program_errors.WORKERS,
     *program_errors.USAGE,
+    *program_errors.CODE,
     *gpu_errors.COLLECTIVES,
     *gpu_errors.UNEXPLAINED,
 )

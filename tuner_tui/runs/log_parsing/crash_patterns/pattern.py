@@ -14,7 +14,8 @@ class CrashPattern:
     """A form of an error message, the cause it indicates, and a sentence about it.
 
     `bare` patterns also match lines that are no exception: native code, shells, kernels. A `consequence` is what one
-    process reports because another one ended; every other cause takes precedence.
+    process reports because another one ended; every other cause takes precedence. `topic` names what its remedies
+    depend on, where those of the cause are too general (`advice.remedies.specific_errors`).
     """
 
     cause: str
@@ -23,6 +24,7 @@ class CrashPattern:
     confidence: Confidence = "certain"
     bare: bool = False
     consequence: bool = False
+    topic: str | None = None
 
 
 def pattern(
@@ -33,6 +35,7 @@ def pattern(
     *,
     bare: bool = False,
     consequence: bool = False,
+    topic: str | None = None,
 ) -> CrashPattern:
     """A compiled `CrashPattern`."""
-    return CrashPattern(cause, re.compile(regex), sentence, confidence, bare, consequence)
+    return CrashPattern(cause, re.compile(regex), sentence, confidence, bare, consequence, topic)

@@ -39,6 +39,8 @@ PRECISION = (
     pattern("precision-unsupported", rf"not (?:implemented|supported) for (?:dtype )?'?(?:torch\.)?{HALF}", NOT_IMPLEMENTED),
     pattern("precision-unsupported", rf"expected (?:m1 and m2|scalar type|mat1 and mat2|object of scalar type)\b.{{0,60}}{HALF}", DTYPE),
     pattern("precision-unsupported", rf"must have the same dtype.{{0,60}}{HALF}|Input type \(.{{1,60}}\) and (?:weight|bias) type \(.{{1,60}}\) should be the same", DTYPE),
+    pattern("precision-unsupported", r"Must flatten tensors with uniform dtype|[Cc]annot flatten integer dtype tensors", "FSDP needs weights of one dtype in each wrapped module", topic="fsdp-dtype"),
+    pattern("precision-unsupported", r"(?:must|should|expected to) (?:have|be of) the same d?type|must have the same type as|(?:dtype|type) mismatch|[Ee]xpected (?:tensor )?dtype|have (?:a )?different dtypes?|expected \w*(?:query, key|key, and value).{0,40}same dtype|(?:got|found) (?:torch\.)?(?:\w+) (?:!=|and) (?:c10::|torch\.)?(?:Half|BFloat16|float16|bfloat16)", DTYPE, "likely"),
     pattern("precision-unsupported", r"Attempting to unscale FP16 gradients|No inf checks were recorded", "The loss scaler was given weights that are in 16 bits themselves"),
     pattern("precision-unsupported", r"At most one of fp16 and bf16 can be True", UNSUPPORTED),
     pattern("precision-unsupported", r"Index put requires the source and destination dtypes match.{0,60}(?:Half|BFloat16)", DTYPE),
