@@ -26,6 +26,7 @@ from tuner_tui.memory.trace import (
     trace_from_answer,
     trace_memory,
     trace_request,
+    trace_together,
 )
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -90,6 +91,43 @@ def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
     assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
     entry.file.write_text('{"parameters": 1')
     assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
+
+
+ANSWERS = """#!{python}
+import json, sys
+asked = json.load(sys.stdin)["requests"]
+open({calls!r}, "a").write(f"{{len(asked)}}\\n")
+point = dict(batch=2, total=9, gradients=1, copies=0)
+answer = dict(parameters=1, trainable=1, weight_bytes=4, gradient_bytes=4, state_bytes=8, step=9, train=[point] * 2,
+              evaluation=[point] * 2)
+answers = [answer if one["job"]["max_length"] != 999 else dict(problem="no") for one in asked]
+print({mark!r} + json.dumps(dict(answers=answers)))
+"""
+
+
+def test_several_traces_take_one_start_and_only_what_is_missing(tmp_path: Path) -> None:
+    calls, script = tmp_path / "calls", tmp_path / "python"
+    script.write_text(ANSWERS.format(python=sys.executable, calls=str(calls), mark=MARK))
+    script.chmod(0o755)
+    interpreter, told = replace(PYTHON, path=str(script)), list[int]()
+    checkpointed = Settings(gradient_checkpointing=True)
+    asked = [(JOB, Settings(), CARD), (JOB, Settings(seed=7), CARD), (JOB, checkpointed, CARD)]
+    trace_together(interpreter, asked, told.append, tmp_path)
+    trace_together(interpreter, [*asked, (JOB, Settings(max_length=999), CARD)], told.append, tmp_path)
+    trace_together(interpreter, asked, told.append, tmp_path)
+    assert told == [2, 1]
+    assert calls.read_text().split() == ["2", "1"]
+    found = cached_trace(interpreter, JOB, checkpointed, CARD, cache_folder=tmp_path)
+    assert found is not None
+    assert found.state_bytes == 8
+    assert cached_trace(interpreter, JOB, Settings(max_length=999), CARD, cache_folder=tmp_path) is None
+
+
+def test_fp16_takes_the_trace_of_bf16(tmp_path: Path) -> None:
+    def entry(precision: str) -> ProbeCacheEntry:
+        return trace_cache_entry(PYTHON, trace_request(JOB, Settings(precision=precision), CARD, 2), tmp_path)
+
+    assert entry("fp16") == entry("bf16") != entry("fp32")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
@@ -24,12 +24,13 @@ from tuner_tui.memory.model_shape import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 3
+FORMAT = 4
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
 TRACED_BATCHES = (2, 8, 32, 128)
-"""The micro batches traced. The peak is convex and piecewise linear, so the chord between two of them is above it."""
-TRACED_SETTINGS = ("precision", "optim", "gradient_checkpointing", "max_grad_norm")
+"""The micro batches traced, or fewer where that is enough. The peak is convex and piecewise linear, so that the chord
+between two of them is above it."""
+TRACED_SETTINGS = ("optim", "gradient_checkpointing", "max_grad_norm")
 TRACED_PACKAGES = ("torch", "transformers", "peft")
 TIMEOUT_S = 240.0
 TRACED_UNCERTAINTY = 0.05
@@ -108,6 +109,29 @@ def trace_memory(
     return trace_from_answer(answer)
 
 
+def trace_together(
+    interpreter: Interpreter,
+    asked: Iterable[tuple[BuiltinJob, Settings, Device]],
+    before: Callable[[int], None],
+    cache_folder: Path | None = None,
+) -> None:
+    """Put the traces of all that is asked into the cache, by one start of the Python that trains.
+
+    `before` is called with their number if any is missing. What cannot be traced is left out: `trace_memory` says why.
+    Raises `TraceError` where nothing was answered.
+    """
+    questions = [trace_request(job, settings, device, 2) for job, settings, device in asked]
+    entries = [trace_cache_entry(interpreter, question, cache_folder) for question in questions]
+    missing = {entry: one for entry, one in zip(entries, questions, strict=True) if _read_entry(entry) is None}
+    if not missing:
+        return
+    before(len(missing))
+    answers = ask_trainer(Path(interpreter.path), {"requests": [*missing.values()]})["answers"]
+    for entry, answer in zip(missing, answers, strict=True):
+        if "problem" not in answer:
+            entry.write(answer)
+
+
 def cached_trace(
     interpreter: Interpreter,
     job: BuiltinJob,
@@ -137,6 +161,7 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: i
         },
         "settings": {
             **{name: getattr(settings, name) for name in TRACED_SETTINGS},
+            "precision": "fp32" if settings.precision == "fp32" else "bf16",  # fp16 takes as much
             "gradient_accumulation_steps": min(settings.gradient_accumulation_steps, 2),
         },
         "labels": labels,

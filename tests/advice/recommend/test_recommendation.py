@@ -163,6 +163,16 @@ def test_a_7b_model_is_quantized_where_its_weights_take_more_than_half_of_the_ca
     assert found.settings.bnb_4bit_use_double_quant is (quantization == "nf4")
 
 
+def test_a_command_of_a_known_model_gets_adapters_on_4_bits_and_how_to_make_them():
+    known = CommandJob(command=("python", "sft.py", "--model_name_or_path", "Qwen/Qwen2.5-7B"))
+    found = recommend(box(RTX3090), BNB, known)
+    assert (found.settings.peft_method, found.settings.quantization) == ("lora", "nf4")
+    assert any("--use_peft --load_in_4bit" in note for note in found.notes)
+    unknown = recommend(box(RTX3090), BNB, COMMAND)
+    assert unknown.settings.peft_method == "none"
+    assert not any("--use_peft" in note for note in unknown.notes)
+
+
 def test_quantization_without_bitsandbytes_names_its_install_line():
     found = recommend(box(RTX3090), python(), QWEN_7B)
     assert found.settings.quantization == "none"

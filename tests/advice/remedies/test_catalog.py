@@ -53,8 +53,16 @@ def test_the_order_of_least_harm() -> None:
     keys = [next(iter(change)) for change in changes("gpu-oom", per_device_train_batch_size=64, max_length=192)]
     assert keys == [
         "per_device_train_batch_size", "gradient_checkpointing", "precision", "per_device_eval_batch_size",
-        "max_length", "optim", "peft_method", "per_device_train_batch_size",
+        "max_length", "optim", "weights_dtype", "peft_method", "per_device_train_batch_size",
     ]  # fmt: skip
+
+
+def test_pure_bf16_is_for_full_training_on_cards_that_have_it() -> None:
+    pure = {"weights_dtype": "bf16", "precision": "bf16"}
+    assert pure in changes("gpu-oom", "optimizer-step", precision="bf16")
+    assert pure not in changes("gpu-oom", "optimizer-step", inventory=box(card(capability=(7, 5))))
+    assert pure not in changes("gpu-oom", "optimizer-step", weights_dtype="bf16", precision="bf16")
+    assert pure not in changes("gpu-oom", "optimizer-step", peft_method="lora")
 
 
 def test_checkpointing_is_never_switched_off_for_memory() -> None:
@@ -68,7 +76,7 @@ def test_checkpointing_is_never_switched_off_for_memory() -> None:
     [
         ("evaluation", {"per_device_eval_batch_size": 96}),
         ("optimizer-step", {"optim": "adamw_bnb_8bit"}),
-        ("loading", {"peft_method": "lora"}),
+        ("loading", {"weights_dtype": "bf16", "precision": "bf16"}),
     ],
 )
 def test_where_memory_ran_out_decides_what_comes_first(where: str, first: dict[str, Any]) -> None:

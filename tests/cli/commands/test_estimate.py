@@ -226,6 +226,7 @@ def test_cards_that_are_not_here(call: Call) -> None:
     assert small["estimate"]["device"]["capacity_bytes"] == 16 * 2**30
     assert small["estimate"]["largest_batch"] < large["estimate"]["largest_batch"]
     assert large["to_fit"] == {}
+    assert "Tracing gpt2 once on the CPU" in result.stderr
 
 
 def test_what_would_make_it_fit_fits(call: Call) -> None:

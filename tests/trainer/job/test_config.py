@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,12 +107,44 @@ def test_only_what_is_not_here_needs_the_hub(tmp_path: Path) -> None:
     assert needs_hub({"data": "imdb"})
 
 
-@pytest.mark.parametrize(("names", "used"), [(("RTX 3090", "RTX 4060"), 1), (("RTX 3090", "RTX 3090"), 2)])
-def test_of_different_cards_only_the_first_trains(
-    names: tuple[str, ...], used: int, monkeypatch: pytest.MonkeyPatch
+def properties(name: str, gib: int, major: int) -> SimpleNamespace:
+    return SimpleNamespace(name=name, total_memory=gib * 2**30, major=major, minor=0)
+
+
+A3090, A4060, A6000, T4 = (
+    properties("RTX 3090", 24, 8), properties("RTX 4060", 8, 8), properties("RTX 6000", 24, 7), properties("T4", 16, 7),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cards", "visible", "used", "again_on"),
+    [
+        ((A3090, A4060), None, 1, None),
+        ((A3090, A3090), None, 2, None),
+        ((A4060, A3090), None, 1, "1"),  # CUDA counts the fastest first: here the one with less memory
+        ((A4060, A3090, A3090), None, 1, "1"),
+        ((A4060, A3090), "5,2", 1, "2"),
+        ((A4060, A3090), "GPU-aa,GPU-bb", 1, "GPU-bb"),
+        ((A6000, A3090), None, 1, "1"),  # as much memory, but a newer generation
+        ((T4, A4060), None, 1, None),
+    ],
+)
+def test_of_different_cards_only_the_best_trains(
+    cards: tuple[SimpleNamespace, ...],
+    visible: str | None,
+    used: int,
+    again_on: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cards = [SimpleNamespace(name=name, total_memory=24 * 2**30) for name in names]
+    started: list[tuple[list[str], dict[str, str]]] = []
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: cards[number])
+    monkeypatch.setattr(os, "execve", lambda path, argv, env: started.append((argv, env)))
+    monkeypatch.setattr(sys, "orig_argv", ["python", "trainer", "job.yaml"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     arguments: Any = SimpleNamespace(n_gpu=len(cards), _n_gpu=len(cards))
     use_one_kind_of_card(arguments)
     assert arguments._n_gpu == used
+    assert [env["CUDA_VISIBLE_DEVICES"] for _, env in started] == ([] if again_on is None else [again_on])
+    assert all(argv[1:] == ["trainer", "job.yaml"] for argv, _ in started)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tuner_tui.advice.batch_scaling import rebalance
@@ -14,7 +15,7 @@ from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.trace import TraceError
+from tuner_tui.memory.trace import TraceError, trace_together
 from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
@@ -38,16 +39,36 @@ class CardPlan:
 
 
 def plan_cards(
-    cards: PlannedCards, inventory: Inventory, interpreter: Interpreter, resolved: Resolved, job: BuiltinJob
-) -> CardPlan:
-    """The plan for `cards` in a machine otherwise like this one. May take seconds for a model not traced before.
+    cards: Sequence[PlannedCards],
+    inventory: Inventory,
+    interpreter: Interpreter,
+    resolved: Resolved,
+    job: BuiltinJob,
+    before_tracing: Callable[[int], None] = lambda number: None,
+) -> tuple[CardPlan, ...]:
+    """The plan for each of `cards` in a machine otherwise like this one; seconds for a model not traced before.
 
     Values that nobody chose are those recommended for the cards. Traces run on the CPU with this interpreter; what CUDA
-    adds is that of a card.
+    adds is that of a card. `before_tracing` is called with the number of traces to make, if any.
     """
+    trainings = [_planned_training(one, inventory, interpreter, resolved, job) for one in cards]
+    with suppress(TraceError):  # each plan says why its own is missing
+        trace_together(interpreter, ((job, settings, target.device) for settings, target in trainings), before_tracing)
+    return tuple(
+        _plan(one, settings, target, interpreter, job) for one, (settings, target) in zip(cards, trainings, strict=True)
+    )
+
+
+def _planned_training(
+    cards: PlannedCards, inventory: Inventory, interpreter: Interpreter, resolved: Resolved, job: BuiltinJob
+) -> tuple[Settings, TrainingTarget]:
     there, python = planned_inventory(inventory, cards), planned_interpreter(interpreter)
-    settings = with_recommended(resolved, there, python, job).settings
-    target = target_of(there, python, job)
+    return with_recommended(resolved, there, python, job).settings, target_of(there, python, job)
+
+
+def _plan(
+    cards: PlannedCards, settings: Settings, target: TrainingTarget, interpreter: Interpreter, job: BuiltinJob
+) -> CardPlan:
     estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter)
     problem = None
     best: MemoryEstimate | None
@@ -66,7 +87,8 @@ def make_fit(
     """The changes that make `settings` fit, empty if they do; None if none of those tried suffices.
 
     Tried in the order of least harm, each added to those before: a smaller micro batch with the effective batch held,
-    gradient checkpointing, 8-bit optimizer states, LoRA, 4-bit weights. Judged by `MemoryEstimate.verdict`.
+    gradient checkpointing, 8-bit optimizer states, weights in bf16, LoRA, 4-bit weights. Judged by
+    `MemoryEstimate.verdict`.
     """
     if best.verdict in ("fits", "unknown"):
         return {}
@@ -94,9 +116,11 @@ def _memory_savers(settings: Settings, random_weights: bool) -> Iterator[dict[st
         yield {"gradient_checkpointing": True}
     if "8bit" not in settings.optim and settings.peft_method == "none":
         yield {"optim": "adamw_bnb_8bit"}
+    if settings.peft_method == "none" and settings.precision == "bf16" and settings.weights_dtype in ("auto", "fp32"):
+        yield {"weights_dtype": "bf16"}
     if random_weights:  # on which adapters learn next to nothing
         return
     if settings.peft_method == "none":
-        yield {"peft_method": "lora", "optim": settings.optim}
+        yield {"peft_method": "lora", "optim": settings.optim, "weights_dtype": settings.weights_dtype}
     if settings.quantization == "none":
         yield {"quantization": "nf4", "bnb_4bit_use_double_quant": True}

@@ -7,7 +7,7 @@ from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import estimate
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.weights import FOUR_BIT_LEAST
 
@@ -18,6 +18,10 @@ BITSANDBYTES_LEAST = (7, 0)
 COMFORTABLE_BATCH = 4
 QUANTIZE_SHARE = 0.5
 """Frozen weights above this share of the GPU leave too little for a batch."""
+BY_THE_COMMAND = (
+    "Adapters and 4-bit weights are made by the command itself: `--use_peft --load_in_4bit` of trl, `adapter: qlora` "
+    "of axolotl, `quantization_bit: 4` of LLaMA-Factory; in a script BitsAndBytesConfig and get_peft_model."
+)
 QLORA = "QLoRA (Dettmers et al. 2023)"
 
 
@@ -58,10 +62,10 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
 
 def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends LoRA if a full training cannot fit at any batch size, on quantized weights where they are large."""
-    target, memory = draft.target, draft.target.memory_bytes
-    if memory is None or not isinstance(target.job, BuiltinJob):
+    target, memory, model = draft.target, draft.target.memory_bytes, workload.model
+    is_command = isinstance(target.job, CommandJob)
+    if memory is None or (is_command and model.guessed):
         return
-    model = workload.model
     optim = "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch"
     least = _full_bytes(workload, optim)
     needed = f"a full training of {model.label} takes {_gb(least)} before the first sample"
@@ -77,6 +81,8 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         draft.reject("peft_method", "lora", f"{needed}; peft is not installed (pip install peft)", NOTES_3090)
     if draft.settings.peft_method != "none" and model.pretrained:
         _quantization(draft, workload, memory)
+    if is_command and "peft_method" in draft.advised:
+        draft.note(BY_THE_COMMAND)
 
 
 def _full_training_fits(draft: RecommendationDraft, workload: Workload, optim: str) -> bool:

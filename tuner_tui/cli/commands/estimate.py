@@ -352,7 +352,12 @@ def print_plans(on: str, machine: LocalMachine, resolved: Resolved, job: Builtin
         cards = parse_cards(on)
     except UnknownCardError as error:
         raise SettingsError(f"--on: {error}") from error
-    plans = [plan_cards(one, machine.inventory, machine.interpreter, resolved, job) for one in cards]
+
+    def say(traces: int) -> None:
+        number = "once" if traces == 1 else f"with {traces} different settings"
+        print_note(f"Tracing {job.model} {number} on the CPU; it is kept for the next time …")
+
+    plans = plan_cards(cards, machine.inventory, machine.interpreter, resolved, job, say)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} is not known here. {plans[0].not_traced} A short run would measure it.")
     if as_json:

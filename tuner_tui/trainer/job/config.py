@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
+import sys
 import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
@@ -150,21 +152,38 @@ def build_training_arguments(values: dict[str, Any], job: JobArguments, path: st
 
 
 def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) -> None:
-    """Train on the first card alone where the others differ: in DataParallel each step waits for the slowest.
+    """Train on the best card alone where the others differ: in DataParallel each step waits for the slowest.
 
-    So do quantized weights, which DataParallel cannot copy to the other cards.
+    The best has most memory, then the newest generation, as the recommendation has it. Where CUDA does not count it
+    first, the process starts again with this card alone, since the Trainer takes the first. Quantized weights train on
+    one card, too: DataParallel cannot copy them to others.
 
-    CUDA counts the fastest card first, unless `CUDA_VISIBLE_DEVICES` chooses an order. Of several equal ones that come
-    first a single process takes one, too: `CUDA_VISIBLE_DEVICES` with these alone takes all of them.
+    Of several equal ones that are the best, a single process takes one: `CUDA_VISIBLE_DEVICES` with these alone takes
+    all of them.
     """
     cards = [torch.cuda.get_device_properties(number) for number in range(arguments.n_gpu)]
-    first = cards[0]
-    if any((one.name, one.total_memory // 2**30) != (first.name, first.total_memory // 2**30) for one in cards):
+    best = max(range(len(cards)), key=lambda number: (*_rank(cards[number]), -number))
+    if any((one.name, one.total_memory // 2**30) != (cards[0].name, cards[0].total_memory // 2**30) for one in cards):
         arguments._n_gpu = 1
-        print(f"the cards differ: training on {first.name} alone (CUDA_VISIBLE_DEVICES chooses others)")
+        chosen = f"training on {cards[best].name} alone (CUDA_VISIBLE_DEVICES chooses others)"
+        print(f"the cards differ: {chosen}", flush=True)
+        if best > 0:
+            start_again_on(best)
     elif quantized:
         arguments._n_gpu = 1
         print(f"quantized weights train on one card a process: torchrun starts {len(cards)}")
+
+
+def _rank(card: Any) -> tuple[int, int, int]:
+    return card.total_memory // 2**30, card.major, card.minor
+
+
+def start_again_on(number: int) -> None:
+    """Replace this process by the same command with only the card that CUDA counts as `number` visible."""
+    visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+    chosen = visible[number] if visible else str(number)
+    argv = [sys.executable, *sys.orig_argv[1:]]
+    os.execve(sys.executable, argv, {**os.environ, "CUDA_VISIBLE_DEVICES": chosen})  # noqa: S606  the same program
 
 
 def has_accelerator() -> bool:

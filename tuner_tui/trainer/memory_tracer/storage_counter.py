@@ -35,6 +35,7 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
         self.kind: str | None = None
         self._sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._weights: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self.total = 0
         self.gradients = 0
         self.copies = 0
@@ -62,9 +63,9 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
         self._update_peak()
 
     def gradient(self, parameter: torch.Tensor) -> None:
-        """Count a gradient after its accumulation; it lives until the optimizer step."""
-        if parameter.grad is not None:
-            storage = parameter.grad.untyped_storage()
+        """Count a gradient once, after its accumulation; it lives until the optimizer step."""
+        if parameter.grad is not None and (storage := parameter.grad.untyped_storage()) not in self._gradients:
+            self._gradients.add(storage)
             self._grow(storage, storage.nbytes(), "gradients")
 
     def __torch_dispatch__(

@@ -1,5 +1,5 @@
 """Traces the peak memory of a training step on fake tensors: a JSON request on stdin, one marked JSON line on
-stdout."""
+stdout. A request with several `requests` gets an answer with as many `answers`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from ..errors import first_line
 
 MARK = "tuner-tui-trace "
+ON_THE_CHORD = 0.001
+"""Relative distance from a straight line that rounding to whole blocks makes."""
 
 
 def main() -> int:
@@ -22,6 +24,17 @@ def main() -> int:
     request = json.load(sys.stdin)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.simplefilter("ignore")
+    answer = (
+        {"answers": [trace_or_problem(one) for one in request["requests"]]}
+        if "requests" in request
+        else trace_or_problem(request)
+    )
+    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
+    return 2 if "problem" in answer else 0
+
+
+def trace_or_problem(request: dict[str, Any]) -> dict[str, Any]:
+    """What was traced, or `{"problem": sentence}`."""
     from ..errors import JobError
     from ..hub import go_offline_if_unreachable, needs_hub
 
@@ -30,15 +43,13 @@ def main() -> int:
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
     try:
-        answer = trace_memory(request)
+        return trace_memory(request)
     except JobError as error:
-        answer = {"problem": str(error)}
+        return {"problem": str(error)}
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        answer = {"problem": f"the model's code goes by the values of its data, which a trace does not have ({error})"}
+        return {"problem": f"the model's code goes by the values of its data, which a trace does not have ({error})"}
     except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
-        answer = {"problem": describe_error(error, request["job"])}
-    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
-    return 2 if "problem" in answer else 0
+        return {"problem": describe_error(error, request["job"])}
 
 
 def describe_error(error: Exception, job: dict[str, Any]) -> str:
@@ -74,23 +85,48 @@ def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
         if request.get("by_module"):
             return memory_parts(traced, request["batches"][0], request["eval_batches"][0])
         sizes = model_sizes(traced)
-        train = [train_peak(traced, batch, number == 0) for number, batch in enumerate(request["batches"])]
-        evaluation = [evaluation_peak(traced, batch) for batch in request["eval_batches"]]
-    return {**sizes, "step": train[0].pop("step"), "train": train, "evaluation": evaluation}
+        step = step_peak(traced)
+        train = convex_peaks(request["batches"], lambda batch: train_peak(traced, batch))
+        evaluation = convex_peaks(request["eval_batches"], lambda batch: evaluation_peak(traced, batch))
+    return {**sizes, "step": step, "train": train, "evaluation": evaluation}
 
 
-def train_peak(traced: Any, batch: int, with_step: bool) -> dict[str, Any]:
-    """The peak of forward and backward with micro batch `batch`; with `with_step` also that of the optimizer step."""
-    from .training_step import count_storages, forward_and_backward, optimizer_step
+def convex_peaks(batches: Sequence[int], measure: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
+    """The peaks at `batches`, ascending, fewer where that tells as much.
 
-    found: dict[str, Any] = {"batch": batch}
+    The peak is the highest of straight lines in the batch. Where a batch between the first and the last is on the
+    straight line through these two, all others between them are on it, too.
+    """
+    low, second, *rest = batches
+    found = [measure(low), measure(second)]
+    if rest:
+        found.append(measure(rest[-1]))
+        first, middle, last = (one["total"] for one in found)
+        chord = first + (last - first) * (second - low) / (rest[-1] - low)
+        if abs(chord - middle) > ON_THE_CHORD * middle:
+            found += [measure(batch) for batch in rest[:-1]]
+    return sorted(found, key=lambda one: one["batch"])
+
+
+def step_peak(traced: Any) -> int:
+    """The peak of clipping and the optimizer's step, with all gradients live."""
+    from .training_step import allocate_gradients, count_storages, optimizer_step
+
+    with count_storages(traced) as storages:
+        allocate_gradients(traced, storages)
+        optimizer_step(traced, storages)
+        traced.model.zero_grad()
+    return storages.peaks["step"].total
+
+
+def train_peak(traced: Any, batch: int) -> dict[str, Any]:
+    """The peak of forward and backward with micro batch `batch`."""
+    from .training_step import count_storages, forward_and_backward
+
     with count_storages(traced) as storages:
         forward_and_backward(traced, storages, batch)
-        if with_step:
-            optimizer_step(traced, storages)
-            found["step"] = storages.peaks["step"].total
         traced.model.zero_grad()
-    return found | asdict(storages.peaks["batch"])
+    return {"batch": batch, **asdict(storages.peaks["batch"])}
 
 
 def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:

@@ -44,14 +44,23 @@ def make_optimizer_states(traced: TracedStep) -> None:
 
 
 def forward_and_backward(traced: TracedStep, storages: StorageCounter, batch: int) -> None:
-    """Forward and backward of up to two micro batches; phase `batch`."""
+    """Forward and backward of a micro batch; phase `batch`. With accumulation of a later one, which takes more."""
     traced.model.train()
     storages.enter("batch")
-    for _ in range(min(traced.accumulation, 2)):  # from the second micro batch on, all gradients are live
-        loss = compute_loss(traced, make_inputs(traced, batch))[0]
-        loss.backward()
-        del loss
+    if traced.accumulation > 1:
+        allocate_gradients(traced, storages)
+    loss = compute_loss(traced, make_inputs(traced, batch))[0]
+    loss.backward()
+    del loss
     storages.enter("outside")
+
+
+def allocate_gradients(traced: TracedStep, storages: StorageCounter) -> None:
+    """Give every trained parameter its gradient, as an earlier backward pass does."""
+    for parameter in traced.model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.empty_like(parameter)
+            storages.gradient(parameter)
 
 
 def optimizer_step(traced: TracedStep, storages: StorageCounter) -> None:
