@@ -68,6 +68,17 @@ def test_where_the_held_memory_is_not_known_the_bounds_are_all_and_nothing() -> 
     assert found.high_bytes == pytest.approx(context + (10 * GB - context) * 1.5)
 
 
+def test_the_states_of_another_optimizer_follow_from_the_parameters_that_the_process_trains() -> None:
+    """0.5 billion parameters: 8 bytes each become 2 × (1 + 4 / 256), so 2.98 of 11 GB go; hand calculation."""
+    state = replace(observed(peak_gb=10, held_gb=7), trainable_parameters=500_000_000)
+    now = running(11, {**batch(16), "optim": "adamw_torch"}, state=state)
+    change = {"optim": "adamw_bnb_8bit"}
+    assert peak_of(now, change).peak_bytes == pytest.approx((11 - 0.5 * (8 - 2.03125)) * GB, rel=1e-3)
+    assert peak_of(now, {**change, **batch(32)}).peak_bytes == pytest.approx((14 - 0.5 * (8 - 2.03125)) * GB, rel=1e-3)
+    unknown = replace(now, state=observed(peak_gb=10, held_gb=7))
+    assert expected_peak(unknown, change) is None
+
+
 def test_the_estimate_is_corrected_by_what_the_run_measured() -> None:
     """Twice the memory that the estimate says, so twice the growth that it says."""
     job = BuiltinJob(model="bert-base")

@@ -2,7 +2,8 @@
 corrected by what the run and earlier runs of the job measured.
 
 Without an estimate for the job (a command), the run's own figures are scaled: what the allocator holds between steps
-stays, the rest grows with the micro batch. Where not even that was measured, the share that grows is a guess, and its
+stays but for the optimizer's states, which follow from the number of parameters that the process trains; the rest
+grows with the micro batch. Where not even that was measured, the share that grows is a guess, and its
 bounds are all and nothing.
 """
 
@@ -20,6 +21,7 @@ from tuner_tui.core.units import format_size
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.memory.calibration import CALIBRATED_UNCERTAINTY, MeasuredEstimate, MeasuredRun, estimate_from_runs
+from tuner_tui.memory.closed_form import optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE
 from tuner_tui.settings.fields import Value
@@ -218,14 +220,15 @@ def _host_device(situation: Situation) -> Device | None:
 def _by_scaling(
     situation: Situation, settings: Settings, changed: Settings, measured: _MeasuredPeak
 ) -> ExpectedPeak | None:
+    states = _state_change(situation, settings, changed)
     factor = _activation_factor(settings, changed)
-    if factor is None or not situation.is_known("per_device_train_batch_size"):
+    if factor is None or states is None or not situation.is_known("per_device_train_batch_size"):
         return None
     inside = measured.used_bytes - measured.outside_bytes
     share = measured.growing_share
 
     def peak(growing: float) -> int:
-        return round(measured.outside_bytes + inside * (1 + growing * (factor - 1)))
+        return round(measured.outside_bytes + states + inside * (1 + growing * (factor - 1)))
 
     if share is not None:
         return _around(peak(share), CALIBRATED_UNCERTAINTY, measured.capacity_bytes, "scaled from this run's memory")
@@ -235,9 +238,23 @@ def _by_scaling(
     return ExpectedPeak(guess, low, high, measured.capacity_bytes, words)
 
 
+def _state_change(situation: Situation, settings: Settings, changed: Settings) -> float | None:
+    """Bytes that the optimizer's states take more after the change, by the parameters that the process trains.
+
+    None if it changes the optimizer and their number, or the optimizer now, is not known.
+    """
+    if settings.optim == changed.optim:
+        return 0.0
+    trained = situation.state.trainable_parameters
+    if trained is None or not situation.is_known("optim"):
+        return None
+    before, after = (optimizer_bytes(one.optim, True, GRADIENT_BYTES).kept for one in (settings, changed))
+    return trained * (after - before)
+
+
 def _activation_factor(settings: Settings, changed: Settings) -> float | None:
     """Activations after the change relative to those before; None where it changes anything else."""
-    scaled = {"per_device_train_batch_size", "max_length", "gradient_checkpointing"}
+    scaled = {"per_device_train_batch_size", "max_length", "gradient_checkpointing", "optim"}
     if any(getattr(settings, name) != getattr(changed, name) for name in MEMORY_FIELDS - scaled):
         return None
     factor = changed.per_device_train_batch_size / settings.per_device_train_batch_size

@@ -1,0 +1,142 @@
+"""Small changes of source code, each of which some test should notice."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is",
+}  # fmt: skip
+ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*",
+}  # fmt: skip
+UNTESTED_CALLS = frozenset({"compile", "namedtuple", "TypeVar", "dataclass", "field", "print_note", "lru_cache"})
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change: `text` in place of the source from `start` to `end` (offsets), in the function at `first_line`.
+
+    `first_line` is None for code outside functions.
+    """
+
+    path: Path
+    line: int
+    start: int
+    end: int
+    text: str
+    original: str
+    first_line: int | None
+
+    def apply(self, source: str) -> str:
+        """The source with the change."""
+        return source[: self.start] + self.text + source[self.end :]
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.original!r} -> {self.text!r}"
+
+
+def mutants_of(path: Path, source: str) -> Iterator[Mutant]:
+    """All mutants of a file, in its order."""
+    yield from _Finder(path, source).find()
+
+
+class _Finder:
+    def __init__(self, path: Path, source: str) -> None:
+        self.path = path
+        self.source = source
+        self.tree = ast.parse(source)
+        lines = source.split("\n")
+        self.offsets = [0]
+        for line in lines:
+            self.offsets.append(self.offsets[-1] + len(line) + 1)
+        self.lines = lines
+
+    def find(self) -> Iterator[Mutant]:
+        yield from self._visit(self.tree, None)
+
+    def _visit(self, node: ast.AST, function: int | None) -> Iterator[Mutant]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            for statement in node.body:
+                yield from self._visit(statement, first)
+            return
+        if isinstance(node, ast.AnnAssign):
+            if node.value is not None:
+                yield from self._visit(node.value, function)
+            return
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        if isinstance(node, ast.Call) and _name(node.func) in UNTESTED_CALLS:
+            return
+        yield from self._mutants(node, function)
+        for child in ast.iter_child_nodes(node):
+            yield from self._visit(child, function)
+
+    def _mutants(self, node: ast.AST, function: int | None) -> Iterator[Mutant]:
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
+            yield from self._between(node.left, node.comparators[0], COMPARISONS[type(node.ops[0])], function)
+        elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_text(node):
+            yield from self._between(node.left, node.right, ARITHMETIC[type(node.op)], function)
+        elif isinstance(node, ast.BoolOp):
+            word = "or" if isinstance(node.op, ast.And) else "and"
+            yield from self._between(node.values[0], node.values[1], word, function)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield self._replace(node, f"({self._text(node.operand)})", function)
+        elif isinstance(node, ast.IfExp):
+            yield self._replace(node.test, f"not ({self._text(node.test)})", function)
+        elif isinstance(node, ast.Constant) and function is not None:
+            changed = _other_constant(node.value)
+            if changed is not None:
+                yield self._replace(node, changed, function)
+
+    def _between(self, left: ast.expr, right: ast.expr, text: str, function: int | None) -> Iterator[Mutant]:
+        """The operator between two operands, if nothing else but blanks is there."""
+        start, end = self._end(left), self._start(right)
+        before = self.source[start:end]
+        if before.strip(" ()\n") and "(" not in before and ")" not in before and "#" not in before:
+            yield self._mutant(left.end_lineno or left.lineno, start, end, f" {text} ", before.strip(), function)
+
+    def _replace(self, node: ast.expr, text: str, function: int | None) -> Mutant:
+        return self._mutant(node.lineno, self._start(node), self._end(node), text, self._text(node), function)
+
+    def _mutant(self, line: int, start: int, end: int, text: str, original: str, function: int | None) -> Mutant:
+        return Mutant(self.path, line, start, end, text, original, function)
+
+    def _text(self, node: ast.expr) -> str:
+        return self.source[self._start(node) : self._end(node)]
+
+    def _start(self, node: ast.expr) -> int:
+        return self._offset(node.lineno, node.col_offset)
+
+    def _end(self, node: ast.expr) -> int:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self._offset(node.end_lineno, node.end_col_offset)
+
+    def _offset(self, line: int, column: int) -> int:
+        """`column` counts bytes."""
+        return self.offsets[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(one, ast.JoinedStr) or (isinstance(one, ast.Constant) and isinstance(one.value, str))
+        for one in (node.left, node.right)
+    )
+
+
+def _other_constant(value: object) -> str | None:
+    if isinstance(value, bool):
+        return str(not value)
+    if isinstance(value, int | float) and abs(value) < 1e6:
+        return repr(value + 1)
+    return None
