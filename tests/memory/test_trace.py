@@ -125,7 +125,7 @@ def test_several_traces_take_one_start_and_only_what_is_missing(tmp_path: Path) 
 
 def test_fp16_takes_the_trace_of_bf16(tmp_path: Path) -> None:
     def entry(precision: str) -> ProbeCacheEntry:
-        return trace_cache_entry(PYTHON, trace_request(JOB, Settings(precision=precision), CARD, 2), tmp_path)
+        return trace_cache_entry(PYTHON, trace_request(JOB, Settings().changed(precision=precision), CARD, 2), tmp_path)
 
     assert entry("fp16") == entry("bf16") != entry("fp32")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner_tui.advice.batch_scaling import rebalance, scale_learning_rate, scale_linear
 from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.recommend.memory_savings import largest_batch
-from tuner_tui.advice.recommend.target import TrainingTarget
+from tuner_tui.advice.recommend.target import TrainingTarget, other_processes_bytes
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import (
     JUDGEMENT,
@@ -18,9 +18,11 @@ from tuner_tui.advice.thresholds import (
     NOTES_UTILISATION,
 )
 from tuner_tui.core.units import GIB
+from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.rules.weights import FOUR_BIT_LEAST
 
 SOLD_SHARE = 0.9
 """Cards report less than they are sold with: a T4 15.0 of 16 GiB, an A10 22.5 of 24."""
@@ -87,9 +89,23 @@ def _ways_to_fit(draft: RecommendationDraft) -> str:
     settings, ways = draft.settings, ["shorter samples", "a smaller model"]
     if settings.peft_method == "none":
         ways.append("LoRA")
-    elif settings.quantization == "none":
+    elif settings.quantization == "none" and _can_quantize(draft.target.weakest):
         ways.append("quantized weights")
-    return f"{', '.join(ways)} or a larger card"
+    held = any(other_processes_bytes(card) for card in draft.target.cards)
+    return f"{', '.join(ways)}{', or close the other programs on the card' if held else ' or a larger card'}"
+
+
+def _can_quantize(card: Gpu | None) -> bool:
+    return card is not None and card.capability is not None and card.capability >= FOUR_BIT_LEAST
+
+
+def _certainly(draft: RecommendationDraft, workload: Workload) -> str:
+    """How sure it is that not one sample fits: it may, where the estimate's bounds are on both sides."""
+    one = draft.settings.changed(
+        per_device_train_batch_size=1, per_device_eval_batch_size=1, max_length=max(8, workload.tokens)
+    )
+    found = estimate(workload.model.shape, one, draft.target.device, draft.target.processes)
+    return "fits" if found.verdict == "too large" else "fits for certain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +130,7 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int
     if fits == 0:
         rejected = (one.reason for one in draft.rejected if one.name == "quantization" and "pip install" in one.reason)
         why = next(rejected, f"take {_ways_to_fit(draft)}")
-        draft.note(f"By estimate not one sample of {_describe_model(workload)} fits: {why}.")
+        draft.note(f"By estimate not one sample of {_describe_model(workload)} {_certainly(draft, workload)}: {why}.")
     if workload.language_model and fits is not None and not workload.model.guessed:
         count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
         words = f"by estimate {count} of {workload.tokens:,} tokens fit, of {_describe_model(workload)}"

@@ -81,6 +81,12 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         draft.reject("peft_method", "lora", f"{needed}; peft is not installed (pip install peft)", NOTES_3090)
     if draft.settings.peft_method != "none" and model.pretrained:
         _quantization(draft, workload, memory)
+    cards = len(target.cards)
+    if cards > 1 and draft.settings.peft_method != "none" and least / cards < MEMORY_SHORT_SHARE * memory:
+        draft.note(
+            f"All weights of {model.label} can be trained where they are divided among the {cards} cards: FSDP "
+            f"full_shard or DeepSpeed ZeRO-3, about {_gb(least / cards)} a card before the first sample."
+        )
     if is_command and "peft_method" in draft.advised:
         draft.note(BY_THE_COMMAND)
 
