@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.runs.sandbox import supervisor_state, wait_gone
 from tests.scheduling.conftest import QueueBox
 from tuner_tui.core.locks import acquire_lock
 from tuner_tui.runs.launch.command import LaunchError
@@ -16,6 +19,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
+from tuner_tui.runs.store.supervisor_state import write_supervisor_state
 from tuner_tui.scheduling.queue_store import QueueError
 from tuner_tui.scheduling.queueing import view_queue
 from tuner_tui.scheduling.starting import launch_request
@@ -186,3 +190,25 @@ def test_a_damaged_entry_is_one_bad_line(box: QueueBox) -> None:
     (box.queue.path / "q003.json").write_text(json.dumps({"v": 1, "id": "q003", "request": []}))
     box.play(box.is_empty)
     assert [(line.entry, line.state) for line in view_queue(box.queue)] == [("q002", "damaged"), ("q003", "damaged")]
+    assert box.queue.withdraw("q003") == "q003"
+    assert [line.entry for line in view_queue(box.queue)] == ["q002"]
+
+
+def test_a_reboot_puts_the_run_that_it_ended_back(box: QueueBox) -> None:
+    """Its state file is of another boot, and none of its processes lives."""
+    entry = box.add(box.request(10, 30))
+    assert box.dispatcher.step()
+    (folder,) = box.runs()
+    known = supervisor_state(folder)
+    assert known.training is not None
+    for process in (known.supervisor, known.training):
+        os.kill(process.pid, signal.SIGKILL)
+        wait_gone(process)
+    for path in (box.cards.folder / box.cards.keys[0]).glob("*.gib"):
+        path.unlink()
+    write_supervisor_state(folder.state, replace(known, machine=replace(known.machine, boot_id="another")))
+    box.play(lambda: len(box.runs()) == 2)
+    found = box.queue.read().find(entry.id)
+    assert found is not None
+    assert found.progress.requeued is not None
+    assert "the machine was restarted" in found.progress.requeued

@@ -275,7 +275,7 @@ def _waits_for_room(candidates: Sequence[Place], demand: Demand, found: int) -> 
     where = "; ".join(_occupation(place, demand) for place in full[:MAX_NAMED])
     where = where[:1].upper() + where[1:]
     more = f"; and {len(full) - MAX_NAMED} more" if len(full) > MAX_NAMED else ""
-    ready = f", {found} would do now" if demand.count > 1 else ""
+    ready = f", {found} would do now" if found else ""
     return f"It needs {describe_demand(demand)}{ready}. {where}{more}."
 
 

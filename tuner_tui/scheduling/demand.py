@@ -17,6 +17,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
+LIMIT = "--memory-limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def predicted_peak(request: LaunchRequest, gpus: int) -> Peak:
     if limit is None:
         return found
     most = limit + (CONTEXT_BYTES if device.on_gpu else 0)
-    return Peak(most, most, "--memory-limit") if found.peak_bytes is None or found.peak_bytes > most else found
+    return Peak(most, most, LIMIT) if found.peak_bytes is None or found.peak_bytes > most else found
 
 
 def _estimated(request: LaunchRequest, device: Device, runs: tuple[MeasuredRun, ...]) -> Peak:

@@ -98,7 +98,8 @@ class Dispatcher:
         self._machine = machine
         self._launch = launch
         self._clock = clock
-        self._demands: dict[tuple[str, int | None, int], Demand] = {}
+        self._demands: dict[tuple[str, int | None], Demand] = {}
+        self._ended_runs = -1
         self._delays: dict[str, _Delay] = {}
         self._written: dict[str, str] | None = None
 
@@ -176,7 +177,10 @@ class Dispatcher:
     def _demand(self, entry: QueueEntry) -> Demand:
         """The demand, predicted again whenever a run has ended: its peak corrects the prediction."""
         least = entry.progress.promised_bytes if entry.progress.requeued else None
-        key = (entry.id, least, self._machine.ended_runs)
+        if self._machine.ended_runs != self._ended_runs:
+            self._ended_runs = self._machine.ended_runs
+            self._demands.clear()
+        key = (entry.id, least)
         if key not in self._demands:
             self._demands[key] = demand_of(entry.request, entry.gpus, entry.cores, least)
         return self._demands[key]

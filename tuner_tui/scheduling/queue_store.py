@@ -185,13 +185,20 @@ class Queue:
 
     # orders of the user
 
-    def withdraw(self, name: str) -> QueueEntry:
-        """Take a waiting entry out of the queue. Raises `QueueError` for one that has started."""
+    def withdraw(self, name: str) -> str:
+        """Take a waiting entry out of the queue, or a file that holds none; return its name.
+
+        Raises `QueueError` for one that has started.
+        """
         with self.locked():
+            bad = next((one.id for one in self.read().damaged if one.id == name), None)
+            if bad is not None:
+                self._file(bad).unlink(missing_ok=True)
+                return bad
             entry = self.find(name)
             _refuse_started(entry)
             self.remove(entry)
-        return entry
+        return entry.id
 
     def hold(self, name: str) -> QueueEntry:
         """Keep a waiting entry from starting. Raises `QueueError` for one that has started."""

@@ -17,7 +17,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.launch.start import RUN_VARIABLE
 from tuner_tui.runs.store.folder import RunNotFoundError, find_run
 from tuner_tui.scheduling.admission import Demand, Place, describe_demand, fitted
-from tuner_tui.scheduling.demand import default_gpus, demand_of
+from tuner_tui.scheduling.demand import LIMIT, default_gpus, demand_of
 from tuner_tui.scheduling.entry import EntryProgress, QueueEntry
 from tuner_tui.scheduling.queue_store import Queue, QueueError
 from tuner_tui.settings.distributed import best_kind
@@ -121,9 +121,11 @@ def _refuse_impossible(demand: Demand, cards: Sequence[Gpu], inventory: Inventor
     sizes = [place.usable_bytes for place in places]
     fitting = sum(size is None or need is None or need <= size for size in sizes)
     if fitting < demand.count:
+        by_limit = demand.rests_on == LIMIT
+        remedy = "A smaller limit" if by_limit else f"A smaller micro batch, or {LIMIT} where the estimate is wrong,"
         raise QueueError(
             f"It would need {describe_demand(demand)} ({demand.rests_on}), which is more than this machine has. "
-            "A smaller micro batch, or --memory-limit where the estimate is wrong, lets it in."
+            f"{remedy} lets it in."
         )
 
 
@@ -202,14 +204,23 @@ def unit_text(environ: Mapping[str, str], state: Path) -> str:
     KillMode=process: the end of the dispatcher ends no training.
     """
     kept = "".join(
-        f'Environment="{name}={environ[name]}"\n' for name in ("PATH", "LD_LIBRARY_PATH") if environ.get(name)
+        f"Environment={_quoted(f'{name}={environ[name]}')}\n"
+        for name in ("PATH", "LD_LIBRARY_PATH")
+        if environ.get(name)
     )
+    command = " ".join(_quoted(word).replace("$", "$$") for word in (sys.executable, "-P", "-m", MODULE, str(state)))
     return (
         "[Unit]\nDescription=Start the queued trainings of tuner-tui\n\n"
         "[Service]\nType=simple\nKillMode=process\n"
-        f"{kept}ExecStart={sys.executable} -P -m {MODULE} {state}\n\n"
+        f"{kept}ExecStart={command}\n\n"
         "[Install]\nWantedBy=default.target\n"
     )
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit file (systemd.syntax(7)): in quotes, without specifiers."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
 
 
 def unit_path(environ: Mapping[str, str]) -> Path:

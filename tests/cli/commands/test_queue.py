@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from tests.cli.commands.test_run import WAIT, Shell, shell
-from tests.runs.sandbox import Fifo, fifo
+from tests.fakes.nvml.build import NO_COMPILER, build_library
+from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
+from tests.runs.sandbox import TIMEOUT_S, Fifo, fifo, wait_ended
 from tuner_tui.scheduling.queueing import unit_path
 
 __all__ = ["fifo", "shell"]
@@ -26,6 +30,16 @@ def queued(shell: Shell, fifo: Fifo) -> Shell:
     return shell
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds, by what other processes do."""
+    pause = Event()
+    for _ in range(round(TIMEOUT_S / 0.05)):
+        if condition():
+            return
+        pause.wait(0.05)
+    raise AssertionError("the condition was never met")
+
+
 def test_a_second_run_waits_for_the_first_and_says_so(queued: Shell, fifo: Fifo) -> None:
     first, second = json.loads(queued("queue", "ls", "--json").stdout)
     assert (first["entry"], first["state"], first["run"]) == ("q001", "running", "r001")
@@ -39,6 +53,26 @@ def test_a_second_run_waits_for_the_first_and_says_so(queued: Shell, fifo: Fifo)
     assert queued("queue", "release", "q2").returncode == 0
     assert fifo.word() == "up"
     assert queued("stop", "--now", "r002").returncode == 0
+
+
+def test_a_run_gets_the_card_that_a_stranger_leaves_free(shell: Shell, tmp_path: Path) -> None:
+    """Two cards of the fake driver, one of which is nearly full."""
+    library = build_library(tmp_path)
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    full = FakeGpu(memory_used=Wave(70 * GIB), processes=(FakeProcess(4242, 70 * GIB),))
+    cards = Scenario((full, FakeGpu(memory_used=Wave(0), processes=())))
+    shell.environ |= {"XDG_RUNTIME_DIR": str(tmp_path)} | {
+        name: value for name, value in cards.environment(library, tmp_path).items() if name not in shell.environ
+    }
+    script = shell.script("import os; print('card', os.environ['CUDA_VISIBLE_DEVICES'])")
+    queued = shell("run", "--when-free", "--memory-limit", "30GiB", "--", "python", script)
+    assert "Queued for 1 card with 30.5 GiB (--memory-limit)." in queued.stderr
+    too_large = shell("run", "--when-free", "--memory-limit", "90GiB", "--", "python", script)
+    assert (too_large.returncode, too_large.stdout) == (2, "")
+    wait_for(lambda: shell.folder().state.exists())
+    wait_ended(shell.folder())
+    assert shell.folder().output_log.read_text() == "card GPU-00000000-0000-0000-0000-000000000001\n"
 
 
 def test_what_can_never_start_is_refused(shell: Shell) -> None:

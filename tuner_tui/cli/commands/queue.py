@@ -6,17 +6,17 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from tuner_tui.cli.console import DONE, FAILED, fail, print_json, print_line, print_note
 
 if TYPE_CHECKING:
-    from tuner_tui.scheduling.entry import QueueEntry
     from tuner_tui.scheduling.queue_store import Queue
     from tuner_tui.scheduling.queueing import QueuedRun
 
+Changed = TypeVar("Changed")
 HEADINGS = ("ENTRY", "STATE", "RUN", "WAITING", "WHAT")
 MAX_TITLE = 60
 
@@ -93,7 +93,7 @@ def move(
 
 def remove(entry: EntryName) -> None:
     """Take an entry out of the queue. One that runs is ended by `tuner-tui stop`."""
-    print_line(f"{_change(lambda queue: queue.withdraw(entry)).id} is out of the queue.")
+    print_line(f"{_change(lambda queue: queue.withdraw(entry))} is out of the queue.")
 
 
 def hold(entry: EntryName) -> None:
@@ -131,7 +131,7 @@ def at_boot(
     raise typer.Exit(DONE)
 
 
-def _change(order: Callable[[Queue], QueueEntry]) -> QueueEntry:
+def _change(order: Callable[[Queue], Changed]) -> Changed:
     """Carry out an order; exit with 2 and a sentence where it cannot be."""
     from tuner_tui.scheduling.queue_store import QueueError, open_queue
 

@@ -169,6 +169,7 @@ def _queue(
     prepared = prepare(request)
     check_interpreter(interpreter, request, prepared)
     print_announcement(prepared)
+    _warn_of_logout()
     entry, demand = add_to_queue(open_queue(), request, how, machine.inventory)
     print_line(json.dumps({"entry": entry.id}) if as_json else entry.id)
     rests_on = f" ({demand.rests_on})" if demand.rests_on else ""
