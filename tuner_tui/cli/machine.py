@@ -29,14 +29,19 @@ ReadMachine = Callable[[Path | None], LocalMachine]
 """Reads the machine; the path is the Python that trains, None means the one the shell would use."""
 
 
-def read_local_machine(interpreter: Path | None, gpu_timeout_s: float = TIMEOUT_S) -> LocalMachine:
-    """Return this machine; GPUs that take longer than `gpu_timeout_s` are listed as a problem.
+def start_reading_inventory(gpu_timeout_s: float = TIMEOUT_S) -> DaemonCall[Inventory]:
+    """Read the inventory while something else is done; GPUs that take longer are listed as a problem."""
+    return DaemonCall(lambda: read_inventory(state_dir(), timeout_s=gpu_timeout_s))
+
+
+def read_local_machine(interpreter: Path | None, reading: DaemonCall[Inventory] | None = None) -> LocalMachine:
+    """Return this machine, with the inventory of `reading` if that was started before.
 
     Prints a note on a terminal when the interpreter is not cached: probing takes seconds.
     """
     python = default_interpreter(os.environ) if interpreter is None else interpreter
     if sys.stderr.isatty() and not is_cached(python):
         print_note(f"Asking {python} for its torch and transformers: some seconds, once.")
-    reading = DaemonCall(lambda: read_inventory(state_dir(), timeout_s=gpu_timeout_s))
+    reading = reading or start_reading_inventory()
     probed = probe_interpreter(python)
     return LocalMachine(reading.result(threading.TIMEOUT_MAX), probed)

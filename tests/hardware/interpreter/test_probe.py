@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from tuner_tui.hardware.interpreter.probe import (
     package_problem,
     probe_interpreter,
     probe_versions,
+    run_interpreter,
 )
 from tuner_tui.hardware.interpreter.probe_script import MARK as PROBE_MARK
 
@@ -153,6 +155,12 @@ def test_one_that_hangs_is_stopped_with_all_it_started(tmp_path: Path, cache: Pa
     found = probe_interpreter(python, cache, timeout_s=1.0)
     assert found.problem == f"{python} did not answer within 1 s and was stopped; is its disk slow?"
     assert found.packages["torch"] == "2.9.0"
+
+
+def test_one_that_says_nothing_is_waited_for_less_long():
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        run_interpreter(["sleep", "3600"], "", 3600.0, silent_s=0.5)
+    assert caught.value.timeout == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

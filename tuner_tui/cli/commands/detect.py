@@ -27,13 +27,14 @@ def detect(
     ),
 ) -> None:
     """Show the GPUs and what each can do, the processor, memory, disk, and the Python that trains."""
-    from tuner_tui.core.daemon_thread import DaemonCall
-    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S, read_inventory
+    from tuner_tui.cli.machine import start_reading_inventory
+    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
+
+    reading = start_reading_inventory(BRIEF_TIMEOUT_S)  # while the rest is imported and the Python is asked
+    from tuner_tui.cli.render.detect import detect_report
     from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
     from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
-    from tuner_tui.runs.store.folder import state_dir
 
-    reading = DaemonCall(lambda: read_inventory(state_dir(), timeout_s=BRIEF_TIMEOUT_S))  # while the Python is asked
     python = probe_versions(interpreter or default_interpreter())
     inventory = reading.result(threading.TIMEOUT_MAX)
     problems = find_incompatibilities(inventory, python)
@@ -47,8 +48,6 @@ def detect(
             }
         )
         return
-    from tuner_tui.cli.render.detect import detect_report
-
     typer.echo("\n".join(detect_report(inventory, python, problems)))
 
 

@@ -44,12 +44,15 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
 
         Exit codes: 0 nothing is wrong, 1 something is, 2 bad input.
         """
+        from tuner_tui.cli.machine import read_local_machine, start_reading_inventory
+        from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
+
+        # The cards are asked while the rest is imported.
+        reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
         from tuner_tui.advice.file_preflight import TrainingFile, file_checks
         from tuner_tui.advice.preflight import PreflightCheck, preflight_checks
         from tuner_tui.advice.recommend.recommendation import with_recommended
         from tuner_tui.cli.commands.recommend import resolve_options
-        from tuner_tui.cli.machine import read_local_machine
-        from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
         from tuner_tui.runs.launch.prepare import missing_path_problem
         from tuner_tui.runs.launch.training_python import training_python
         from tuner_tui.runs.store.folder import state_dir
@@ -59,9 +62,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
         chosen, job = resolve_options(preset, values or [])
         if interpreter is None and isinstance(job, CommandJob):
             interpreter = training_python(job, os.environ, Path.cwd())
-        machine = (
-            read_local_machine(interpreter, BRIEF_TIMEOUT_S) if read_machine is None else read_machine(interpreter)
-        )
+        machine = read_local_machine(interpreter, reading) if read_machine is None else read_machine(interpreter)
         settings = with_recommended(chosen, machine.inventory, machine.interpreter, job).settings
         named = preset is not None and isinstance(job, BuiltinJob) and job.data != DATA_TO_NAME
         missing = missing_path_problem(job, Path.cwd()) if named and isinstance(job, BuiltinJob) else None

@@ -153,11 +153,13 @@ def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tu
     """
     problem = None
     try:
-        output, code = run_interpreter([str(path), "-", *stages], PROBE_SCRIPT.read_text("utf-8"), timeout_s, cwd="/")
+        command = [str(path), "-", *stages]  # the versions come at once, only imports take longer
+        script = PROBE_SCRIPT.read_text("utf-8")
+        output, code = run_interpreter(command, script, timeout_s, cwd="/", silent_s=VERSIONS_TIMEOUT_S)
         problem = _exit_problem(path, code)
     except subprocess.TimeoutExpired as error:
         output = str(error.stdout or "")
-        problem = f"{path} did not answer within {timeout_s:.0f} s and was stopped; is its disk slow?"
+        problem = f"{path} did not answer within {error.timeout:.0f} s and was stopped; is its disk slow?"
     except EndlessOutputError:
         return {}, f"{path} printed without end and was stopped: it does not seem to be a Python 3.8 or newer."
     except OSError as error:
@@ -170,11 +172,14 @@ def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tu
     return answer, problem
 
 
-def run_interpreter(command: list[str], stdin: str, timeout_s: float, *, cwd: str | None = None) -> tuple[str, int]:
+def run_interpreter(
+    command: list[str], stdin: str, timeout_s: float, *, cwd: str | None = None, silent_s: float | None = None
+) -> tuple[str, int]:
     """Standard output and exit code of `command`, which sees no GPU.
 
     It runs in a session of its own, so that everything it started ends with it on a timeout or an interrupt. Raises
-    `OSError` where it cannot be started or prints without end, and `TimeoutExpired` with the output so far.
+    `OSError` where it cannot be started or prints without end, and `TimeoutExpired` with the output so far: also where
+    there is none after `silent_s`.
     """
     with TemporaryFile() as script:
         script.write(stdin.encode())
@@ -189,17 +194,20 @@ def run_interpreter(command: list[str], stdin: str, timeout_s: float, *, cwd: st
             start_new_session=True,
         )
     assert process.stdout is not None
-    deadline_s = time.monotonic() + timeout_s
+    started_s = time.monotonic()
+    deadline_s = started_s + timeout_s
+    read_until_s = started_s + min(timeout_s, timeout_s if silent_s is None else silent_s)
     output = bytearray()
     try:
         with process.stdout as pipe:
-            while data := _read_before(pipe.fileno(), deadline_s):
+            while data := _read_before(pipe.fileno(), read_until_s):
                 output += data
+                read_until_s = deadline_s
                 if len(output) > MAX_OUTPUT_BYTES:
                     raise EndlessOutputError(f"{command[0]} wrote more than {MAX_OUTPUT_BYTES >> 20} MiB.")
         process.wait(max(0.0, deadline_s - time.monotonic()))
     except (TimeoutError, subprocess.TimeoutExpired):
-        raise subprocess.TimeoutExpired(command, timeout_s, output.decode(errors="replace")) from None
+        raise subprocess.TimeoutExpired(command, read_until_s - started_s, output.decode(errors="replace")) from None
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
