@@ -62,7 +62,7 @@ def hostile_preset(folder: Path) -> None:
 )
 def test_plain_output(tmp_path: Path, words: tuple[str, ...]) -> None:
     hostile_preset(tmp_path)
-    done = subprocess.run([*PROGRAM, *words], cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=120)
+    done = subprocess.run([*PROGRAM, *words], cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=300)
     assert found(done.stdout + done.stderr) == []
     assert b"Traceback" not in done.stderr
 

@@ -34,7 +34,7 @@ def test_a_preset_is_checked_against_the_cards_that_a_training_would_see(
 ) -> None:
     environment = t4 if visible is None else t4 | {"CUDA_VISIBLE_DEVICES": visible}
     words = ["presets", "check", "t4-16gb", "cpu", "--json"]
-    done = subprocess.run([*SELF, *words], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([*SELF, *words], env=environment, capture_output=True, text=True, check=True, timeout=300)
     other = {
         item["name"]: [w["sentence"] for w in item["warnings"] if "other hardware" in w["sentence"]]
         for item in json.loads(done.stdout)
@@ -52,7 +52,7 @@ def test_the_wait_for_an_unknown_interpreter_is_told_to_a_person(
     python.chmod(0o755)
     reader, writer = os.openpty() if terminal else os.pipe()
     words = ["recommend", "--json", "--interpreter", str(python)]
-    done = subprocess.run([*SELF, *words], env=t4, stdout=subprocess.PIPE, stderr=writer, check=True, timeout=60)
+    done = subprocess.run([*SELF, *words], env=t4, stdout=subprocess.PIPE, stderr=writer, check=True, timeout=300)
     os.write(writer, b"\n")
     said = os.read(reader, 4096).decode()
     os.close(reader)

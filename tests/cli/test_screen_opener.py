@@ -22,7 +22,7 @@ import pytest
 from tuner_tui.cli.screen_opener import wants_colour
 
 MAIN = "from tuner_tui.cli.main import main; main()"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 SHOWN = b"micro batch"
 
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 
-def start_tuner(state_dir: Path, *words: str) -> subprocess.Popen[str]:
+def start_tuner(state_dir: Path, *words: str | bytes, **environment: str) -> subprocess.Popen[str]:
     """Start a command in the parent of `state_dir`."""
     return subprocess.Popen(
         [sys.executable, "-m", "tuner_tui", *words],
-        env={**os.environ, "TUNER_STATE_DIR": str(state_dir)},
+        env={**os.environ, "TUNER_STATE_DIR": str(state_dir), **environment},
         cwd=state_dir.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -21,9 +21,11 @@ def start_tuner(state_dir: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def tuner(state_dir: Path, *words: str, timeout_s: float = 90.0) -> subprocess.CompletedProcess[str]:
+def tuner(
+    state_dir: Path, *words: str | bytes, timeout_s: float = 300.0, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; one that waits for ever fails."""
-    with start_tuner(state_dir, *words) as command:
+    with start_tuner(state_dir, *words, **environment) as command:
         try:
             out, err = command.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:

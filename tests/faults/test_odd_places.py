@@ -17,7 +17,7 @@ def test_in_a_folder_that_is_gone(tmp_path: Path, words: str) -> None:
     command = f"mkdir gone && cd gone && rmdir ../gone && exec {sys.executable} -m tuner_tui {words}"
     ended = subprocess.run(
         ["sh", "-c", command], cwd=tmp_path, env={**os.environ, "TUNER_STATE_DIR": str(tmp_path / "state")},
-        capture_output=True, text=True, timeout=90,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == "The current folder does not exist any more; change to another one."
@@ -27,3 +27,9 @@ def test_a_device_is_not_read_to_its_end(tmp_path: Path) -> None:
     ended = tuner(tmp_path / "state", "diagnose", "/dev/zero")
     assert ended.returncode == 2
     assert "A device has no end" in ended.stderr
+
+
+def test_a_command_that_is_no_text(tmp_path: Path) -> None:
+    ended = tuner(tmp_path / "state", "run", "--", sys.executable, b"\xff.py")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "not valid UTF-8" in ended.stderr

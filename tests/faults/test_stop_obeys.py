@@ -137,7 +137,7 @@ def test_an_interrupt_on_a_full_disk(tmp_path: Path, runs: list[Run], small_disk
         assert line, "it did not start"
     fill(small_disk)
     command.send_signal(signal.SIGINT)
-    _, err = command.communicate(timeout=60)
+    _, err = command.communicate(timeout=300)
     assert (command.returncode, "Standard output" in err) == (130, False), err
 
 
@@ -224,6 +224,16 @@ def test_a_damaged_group_leads_to_no_stranger(tmp_path: Path, runs: list[Run]) -
         stranger.kill()
 
 
+def test_stop_where_the_file_system_has_lost_its_locks(tmp_path: Path, runs: list[Run]) -> None:
+    source, library = tmp_path / "flock.c", tmp_path / "flock.so"
+    source.write_text("#include <errno.h>\nint flock(int file, int how) { errno = ENOLCK; return -1; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    run = start(runs, tmp_path, WAIT)
+    stopped = tuner(run.state, "stop", run.folder.id, LD_PRELOAD=str(library))
+    assert stopped.returncode == 0, stopped
+    assert not is_alive(run.training)
+
+
 OBSERVED_END = """
 import json, os, pathlib, time
 folder = pathlib.Path(os.environ["TUNER_RUN_DIR"])
@@ -272,6 +282,6 @@ def test_the_log_of_a_run_that_is_deleted(tmp_path: Path, runs: list[Run]) -> No
     assert command.stdout is not None
     assert command.stdout.readline() == "up\n"
     shutil.rmtree(run.folder.path)
-    _, err = command.communicate(timeout=60)
+    _, err = command.communicate(timeout=300)
     assert command.returncode == 1
     assert "no run folder" in err

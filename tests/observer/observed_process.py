@@ -78,10 +78,13 @@ def observe(folder: Path, *command: str, settings: Mapping[str, str] | None = No
 
 
 def run_python(*command: str, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run Python; two threads of torch would only fight for the two cores of a small machine."""
+    """Run Python; two threads of torch would only fight for the two cores of a small machine.
+
+    What hangs ends a little before pytest's own timeout, so that it is reported with its command.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(settings or {})}
     return subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False, timeout=540
     )
 
 

@@ -40,7 +40,7 @@ def found_pythons() -> dict[tuple[int, int], Path]:
 def run(python: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run it; the exit code is the caller's to judge."""
     given = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment}
-    return subprocess.run([python, *arguments], env=given, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([python, *arguments], env=given, capture_output=True, text=True, check=False, timeout=300)
 
 
 PYTHONS = sorted(found_pythons().items())

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.alone
 WINDOW_S = 1.5
 REDRAW = b"\x0c"
 CELLS = 120 * 40
-LONGEST_S = 60.0
+LONGEST_S = 300.0
 
 
 def is_frugal(terminal: Terminal, windows: int) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NoReturn
 
 from tuner_tui.cli.commands import COMMANDS
-from tuner_tui.cli.console import INTERRUPTED, protect_streams, reopen_closed_streams, report_io_errors
+from tuner_tui.cli.console import INTERRUPTED, fail, protect_streams, reopen_closed_streams, report_io_errors
 
 COMPLETION = "_TUNER_TUI_COMPLETE"
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
@@ -33,6 +33,9 @@ def dispatch(words: list[str]) -> None:
     """Import the module of the command in `words` and run it."""
     if COMPLETION in os.environ:
         complete()
+    for word in words:
+        if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
+            fail(f"{word!a} is not valid UTF-8; settings, run folders and JSON hold text only. Rename the file.")
     if opens_screen(words):
         from tuner_tui.cli.screen_opener import open_named
 

@@ -43,7 +43,7 @@ def detect(environment: Mapping[str, str], *arguments: str) -> str:
         env=dict(environment),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

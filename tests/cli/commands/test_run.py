@@ -22,7 +22,7 @@ from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 __all__ = ["fifo"]
 
 WAIT = "import signal, sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 MAIN = "from tuner_tui.cli.main import main; main()"
 
 
@@ -39,7 +39,7 @@ class Shell:
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*words), cwd=self.home, env=self.environ, capture_output=True, text=True, timeout=120
+            self.command(*words), cwd=self.home, env=self.environ, capture_output=True, text=True, timeout=300
         )
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -179,7 +179,7 @@ def test_ctrl_c_stops_the_training(shell: Shell, fifo: Fifo) -> None:
     with shell.start("run", "--json", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
         fifo.word()
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=300)
     assert running.returncode == 130
     assert json_lines(out)[-1]["outcome"] == "stopped"
     assert "Ctrl-C again" in err
@@ -197,7 +197,7 @@ def test_a_second_ctrl_c_presses_harder(shell: Shell, fifo: Fifo) -> None:
         assert line_of(running.stderr).startswith("Asked")
         assert line_of(running.stderr).startswith("Terminating")
         running.send_signal(signal.SIGINT)
-        running.communicate(timeout=60)
+        running.communicate(timeout=300)
     assert running.returncode == 130
     assert supervisor_state(shell.folder()).signal == signal.SIGKILL
 
@@ -206,7 +206,7 @@ def test_terminated_the_run_command_terminates_the_training(shell: Shell, fifo: 
     with shell.start("run", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
         fifo.word()
         running.terminate()
-        running.communicate(timeout=60)
+        running.communicate(timeout=300)
     assert running.returncode == 143
     assert supervisor_state(shell.folder()).outcome == "stopped"
 
@@ -215,13 +215,13 @@ def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: F
     with shell.start("run", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
         fifo.word()
         running.kill()
-        running.communicate(timeout=60)
+        running.communicate(timeout=300)
     (row,) = json.loads(shell("ps", "--json").stdout)
     assert row["status"] == "running"
     with shell.start("attach", "--json", "r001") as attached:
         assert json.loads(line_of(attached.stdout))["kind"] == "launched"
         attached.send_signal(signal.SIGINT)
-        _, err = attached.communicate(timeout=60)
+        _, err = attached.communicate(timeout=300)
     assert attached.returncode == 130
     assert "goes on" in err
     assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"
@@ -246,7 +246,7 @@ def test_attach_brings_a_supervisor_back(shell: Shell, fifo: Fifo) -> None:
         assert json.loads(line_of(attached.stdout))["kind"] == "launched"
         assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"
         shell("stop", "--now", "r001")
-        out, err = attached.communicate(timeout=60)
+        out, err = attached.communicate(timeout=300)
     assert attached.returncode == 143
     assert "supervisor is gone" in err
     assert json_lines(out)[-1]["kind"] == "finished"
@@ -280,7 +280,7 @@ def test_logs_follow_until_the_end(shell: Shell, fifo: Fifo) -> None:
     with shell.start("logs", "-f", "r001") as following:
         assert line_of(following.stdout) == "first\n"
         fifo.path.write_text("go\n")
-        out, _ = following.communicate(timeout=60)
+        out, _ = following.communicate(timeout=300)
     assert (following.returncode, out) == (0, "last\n")
 
 
@@ -291,7 +291,7 @@ def test_logs_are_left_by_a_signal(shell: Shell, fifo: Fifo, number: signal.Sign
     with shell.start("logs", "-f", "r001") as following:
         assert line_of(following.stdout) == "first\n"
         following.send_signal(number)
-        out, err = following.communicate(timeout=60)
+        out, err = following.communicate(timeout=300)
     assert (following.returncode, out, err) == (code, "", "")
     fifo.path.write_text("go\n")
 

@@ -121,7 +121,7 @@ def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
     process = tuner.start(*words)
     entries = [json.loads(line_of(process.stdout)) for _ in range(3)]
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     assert [entry["kind"] for entry in entries] == ["begun", "trial-begun", "trial-done"]
     first = entries[2]["tried"]
@@ -189,7 +189,7 @@ def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None
     process = under_way(tuner)
     second = tune(tuner, "--apply", "inject", "--", sys.executable, tuner.script("print('other')"))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert second.returncode == 4, second.stderr
     assert "t001 is under way" in second.stderr
 
@@ -197,7 +197,7 @@ def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None
 def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
     process = under_way(tuner)
     process.send_signal(signal.SIGINT)
-    assert "--resume t001" in process.communicate(timeout=60)[1]
+    assert "--resume t001" in process.communicate(timeout=300)[1]
     assert process.returncode == 130
     folder = tuning(tuner)
     assert TuningReader(folder).poll().status == "aborted"
@@ -227,7 +227,7 @@ def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
     again = tuner("tune", "--resume", "1")
     assert again.returncode == 4
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 143
     assert not any(isinstance(entry, TrialCompleted) for entry in read_entries(folder))
 
@@ -264,5 +264,5 @@ def test_json_is_a_line_of_its_own_each(tuner: Shell) -> None:
     script = tuner.script("raise ValueError('no such data')")
     process = tuner.start("tune", "--json", "--apply", "inject", "--", sys.executable, script)
     assert json.loads(line_of(process.stdout))["kind"] == "begun"
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 1

@@ -34,7 +34,7 @@ def training(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def watch(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "TUNER_STATE_DIR": str(tmp_path / "state")}
     command = [sys.executable, "-c", MAIN, "watch", *words]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
 
 
 def test_once_as_json_is_one_document_with_the_job(tmp_path: Path, training: subprocess.Popen[str]) -> None:

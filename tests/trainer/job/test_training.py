@@ -106,7 +106,7 @@ def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:
         tmp_path, data="train.csv", learning_rate="2e-3", max_steps=20, eval_strategy="steps", eval_steps=10,
         save_strategy="steps",
     )  # fmt: skip
-    out, err = start(config).communicate(timeout=100)
+    out, err = start(config).communicate(timeout=400)
     assert "data train.csv: 108 samples to train, 12 to evaluate, 2 classes" in out, err
     assert "'eval_accuracy': '1'" in out or "'eval_accuracy': 1.0" in out
     final = tmp_path / "out" / "final"
@@ -116,7 +116,7 @@ def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:
 
 def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
     process = start(config_file(tmp_path, data="absent.csv"))
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=400)
     assert (process.returncode, out) == (2, "")
     assert err.splitlines()[-1] == "error: data absent.csv: no such file"
     assert "Traceback" not in err
@@ -131,7 +131,7 @@ def test_sigterm_to_all_saves_a_checkpoint_from_which_training_goes_on(tmp_path:
     assert process.stdout is not None
     assert next(line for line in process.stdout if "'loss'" in line)
     os.killpg(process.pid, signal.SIGTERM)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=400)
     assert process.returncode == 128 + signal.SIGTERM, err
     (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
     step = state(checkpoint)["global_step"]
@@ -149,7 +149,7 @@ def test_two_ranks_agree_on_the_step_after_which_they_stop(tmp_path: Path) -> No
     ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(ranks[-1]), signal.SIGTERM)
     os.killpg(process.pid, signal.SIGTERM)
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=400)
     (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
     step = state(checkpoint)["global_step"]
     assert out.count(f"stopped by SIGTERM after step {step}") == 1, err
@@ -175,7 +175,7 @@ def test_two_ranks_leave_no_thread_of_gloos_that_could_abort_them_as_python_ends
     configuration = config_file(tmp_path, use_cpu=True)
     command = [*torchrun, str(tmp_path / "then_threads.py"), str(configuration)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=400)
     assert result.returncode == 0, result.stderr
     left = [line for line in result.stdout.splitlines() if line.startswith("left over:")]
     assert len(left) == 2

@@ -187,10 +187,10 @@ def test_the_better_figure_comes_when_no_newer_question_does() -> None:
     answers = Answers()
     feed = EstimateFeed(outlook_of, answers.refine, answers.post, idle_s=0.01)
     feed.ask(request(4))
-    assert answers.posted.get(timeout=60) == MemoryOutlook(estimated(4))
-    assert answers.posted.get(timeout=60) == MemoryOutlook(unknown="refined 4")
+    assert answers.posted.get(timeout=300) == MemoryOutlook(estimated(4))
+    assert answers.posted.get(timeout=300) == MemoryOutlook(unknown="refined 4")
     feed.ask(request(5))
-    assert answers.posted.get(timeout=60) == MemoryOutlook(estimated(5))
+    assert answers.posted.get(timeout=300) == MemoryOutlook(estimated(5))
     feed.stop()
 
 
@@ -205,9 +205,9 @@ def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
     for batch in (1, 2, 3, 4):
         feed.ask(request(batch))
     answers.may_answer.set()
-    shown = [answers.posted.get(timeout=60)]
+    shown = [answers.posted.get(timeout=300)]
     while shown[-1] != MemoryOutlook(estimated(4)):
-        shown.append(answers.posted.get(timeout=60))
+        shown.append(answers.posted.get(timeout=300))
     assert len(shown) <= 2
     assert not answers.refined
     feed.stop()

@@ -45,7 +45,7 @@ class Posted:
     def next(self, kind: type[Message]) -> Message:
         """The next message of a kind; others before it are passed over."""
         while True:
-            message = self.queue.get(timeout=60)
+            message = self.queue.get(timeout=300)
             if isinstance(message, kind):
                 return message
 
@@ -96,7 +96,7 @@ def test_the_sampler_watches_the_processes_of_the_run() -> None:
     feed = SamplerFeed(lambda: Watching(Sample(1.0)), Posted(), SOON_S)
     feed.watched = (100,)
     feed.start()
-    assert seen.get(timeout=60) == (100,)
+    assert seen.get(timeout=300) == (100,)
     feed.stop()
 
 
@@ -119,7 +119,7 @@ def test_the_sampler_pauses_while_the_supervisor_samples() -> None:
     feed = SamplerFeed(lambda: Logged(Sample(1.0)), posted, SOON_S)
     feed.covered_until_s = float("inf")
     feed.start()
-    assert [calls.get(timeout=60) for _ in range(3)] == ["pause"] * 3
+    assert [calls.get(timeout=300) for _ in range(3)] == ["pause"] * 3
     feed.covered_until_s = 0.0
     first = posted.next(SampleArrived)
     feed.stop()
@@ -127,7 +127,7 @@ def test_the_sampler_pauses_while_the_supervisor_samples() -> None:
     assert first.sample == Sample(2.0)  # the one before it only restarts the rates
     after = [call for call in iter(calls.get_nowait, "resume") if call != "pause"]
     assert after == []
-    assert [calls.get(timeout=60) for _ in range(2)] == ["sample"] * 2
+    assert [calls.get(timeout=300) for _ in range(2)] == ["sample"] * 2
 
 
 def test_hardware_that_cannot_be_sampled_is_said() -> None:
@@ -249,7 +249,7 @@ def test_only_changes_are_published_and_the_last_item_ends_the_feed() -> None:
     published = Published()
     feed = PollingFeed(iter([1, 1, 2, 2, 3]), published.news.put, published.posted.put, period_s=QUICK_S)
     feed.start()
-    assert [published.news.get(timeout=60) for _ in range(3)] == [1, 2, 3]
+    assert [published.news.get(timeout=300) for _ in range(3)] == [1, 2, 3]
     assert published.news.empty()
     assert published.posted.empty()
 
@@ -258,7 +258,7 @@ def test_a_feed_that_is_stopped_reads_no_more() -> None:
     published, others = Published(), set(threads())
     feed = PollingFeed(count(), published.news.put, published.posted.put, period_s=60.0)
     feed.start()
-    assert published.news.get(timeout=60) == 0
+    assert published.news.get(timeout=300) == 0
     feed.stop()
     for thread in set(threads()) - others:
         thread.join(10)
@@ -278,6 +278,6 @@ def test_what_cannot_be_read_is_said() -> None:
     ):
         published = Published()
         PollingFeed(items, published.news.put, published.posted.put).start()
-        notice = published.posted.get(timeout=60)
+        notice = published.posted.get(timeout=300)
         assert isinstance(notice, NoticeArrived)
         assert notice.sentence == sentence

@@ -28,6 +28,8 @@ from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS
 
 PATIENCE_S = 4.0
 """Seconds for the supervisor to confirm an order; it looks once a second, and when it is woken."""
+BUSY_PATIENCE_S = 30.0
+"""The same for one that is not hung, but gets no processor or waits for a disk."""
 POLL_S = 0.1
 KILL_MARGIN_S = 5.0
 """Seconds after SIGKILL was due in which the supervisor may still be busy with the end of the run."""
@@ -104,10 +106,17 @@ def _is_taken(folder: RunFolder, events: LineTail, note: Callable[[str], None]) 
 
 
 def _confirmed(folder: RunFolder, events: LineTail, timeout_s: float) -> bool:
-    """Whether the supervisor has taken the order in the file, or has ended, within the time."""
-    deadline = time.monotonic() + timeout_s
+    """Whether the supervisor has taken the order in the file, or has ended, within the time.
+
+    The time starts again while the supervisor waits for a processor or a disk: it does not hang, the machine is busy.
+    """
+    started = time.monotonic()
+    deadline, latest = started + timeout_s, started + BUSY_PATIENCE_S
     while True:
         known = read_supervisor_state(folder.state)
+        stat = None if known is None or not is_alive(known.supervisor) else read_stat(known.supervisor.pid)
+        if stat is not None and stat.state in "RD":
+            deadline = min(latest, time.monotonic() + timeout_s)
         if known is not None and _has_taken(folder, known):
             return True
         # The supervisor of an older version only writes the event.
