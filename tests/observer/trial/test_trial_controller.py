@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -189,12 +190,46 @@ def test_short_steps_are_taken_together() -> None:
     assert speed.spread() == pytest.approx(0, abs=1e-6)
 
 
+def test_workers_that_deliver_together_are_one_block() -> None:
+    """Four workers need 80 ms a batch: one step of four waits. A block of 0.1 s has all of two rounds."""
+    speed = ThroughputEstimate(workers=4)
+    ends = [step for step in range(24) if speed.add(8, 0.001 if step % 4 else 0.08)]
+    assert ends == [7, 15, 23]
+    assert speed.spread() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_round_of_slow_steps_is_not_waited_for() -> None:
+    speed = ThroughputEstimate(workers=16)
+    assert [speed.add(8, 0.4) for _ in range(6)] == [False, False, True] * 2
+
+
 def test_lengths_are_read_for_a_bounded_time() -> None:
     times = iter(range(100))
     samples = [[0] * (index % 9) for index in range(5000)]
     found = longest_batch.sample_lengths(samples, 5000, 9.5, clock=lambda: float(next(times)))
     assert len(found) == 10
     assert max(found) > 30, "they are spread over the whole"
+
+
+def test_equal_lengths_are_read_for_a_quarter_of_the_time() -> None:
+    """By a clock that ticks for each sample; at least 50 samples."""
+
+    def read(samples: list[list[int]], within_s: float) -> int:
+        return len(
+            longest_batch.sample_lengths(samples, len(samples), within_s, clock=map(float, range(5000)).__next__)
+        )
+
+    equal = [[0] * 7] * 1000
+    assert read(equal, 400.0) == 101
+    assert read(equal, 100.0) == 50
+    assert read([*equal[:20], [0], *equal[21:]], 400.0) == 401
+
+
+def test_where_all_samples_are_alike_no_batch_is_put_first() -> None:
+    loader = SimpleNamespace(dataset=[[0.0] * 7] * 100, batch_size=4, batch_sampler=object())
+    said = longest_batch.put_longest_batch_first(loader, lambda: True, 2.0)
+    assert said == "the longest batch is any batch: 100 of 100 samples have 7"
+    assert type(loader.batch_sampler) is object
 
 
 @pytest.mark.parametrize(

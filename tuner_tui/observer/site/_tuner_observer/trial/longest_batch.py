@@ -11,6 +11,11 @@ from ..counters.batch_stats import TOKEN_NAMES
 
 ROWS_A_READ = 2048
 """Table rows per read."""
+MIN_EQUAL_SAMPLES = 50
+"""Samples of equal length after which others, if reading takes long, are taken to have it too: most likely less than
+one in twenty has another."""
+EQUAL_SHARE = 0.25
+"""Share of the time for reading lengths after which that is assumed."""
 LENGTH_COLUMNS = ("length", *TOKEN_NAMES, "attention_mask")
 
 
@@ -24,7 +29,7 @@ class LongestBatchSampler:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._sampler:
-            yield self._longest[: len(batch)] if self._due() else batch
+            yield [*self._longest, *batch][: len(batch)] if self._due() else batch
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -45,6 +50,8 @@ def put_longest_batch_first(loader: Any, due: Callable[[], bool], within_s: floa
     lengths = sample_lengths(dataset, total, within_s)
     if not lengths:
         return "the longest batch was not put first: the samples do not say how long they are"
+    if len(set(lengths.values())) == 1 and len(lengths) >= min(total, MIN_EQUAL_SAMPLES):
+        return f"the longest batch is any batch: {len(lengths):,} of {total:,} samples have {max(lengths.values()):,}"
     longest = sorted(lengths, key=lengths.__getitem__, reverse=True)[: int(size)]
     loader.__dict__["batch_sampler"] = LongestBatchSampler(sampler, longest, due)
     seen = f"{len(lengths):,} of {total:,}" if len(lengths) < total else f"{total:,}"
@@ -64,13 +71,24 @@ def dataset_size(dataset: Any) -> int | None:
 def sample_lengths(
     dataset: Any, total: int, within_s: float, clock: Callable[[], float] = time.monotonic
 ) -> dict[int, int]:
-    """Lengths of the samples that could be read within `within_s` seconds, by index."""
-    deadline = clock() + within_s
+    """Lengths of the samples that could be read within `within_s` seconds, by index; of fewer if all are equal."""
+    start = clock()
+    deadline, equal_deadline = start + within_s, start + EQUAL_SHARE * within_s
     columns = getattr(dataset, "column_names", None)
     name = next((name for name in LENGTH_COLUMNS if isinstance(columns, list) and name in columns), None)
     if name is not None and hasattr(dataset, "with_format") and "pyarrow" in sys.modules:
         return _arrow_lengths(dataset.with_format("arrow"), name, total, deadline, clock)
-    return _indexed_lengths(dataset, total, deadline, clock)
+    lengths: dict[int, int] = {}
+    differs = False
+    for index in _spread_indices(total):
+        length = _sample_length(dataset[index])
+        if length is None:
+            return {}
+        differs = differs or length != lengths.get(0, length)
+        lengths[index] = length
+        if clock() > (deadline if differs or len(lengths) < MIN_EQUAL_SAMPLES else equal_deadline):
+            break
+    return lengths
 
 
 def _arrow_lengths(table: Any, name: str, total: int, deadline: float, clock: Callable[[], float]) -> dict[int, int]:
@@ -90,18 +108,10 @@ def _arrow_lengths(table: Any, name: str, total: int, deadline: float, clock: Ca
     return lengths
 
 
-def _indexed_lengths(dataset: Any, total: int, deadline: float, clock: Callable[[], float]) -> dict[int, int]:
-    """For other datasets: read single samples, spread evenly."""
-    lengths: dict[int, int] = {}
+def _spread_indices(total: int) -> Iterator[int]:
+    """All indices, those spread evenly over the dataset first."""
     stride = max(1, total // 1024)
-    for index in (index for first in range(stride) for index in range(first, total, stride)):
-        length = _sample_length(dataset[index])
-        if length is None:
-            return {}
-        lengths[index] = length
-        if clock() > deadline:
-            break
-    return lengths
+    return (index for first in range(stride) for index in range(first, total, stride))
 
 
 def _sample_length(sample: Any) -> int | None:

@@ -14,6 +14,8 @@ MIN_BLOCK_S = 0.1
 """Short steps are combined into blocks: a step that waited for its batch is followed by one that did not, so that
 single steps are not independent.
 """
+MAX_PARTIAL_BLOCK_S = 1.0
+"""A block of this length is closed before all loader workers have delivered."""
 
 
 class ThroughputEstimate:
@@ -21,22 +23,30 @@ class ThroughputEstimate:
 
     Blocks differ in both amount and time, so this is a ratio estimator (sum of amounts over sum of times), not the mean
     of rates.
+
+    Where the training waits for its data, all `workers` of the loader deliver at nearly the same time, and then none
+    does for a while. So a block ends after a multiple of their number, and the measurement with a block.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 0) -> None:
         self.steps = self._blocks = 0
         self.seconds = 0.0
+        self._workers = max(1, workers)
+        self._batches = 0
         self._open = (0.0, 0.0)
         self._amount = self._duration = self._amount2 = self._both = self._duration2 = 0.0
 
-    def add(self, amount: float, seconds: float) -> None:
-        """Add a step."""
+    def add(self, amount: float, seconds: float, batches: int = 1) -> bool:
+        """Add a step that took `batches` from the loader. Returns whether a block ended with it."""
         self.steps += 1
         self.seconds += seconds
+        self._batches += batches
         self._open = (self._open[0] + amount, self._open[1] + seconds)
-        if self._open[1] >= MIN_BLOCK_S:
-            self._close(*self._open)
-            self._open = (0.0, 0.0)
+        if self._open[1] < (MAX_PARTIAL_BLOCK_S if self._batches % self._workers else MIN_BLOCK_S):
+            return False
+        self._close(*self._open)
+        self._open, self._batches = (0.0, 0.0), 0
+        return True
 
     def _close(self, amount: float, seconds: float) -> None:
         self._blocks += 1

@@ -109,7 +109,7 @@ class TrialController:
         self._longest = "no loader was seen"
         self._samples: int | None = None
         self._lookup_s = 0.0
-        self._backlog = 0
+        self._backlog = self._workers = 0
         self._longest_given = 0
         self._has_loader = False
         self._compiled_at = -1
@@ -140,6 +140,7 @@ class TrialController:
         self._has_loader = True
         self._memory.begin()
         self._samples = longest_batch.dataset_size(loader.dataset)
+        self._workers = loader.num_workers
         self._backlog = loader.num_workers * (loader.prefetch_factor or 0)
         since_s = time.perf_counter()
         self._longest = longest_batch.put_longest_batch_first(loader, self._longest_due, self._protocol["lengths_s"])
@@ -189,8 +190,9 @@ class TrialController:
             if self._is_warm(now):
                 self._begin(now)
         else:
-            self._speed.add(self._amount(now, before), now["train_s"] - before["train_s"])
-            if self._is_finished():
+            batches = now["micro_steps"] - before["micro_steps"]
+            ended = self._speed.add(self._amount(now, before), now["train_s"] - before["train_s"], batches)
+            if self._is_finished(ended):
                 self.finish()
 
     def _is_warm(self, now: dict[str, Any]) -> bool:
@@ -208,6 +210,7 @@ class TrialController:
         self._memory.warm()
         self._stopwatch.begin()
         self._start_totals = now
+        self._speed = ThroughputEstimate(self._workers)
 
     def _restart(self) -> None:
         """Discard the measurement, because a new shape was compiled during it."""
@@ -221,13 +224,13 @@ class TrialController:
         name = "tokens" if now["tokens"] is not None else "samples" if now["samples"] else "own_steps"
         return float(now[name] - (before.get(name) or 0))
 
-    def _is_finished(self) -> bool:
+    def _is_finished(self, block_ended: bool) -> bool:
         protocol, speed = self._protocol, self._speed
         if speed.steps < 2:
             return False
         if speed.seconds >= protocol["most_s"]:
             return True
-        spread = speed.spread()
+        spread = speed.spread() if block_ended else None
         stable = spread is not None and spread <= protocol["spread"]
         return stable and speed.steps >= protocol["least_steps"] and speed.seconds >= protocol["least_s"]
 
