@@ -2,7 +2,7 @@
 
 Run: `python -m tests.benchmarks.tuning.batch_search [gpus] [gpus of the other packages] [first seed]`. Lightning's two
 modes and accelerate's finder run as installed, on the first of the same GPUs; accelerate's starts from 512, the largest
-size that fits on any of them.
+size that fits on any of them. The searches run on as many GPUs whose memory grows in blocks and is fragmented, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
+from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, fragmented_gpu, random_gpu
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
 
@@ -107,10 +107,13 @@ def main() -> None:
     count, peers, first = (int(word) for word in (*sys.argv[1:], *("2000", "300", "0")[len(sys.argv) - 1 :]))
     # Both packages collect garbage before every run; what is alive already need not be looked through each time.
     gc.freeze()
-    machines = [random_gpu(seed) for seed in range(first, first + count)]
+    seeds = range(first, first + count)
+    machines, fragmented = [random_gpu(seed) for seed in seeds], [fragmented_gpu(seed) for seed in seeds]
+    print(f"seeds {first} … {first + count - 1}")
     for name, finder in SEARCHES.items():
         print(line(f"{name}, {count}", finds(finder, machines)))
         print(line(f"{name}, {peers}", finds(finder, machines[:peers])))
+        print(line(f"{name}, in blocks", finds(finder, fragmented)))
     for finder in (batch_finders.lightning_power, batch_finders.lightning_binsearch, batch_finders.accelerate_finder):
         print(line(finder.__name__, finds(finder, machines[:peers])))
 

@@ -16,7 +16,7 @@ from tests.benchmarks.tuning.batch_search import (
     search_by_peaks_alone,
     search_without_estimate,
 )
-from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, random_gpu
+from tests.benchmarks.tuning.simulated_gpu import SimulatedGpu, fragmented_gpu, random_gpu
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.tuning.search.batch_search import MAX_PROBES, BatchProbe, BatchSearch
@@ -90,9 +90,24 @@ def test_targets_over_many_machines(finder: Finder) -> None:
 
 def test_peaks_alone_lead_to_most_of_the_card() -> None:
     found = finds(search_by_peaks_alone, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
-    assert statistics.median(one.best / one.true_maximum for one in found) >= 0.93
-    assert statistics.mean(one.ooms for one in found) <= 0.15
+    shares = [one.best / one.true_maximum for one in found]
+    assert statistics.median(shares) >= 0.95
+    assert quantile(shares, 0.1) >= 0.85
+    assert statistics.mean(one.ooms for one in found) <= 0.08
     assert max(one.ooms for one in found) <= 2
+
+
+def test_fragmented_memory_that_grows_in_blocks_costs_little() -> None:
+    """Up to 5 % may be lost to fragmentation, and only half of the machines show it: 3 % of reserve is not enough."""
+    machines = [fragmented_gpu(seed) for seed in range(6_000_000, 6_000_300)]
+    for finder, tenth in ((search, 0.84), (search_without_estimate, 0.82), (search_by_peaks_alone, 0.75)):
+        found = finds(finder, machines)
+        shares = [one.best / one.true_maximum for one in found]
+        assert all(one.tested and one.fits for one in found)
+        assert statistics.median(len(one.probes) for one in found) <= 4
+        assert statistics.mean(one.ooms for one in found) <= 0.2
+        assert statistics.median(shares) >= 0.94
+        assert quantile(shares, 0.1) >= tenth
 
 
 def test_one_sample_that_takes_two_thirds_of_the_card_does_not_end_the_search() -> None:
@@ -128,6 +143,52 @@ def test_a_phase_that_is_steeper_beyond_the_measured_sizes_is_within_the_proof()
         state = state.record(BatchProbe(proposal.batch, size, size, resident))
     assert state.best is not None
     assert state.best.batch in (40, 41, 42)  # (77.6 - 14.8) / 1.5 = 41.9
+
+
+def test_the_growth_between_two_sizes_is_at_least_that_of_each_sample() -> None:
+    """1 took 3 of 24 GiB, 5 took 5: each sample 0.5 GiB by these, 1 GiB if nothing is resident; in between 0.71 GiB."""
+    searched = BatchSearch(24 * GIB, max_batch=64).record(BatchProbe(1, 3 * GIB)).record(BatchProbe(5, 5 * GIB))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert proposal.batch == 30  # 5 + (23.28 - 5) / 0.71
+
+
+def test_sizes_that_took_the_same_are_not_exceeded_without_bound() -> None:
+    """By one and two samples of 14 GiB a third one takes nothing, but memory may grow in blocks."""
+    searched = BatchSearch(24 * GIB, max_batch=512)
+    for batch in (1, 2):
+        searched = searched.record(BatchProbe(batch, 14 * GIB, 14 * GIB, 13 * GIB))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert proposal.batch == 32
+
+
+def test_a_sample_whose_memory_may_be_the_optimizer_steps_is_joined_by_another() -> None:
+    """13 GiB of 16 with 9 resident: two samples of 4 GiB would not fit, but AdamW's step may have taken them."""
+    one = BatchSearch(16 * GIB, max_batch=64).record(BatchProbe(1, 13 * GIB, None, 9 * GIB))
+    proposal = one.propose()
+    assert proposal is not None
+    assert proposal.batch == 2
+    assert BatchSearch(16 * GIB, max_batch=64).record(BatchProbe(1, 13 * GIB, 13 * GIB, 9 * GIB)).propose() is None
+
+
+def test_an_estimate_knows_the_slope_no_better_after_one_small_run() -> None:
+    """One sample took 10 of 24 GiB, as estimated: with 0.1 GiB each, 20 % more for the others is 110 of them."""
+    prior = PeakModel(9.9 * GIB, 0.1 * GIB)
+    searched = BatchSearch(24 * GIB, max_batch=512, prior=prior).record(BatchProbe(1, 10 * GIB, 10 * GIB))
+    proposal = searched.propose()
+    assert proposal is not None
+    assert proposal.batch == 111  # 1 + (23.28 - 10) / 0.12
+
+
+def test_after_a_failure_that_the_line_explains_the_search_stays_close_to_it() -> None:
+    """2 GiB + 0.1 GiB a sample: 210 ran out of memory at 23 of 24 GiB, so fragmentation takes the rest."""
+    searched = BatchSearch(24 * GIB, max_batch=512)
+    for batch in (10, 60):
+        searched = searched.record(BatchProbe(batch, int((2 + 0.1 * batch) * GIB), int((2 + 0.1 * batch) * GIB)))
+    proposal = searched.record(BatchProbe(210, None)).propose()
+    assert proposal is not None
+    assert 195 <= proposal.batch <= 206  # 24 × 0.97² - 2 = 20.6
 
 
 def test_below_a_size_that_took_too_much_the_line_through_both_is_followed() -> None:

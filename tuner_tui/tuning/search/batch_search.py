@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tuner_tui.memory.fit import NOISE_SHARE, PeakModel, PeakPoint, fit
+from tuner_tui.memory.fit import NOISE_SHARE, SMALL_BATCH_SHARE, PeakModel, PeakPoint, fit
 
 RESERVE = 0.03
 """Share of the card left free: fragmentation grows over a long run, and sample lengths differ from batch to batch."""
@@ -13,10 +13,16 @@ PRIOR_UNCERTAINTY = 1.3
 """Factor by which an estimate made before any run may be too small (two standard deviations)."""
 CORRECTED_UNCERTAINTY = 1.06
 """The same after scaling the estimate to one measured run."""
-USUAL_SHARE = 0.35
+SLOPE_UNCERTAINTY = 1.2
+"""The same of the slope alone, if the run says little about it."""
+USUAL_SHARE = 0.3
 """Usual share of its samples in the peak of a very small batch; the rest are weights, optimizer states and buffers."""
 LIKELY_SHARE = 0.87
 """The same of what is not resident."""
+OPTIMIZER_STEP_FACTOR = 1.5
+"""Peak of an optimizer step relative to what is resident: AdamW keeps 16 bytes a parameter and has temporary copies."""
+MAX_LIKELY_GROWTH = 16
+"""Maximum factor by which a size that is only likely to fit exceeds the last one."""
 MIN_GROWTH = 0.03
 """Minimum relative growth of the batch for another probe."""
 CAUTIOUS_UNCERTAINTY = 1.25
@@ -127,6 +133,12 @@ class BatchSearch:
         best, failed = self.best, next(probe for probe in self.probes if probe.batch == self._failed)
         if best is None or best.peak_bytes is None:
             return BatchProposal(self._failed // 2, "half the size that failed")
+        model = fit(self._points)
+        if failed.peak_bytes is None and model is not None:
+            explained = model.peak_bytes(failed.batch) >= self.limit_bytes * (1 - self.reserve)
+            if explained and sum(probe.peak_bytes is None for probe in self.probes) == 1:
+                below = model.largest_batch(self.limit_bytes * (1 - self.reserve))
+                return BatchProposal(min(below, failed.batch - 1), "by the fitted model, with twice the reserve")
         if failed.peak_bytes is None and failed.batch > 2 * best.batch:
             return BatchProposal(math.isqrt(best.batch * failed.batch), "far below the size that failed")
         if failed.peak_bytes is None:
@@ -199,7 +211,12 @@ class BatchSearch:
         doubt = CAUTIOUS_UNCERTAINTY if self._is_cautious else CORRECTED_UNCERTAINTY
         corrected = prior.scaled(last.line_bytes / expected)
         one_more = corrected.peak_bytes(last.batch + 1) <= self.limit_bytes and not self._is_cautious
-        return max(corrected.scaled(doubt).largest_batch(self.limit_bytes), last.batch + one_more)
+        found = corrected.scaled(doubt).largest_batch(self.limit_bytes)
+        if corrected.slope_bytes * last.batch < SMALL_BATCH_SHARE * last.line_bytes:
+            # A small batch corrects the base; the slope is as uncertain as before.
+            room = self.limit_bytes - last.line_bytes
+            found = min(found, last.batch + int(room / (corrected.slope_bytes * SLOPE_UNCERTAINTY)))
+        return max(found, last.batch + one_more)
 
     def _likely(self, last: PeakPoint) -> int:
         """Return a size that the runs make likely to fit, if neither a fit nor an estimate says more; 0 for none.
@@ -213,17 +230,26 @@ class BatchSearch:
         usual = USUAL_SHARE * last.line_bytes / last.batch if steepest is None else LIKELY_SHARE * steepest
         room = self.limit_bytes - last.line_bytes
         if first.batch == last.batch:
-            return last.batch + (usual <= room)
+            return last.batch + (usual <= room or _may_be_optimizer_step(last))
+        grown = max(0, last.line_bytes - first.line_bytes) + NOISE_SHARE * last.line_bytes
+        secant = grown / (last.batch - first.batch)
         if last.batch_peak_bytes is not None:
-            grown = max(0, last.line_bytes - first.line_bytes) + NOISE_SHARE * last.line_bytes
-            usual = min(usual, grown / (last.batch - first.batch))
-        return last.batch + int(room / usual)
+            usual = min(usual, secant)
+        elif steepest is None:  # the smaller size may lie on the floor, so the slope is between these two
+            usual = math.sqrt(secant * last.line_bytes / last.batch)
+        return min(last.batch + int(room / usual), MAX_LIKELY_GROWTH * last.batch)
 
     def _proved(self, point: PeakPoint) -> int:
         """Return the size that one run proves to fit: no sample takes more than its share of what is not resident."""
         slope = point.steepest_slope or point.line_bytes / point.batch
         proved = point.batch + int((self.limit_bytes - point.line_bytes) / slope)
         return max(proved, point.batch)
+
+
+def _may_be_optimizer_step(point: PeakPoint) -> bool:
+    """Whether the optimizer step rather than the samples may have set the peak, by what is resident."""
+    resident = point.resident_bytes if point.batch_peak_bytes is None else None
+    return resident is not None and point.peak_bytes <= OPTIMIZER_STEP_FACTOR * resident
 
 
 def _batch(proposal: BatchProposal) -> int:
