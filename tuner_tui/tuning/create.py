@@ -39,6 +39,7 @@ TUNER_MODULE = "tuner_tui.tuning.process.daemon"
 class TuningOptions:
     """How to tune. With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset.
 
+    With `despite_load`, a winner is confirmed also while other programs use the machine.
     `objective` is what is made faster: the whole job where its length is known, or its steady throughput.
     """
 
@@ -46,6 +47,7 @@ class TuningOptions:
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
     objective: Objective = "job"
+    despite_load: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
             most_minutes=options.most_minutes,
             save_as=options.save_as,
             objective=options.objective,
+            despite_load=options.despite_load,
         )
         write_tuning_record(folder, record)
     except OSError as error:

@@ -151,6 +151,7 @@ class TuningRecord(BaseModel):
         most_minutes: The time that the tuning may take.
         save_as: Name of the winner's preset; None to derive it from the preset or the command.
         objective: What is made faster: the whole job where its length is known, or its steady throughput.
+        despite_load: Whether a winner is confirmed also while other programs use the machine.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -170,6 +171,7 @@ class TuningRecord(BaseModel):
     most_minutes: float
     save_as: str | None = None
     objective: Objective = "job"
+    despite_load: bool = False
 
     @property
     def resolved(self) -> Resolved:

@@ -28,7 +28,11 @@ __all__ = ["shell"]
 SCRIPTS = Path(__file__).parents[2] / "tuning" / "scripts"
 LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "{per_device_train_batch_size}", "{dataloader_num_workers}")
 TRAINER = (sys.executable, str(SCRIPTS / "hf_script.py"))
+SLOW_LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "8", "{dataloader_num_workers}", "slow")
+"""It waits for its data, and takes only the workers that load it."""
 START = ("--set", "per_device_train_batch_size=8", "--set", "dataloader_num_workers=0")
+
+NO_WORKERS = ("--set", "dataloader_num_workers=0")
 
 
 @pytest.fixture
@@ -42,9 +46,9 @@ def tuning(shell: Shell, name: str = "t001") -> TuningFolder:
 
 
 def tune(shell: Shell, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command to its end, which takes some minutes on a machine with other work."""
+    """The command to its end: less than a minute, and several on a machine with other work."""
     return subprocess.run(
-        shell.command("tune", *words), cwd=shell.home, env=shell.environ, capture_output=True, text=True, timeout=400
+        shell.command("tune", *words), cwd=shell.home, env=shell.environ, capture_output=True, text=True, timeout=700
     )
 
 
@@ -63,7 +67,7 @@ def test_an_objective_is_the_whole_job_or_steady_speed(tuner: Shell) -> None:
 @pytest.mark.train
 @pytest.mark.alone
 def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:
-    done = tune(tuner, "--most-minutes", "5", "--save-as", "mine", *START, "--", *LOOP, "slow")
+    done = tune(tuner, "--most-minutes", "8", "--save-as", "mine", "--despite-load", *NO_WORKERS, "--", *SLOW_LOOP)
     assert done.returncode == 0, done.stderr + done.stdout
     view = TuningReader(tuning(tuner)).poll()
     assert view.status == "finished"
@@ -103,7 +107,7 @@ def spinning() -> Iterator[None]:
 @pytest.mark.train
 @pytest.mark.alone
 def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning: None) -> None:
-    done = tune(tuner, "--most-minutes", "4", *START, "--", *LOOP, "slow")
+    done = tune(tuner, "--most-minutes", "8", *NO_WORKERS, "--", *SLOW_LOOP)
     assert "busy      Other processes use" in done.stdout
     assert "python -c" in done.stdout or "cores" in done.stdout
     view = TuningReader(tuning(tuner)).poll()
@@ -134,8 +138,8 @@ def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
 @pytest.mark.train
 @pytest.mark.alone
 def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
-    words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "5", "--set",
-             "per_device_train_batch_size=2", "--", sys.executable, str(SCRIPTS / "memory_loop.py"))  # fmt: skip
+    words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "8", "--set",
+             "per_device_train_batch_size=8", "--", sys.executable, str(SCRIPTS / "memory_loop.py"))  # fmt: skip
     done = tune(tuner, *words, "{per_device_train_batch_size}")
     assert done.returncode == 0, done.stderr + done.stdout
     view = TuningReader(tuning(tuner)).poll()

@@ -140,6 +140,13 @@ def tune(
             "steps is known; steady: the highest throughput.",
         ),
     ] = "job",
+    despite_load: Annotated[
+        bool,
+        typer.Option(
+            "--despite-load",
+            help="Confirm and save also while other programs use the machine, such as a node that is always shared.",
+        ),
+    ] = False,
     most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = DEFAULT_MINUTES,
     save_as: Annotated[
         str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
@@ -167,7 +174,7 @@ def tune(
     try:
         if resume is None:
             options = parse_launch_options(job, preset, values, memory_limit, interpreter)
-            wanted = TuningOptions(free_batch, most_minutes, save_as, parse_objective(objective))
+            wanted = TuningOptions(free_batch, most_minutes, save_as, parse_objective(objective), despite_load)
             folder, orders = _new_tuning(options, wanted)
         else:
             if any((preset, values, memory_limit, interpreter)):

@@ -306,7 +306,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     space = context.space(history)
     limit = None if space.limit_bytes is None else int(space.limit_bytes)
     load = _other_load(inventory, spec)
-    context = replace(context, quiet=Quiet.after(load, space.on_gpu))
+    context = replace(context, quiet=Quiet.after(load, space.on_gpu, record.despite_load))
     log.add(
         TuningStarted(
             t=time.time(),
