@@ -111,6 +111,13 @@ def test_runs_share_the_cores_that_they_name() -> None:
     assert set(started(decide([host()], queue))) == {"q001", "q002"}
 
 
+def test_the_load_by_others_keeps_further_runs_out_and_not_the_only_one() -> None:
+    queue = [Applicant(f"q00{n}", Demand("host", 1, GIB, cores=1)) for n in (1, 2)]
+    found = decide([host(free_cores=0.5)], queue)
+    assert started(found) == {"q001": ("host",)}
+    assert "This machine has 0.0 of 8 cores free" in found[1].reason
+
+
 def test_a_run_on_all_cores_waits_for_other_runs_and_not_for_the_load_by_others() -> None:
     whole = Applicant("q001", Demand("host", 1, GIB))
     assert started(decide([host(free_cores=1.5)], [whole]))

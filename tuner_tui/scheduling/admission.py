@@ -200,13 +200,14 @@ def _fits(place: Place, demand: Demand) -> bool:
 
 
 def _cores_fit(place: Place, demand: Demand) -> bool:
-    """Whether the cores suffice. A run that takes all of them starts where no other run is, whatever others use: one
-    that waited until a shared machine is idle might never start."""
-    if place.cores is None or place.free_cores is None:
+    """Whether the cores suffice beside those that other runs hold and other processes keep busy.
+
+    The only run starts whatever others use: cores are shared by time, and one that waited until a shared machine is
+    idle might never start.
+    """
+    if place.cores is None or place.free_cores is None or not place.occupied:
         return True
-    if demand.cores is None:
-        return not place.occupied
-    return demand.cores <= place.free_cores + SPARE_CORES
+    return demand.cores is not None and demand.cores <= place.free_cores + SPARE_CORES
 
 
 def _rivals(place: Place, places: Sequence[Place], earlier: Sequence[Applicant]) -> list[Demand]:

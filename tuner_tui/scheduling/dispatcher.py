@@ -25,10 +25,11 @@ from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.read.status import is_fallback_pending, read_status
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.scheduling.admission import Applicant, Demand, Place, decide, fitted
+from tuner_tui.scheduling.claims import SharedClaims
 from tuner_tui.scheduling.demand import demand_of
 from tuner_tui.scheduling.entry import EntryError, QueueEntry
 from tuner_tui.scheduling.neighbours import second_chance
-from tuner_tui.scheduling.places import StartedRun, read_places
+from tuner_tui.scheduling.places import ProcessSnapshotTable, read_places
 from tuner_tui.scheduling.queue_store import Queue, QueueError, open_queue
 from tuner_tui.scheduling.started_runs import StartedRuns
 from tuner_tui.scheduling.starting import Attempt, Launch, launch_request, settle_start, start_entry
@@ -62,13 +63,16 @@ class DispatchedMachine:
         self._sampler = open_sampler(place)
         self._sampler.wait_ready(READY_TIMEOUT_S)
         self._runs = StartedRuns(root)
+        self._claims = SharedClaims()
         self._cores = read_cpu(Cgroups.of_this_process()).usable_cores
         self._sampler.sample()  # the load is that since the call before
 
     def read(self, entries: Sequence[QueueEntry]) -> tuple[Place, ...]:
         """All places now."""
-        runs: tuple[StartedRun, ...] = self._runs.read(entries, self._sampler.cards())
-        return read_places(self._sampler, runs, self._cores)
+        runs = self._runs.read(entries, self._sampler.cards())
+        self._claims.publish(runs)
+        others = self._claims.of_others(ProcessSnapshotTable().tree)
+        return read_places(self._sampler, (*runs, *others), self._cores)
 
     @property
     def ended_runs(self) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.core.procfs import PROC, ProcessStat, all_processes, descendants_in, read_stat, read_text
+from tuner_tui.core.procfs import PROC, ProcessId, ProcessStat, all_processes, descendants_in, read_stat, read_text
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.processes.process_names import user_name
@@ -26,8 +26,9 @@ class StartedRun:
 
     `gpus`: whether it trains on cards. `keys` are those that it can see; None: all. They are all its own where they
     are `bound` to it; else those where it is seen, and while it is `arriving`, just started and seen nowhere, any.
-    `pids` are its processes. `peak_bytes` is the most that it takes of each place; None: not known, so that it has
-    them whole. `reported_bytes` is what it says it holds of a card. `cores` are those it uses of the host; None: all.
+    `lead` is the process that was started, `pids` are all. `peak_bytes` is the most that it takes of each place; None:
+    not known, so that it has them whole. `reported_bytes` is what it says it holds of a card. `cores` are those it
+    uses of the host; None: all.
     """
 
     name: str
@@ -39,6 +40,7 @@ class StartedRun:
     peak_bytes: int | None = None
     reported_bytes: int | None = None
     cores: int | None = None
+    lead: ProcessId | None = None
 
 
 class PlaceSampler(Protocol):

@@ -93,6 +93,7 @@ class StartedRuns:
                 pids=pids,
                 peak_bytes=_peak(counters, promised, on_gpu=True),
                 reported_bytes=_reported(counters),
+                lead=training,
             )
         on_gpu = has_cards and entry is None and not _trains_on_host(counters)
         visible = visible_keys(cards, known.environment.get("CUDA_VISIBLE_DEVICES"))
@@ -113,6 +114,7 @@ class StartedRuns:
             ),
             reported_bytes=_reported(counters),
             cores=threads,
+            lead=training,
         )
 
     def _facts(self, folder: RunFolder, entry: QueueEntry | None, pid: int | None) -> _Known:
