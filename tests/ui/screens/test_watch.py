@@ -132,6 +132,27 @@ async def test_a_box_that_cannot_be_watched_says_why() -> None:
         await until(pilot, lambda: any("Permission denied" in note.message for note in app._notifications))
 
 
+@pytest.mark.parametrize(("size", "least"), [(SIZE, 1), ((200, 60), 4)])
+async def test_rows_that_the_jobs_do_not_need_show_histories_of_the_cards(size: tuple[int, int], least: int) -> None:
+    app = app_over(view())
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.watch_screen.cards.detail.chart >= least)
+        seen = screen_text(app)
+        assert all(job.user in seen for job in JOBS if job.user), "all jobs have room"
+        assert "charts: last" in seen
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: app.watch_screen.cards.detail.chart < least)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.watch_screen.cards.detail.chart >= least)
+
+
+async def test_without_cards_the_rows_show_the_history_of_the_processor() -> None:
+    async with watching(cardless_view()) as (app, pilot):
+        await until(pilot, lambda: app.watch_screen.host.chart > 4)
+        assert "CPU busy" in screen_text(app)
+        assert "cpu_train.py" in screen_text(app)
+
+
 @pytest.mark.parametrize("size", [(80, 24), SIZE, (200, 60)], ids=["80x24", "120x40", "200x60"])
 def test_it_looks(snap_compare: Compare, size: tuple[int, int]) -> None:
     async def before(pilot: Pilot[None]) -> None:

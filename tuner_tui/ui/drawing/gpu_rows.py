@@ -230,6 +230,24 @@ def training_gpus(sample: Sample) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
+DETAILS = tuple(
+    GpuDetail(chart, traces)
+    for chart, traces in ((8, 3), (6, 3), (4, 3), (3, 3), (3, 2), (2, 2), (1, 2), (1, 1), (1, 0), (0, 0))
+)
+"""From detailed to plain."""
+FEW_CARDS, TALLEST_CHART = 2, 8
+
+
+def most_detail(cards: int, room: int) -> GpuDetail:
+    """Return the most detailed level whose further rows for `cards` GPUs fit into `room`.
+
+    Many GPUs are compared with one another: they get a chart each, as tall as there is room, and no further histories.
+    """
+    if cards > FEW_CARDS:
+        return GpuDetail(max(0, min(TALLEST_CHART, room // cards)))
+    return next((detail for detail in DETAILS if extra_rows(cards, detail) <= room), GpuDetail())
+
+
 def extra_rows(cards: int, detail: GpuDetail) -> int:
     """Return the number of rows that `detail` adds to the plain rows of `cards` GPUs."""
     return cards * (detail.chart + detail.traces) if detail.chart else 0

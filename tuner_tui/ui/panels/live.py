@@ -15,7 +15,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_width
 from tuner_tui.ui.drawing.charts import Plot, plot_rows, run_curve
-from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, training_gpus
+from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, most_detail, training_gpus
 from tuner_tui.ui.drawing.host_rows import host_rows
 from tuner_tui.ui.drawing.run_rows import RunScene, rank_rows, run_rows
 from tuner_tui.ui.drawing.sample_history import SampleHistory, samples_after
@@ -26,12 +26,9 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
 
 
-WITH_CARDS = (
-    (GpuDetail(8, 3), 5), (GpuDetail(6, 3), 4), (GpuDetail(4, 3), 3), (GpuDetail(3, 3), 2), (GpuDetail(3, 2), 2),
-    (GpuDetail(2, 2), 1), (GpuDetail(1, 2), 1), (GpuDetail(1, 1), 0),
-)  # fmt: skip
-WITHOUT_CARDS = tuple((GpuDetail(), chart) for chart in (16, 13, 10, 8, 6, 4, 3, 2, 1))
-"""From detailed to plain: detail per GPU, and height of the CPU history."""
+HOST_CHARTS = (16, 13, 10, 8, 6, 5, 4, 3, 2, 1, 0)
+"""Heights of the history of the CPU, for the rows that the GPUs leave."""
+MOST_BESIDE_CARDS = 5
 PLOT_MIN_HEIGHT, PLOT_MAX_HEIGHT = 6, 16
 WIDEST_CURVE = 60
 DETAIL_RANK = 4
@@ -115,8 +112,9 @@ def _most_detail(scene: LiveScene, room: int) -> tuple[GpuDetail, int]:
     if scene.sample is None:
         return GpuDetail(), 0
     cards = len(scene.sample.gpus)
-    levels = WITH_CARDS if cards else WITHOUT_CARDS
-    return next((level for level in levels if extra_rows(cards, level[0]) + level[1] <= room), (GpuDetail(), 0))
+    detail = most_detail(cards, room)
+    left = room - extra_rows(cards, detail)
+    return detail, next(chart for chart in HOST_CHARTS if chart <= min(left, MOST_BESIDE_CARDS if cards else left))
 
 
 def _machine(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_cores: bool) -> list[list[Row]]:

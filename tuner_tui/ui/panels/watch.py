@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,15 +25,16 @@ if TYPE_CHECKING:
 
 
 class WatchedCardsPanel(Canvas):
-    """Shows the GPUs of `view`, or only those in `only`."""
+    """Shows the GPUs of `view`, or only those in `only`, with the histories of `detail`."""
 
     view: reactive[MachineView | None] = reactive(None, repaint=False)
     only: reactive[tuple[int, ...]] = reactive((), repaint=False)
+    detail: reactive[GpuDetail] = reactive(GpuDetail(), repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._seen = SampleHistory(REMEMBERED_SAMPLES)
-        self._drawn: tuple[MachineView | None, int] | None = None
+        self._drawn: tuple[MachineView | None, int, GpuDetail] | None = None
         self._rows: list[Row] = []
 
     def watch_view(self, view: MachineView | None) -> None:
@@ -42,14 +42,19 @@ class WatchedCardsPanel(Canvas):
             self._seen.append(view.sample)
         self.redraw()
 
+    @property
+    def cards(self) -> int:
+        """Number of GPUs shown."""
+        return 0 if self.view is None else len(filter_gpus(self.view.sample, self.only).gpus)
+
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return self.picture(width)
 
     def picture(self, width: int) -> list[Row]:
         """Return all rows, drawn once per view: the screen asks for their number before they are shown."""
-        if self._drawn is None or self._drawn[0] is not self.view or self._drawn[1] != width:
-            self._drawn = (self.view, width)
-            self._rows = self._draw_rows(width)
+        drawn = (self.view, width, self.detail)
+        if self._drawn is None or self._drawn[0] is not self.view or self._drawn != drawn:
+            self._drawn, self._rows = drawn, self._draw_rows(width)
         return self._rows
 
     def _draw_rows(self, width: int) -> list[Row]:
@@ -61,7 +66,7 @@ class WatchedCardsPanel(Canvas):
         if not view.sample.gpus:
             return [Row(line(TextSpan("asking the driver …", "dim")))]
         scene = GpuScene(filter_gpus(view.sample, self.only), self._seen, training_cards(view), jobs_by_gpu(view))
-        rows = gpu_rows(scene, width, GpuDetail())
+        rows = gpu_rows(scene, width, self.detail)
         return rows + [row for note in view.notes for row in remark_rows(note, width)]
 
 
@@ -106,23 +111,20 @@ def remark_rows(text: str, width: int) -> list[Row]:
     ]
 
 
-RECENT_SAMPLES = 12
-"""Enough samples for the mean load of the cores."""
-
-
 class WatchedHostPanel(Canvas):
-    """Shows the host of `view`."""
+    """Shows the host of `view`, with a history of the CPU of `chart` rows."""
 
     view: reactive[MachineView | None] = reactive(None, repaint=False)
+    chart: reactive[int] = reactive(0, repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._seen: deque[Sample] = deque(maxlen=RECENT_SAMPLES)
-        self._drawn: tuple[MachineView | None, int] | None = None
+        self._seen = SampleHistory(REMEMBERED_SAMPLES)
+        self._drawn: tuple[MachineView | None, int, int] | None = None
         self._rows: list[Row] = []
 
     def watch_view(self, view: MachineView | None) -> None:
-        if view is not None and view.sample.host.per_core_pct:
+        if view is not None:
             self._seen.append(view.sample)
         self.redraw()
 
@@ -131,10 +133,10 @@ class WatchedHostPanel(Canvas):
 
     def picture(self, width: int) -> list[Row]:
         """Return all rows, drawn once per view."""
-        view = self.view
-        if view is not None and (self._drawn is None or self._drawn[0] is not view or self._drawn[1] != width):
-            self._drawn = (view, width)
-            self._rows = host_rows(view.sample, tuple(self._seen), width, 0, all_cores=False)
+        view, drawn = self.view, (self.view, width, self.chart)
+        if view is not None and (self._drawn is None or self._drawn[0] is not view or self._drawn != drawn):
+            self._drawn = drawn
+            self._rows = host_rows(view.sample, self._seen, width, self.chart, all_cores=False)
         return self._rows
 
 
@@ -162,6 +164,12 @@ class WatchedJobsPanel(Canvas, can_focus=True):
     def watch_view(self, before: MachineView | None, view: MachineView | None) -> None:
         if before is None or view is None or before.jobs is not view.jobs:
             self.redraw()
+
+    @property
+    def wanted_rows(self) -> int:
+        """Rows of the heading, of all jobs, and of the processes of open ones."""
+        jobs = () if self.view is None else self.view.jobs
+        return 1 + sum(1 + (len(job.processes) if job.pid in self.opened else 0) for job in jobs)
 
     def watch_sort(self) -> None:
         self._ordered_s = float("-inf")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.content import Content
 from textual.reactive import reactive
 
+from tuner_tui.ui.drawing.gpu_rows import extra_rows, most_detail
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.panels.watch import WatchedCardsPanel, WatchedHostPanel, WatchedJobsPanel
@@ -24,6 +25,7 @@ FRAME = 2
 LOW_HEIGHT = 30
 """Height below which the host gets a single row."""
 MIN_JOB_ROWS = 5
+MOST_HOST_CHART = 16
 WATCH_GLOSSARY = (
     ("job", "a trainer with its loader workers, the ranks under one launcher, a container's or shell's command line"),
     ("SM %", "share of time in which its kernels ran on its cards, by the driver; not how full the chip was"),
@@ -55,6 +57,7 @@ class WatchScreen(SubScreen):
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
         self._rows = (0, 0)
+        self._job_rows = MIN_JOB_ROWS
         self.cards.border_title = "GPUs"
         self.host.border_title = Content(heading)
         self.jobs.border_title = "Job" if one_job else "Jobs"
@@ -67,9 +70,10 @@ class WatchScreen(SubScreen):
 
     def on_mount(self) -> None:
         self.jobs.focus()
+        self.watch(self.jobs, "opened", self.on_resize, init=False)
 
     def on_resize(self) -> None:
-        self._rows = (0, 0)
+        self._rows, self._job_rows = (0, 0), MIN_JOB_ROWS
         self._arrange()
 
     def watch_view(self, view: MachineView | None) -> None:
@@ -91,15 +95,25 @@ class WatchScreen(SubScreen):
                 self.jobs.opened = frozenset({job.pid})
 
     def _arrange(self) -> None:
-        """Give GPUs and host the rows they need, and the jobs the rest.
+        """Give GPUs, host and jobs the rows they need, and the rest to histories of the GPUs, or of the CPU.
 
-        Panels do not shrink until the size changes: a GPU that is throttled every other second would move the whole
-        screen each time.
+        Panels do not shrink until the size changes, or a job is opened or closed: a GPU that is throttled every other
+        second, or a short job, would move the whole screen each time.
         """
         width = max(1, self.size.width - 2 * FRAME)
-        host = len(self.host.picture(width)) if self.size.height >= LOW_HEIGHT else 1
-        most = self.size.height - 1 - (max(1, host) + FRAME) - (MIN_JOB_ROWS + FRAME)
-        cards = min(len(self.cards.picture(width)), max(3, most - FRAME))
+        self._job_rows = max(self._job_rows, self.jobs.wanted_rows)
+        number, charts = self.cards.cards, self.host.chart
+        host = len(self.host.picture(width)) - charts if self.size.height >= LOW_HEIGHT else 1
+        room = self.size.height - 1 - (max(1, host) + FRAME) - 2 * FRAME
+        plain = len(self.cards.picture(width)) - extra_rows(number, self.cards.detail)
+        cards = min(plain, max(3, room - MIN_JOB_ROWS))
+        left = room - cards - self._job_rows
+        if number:
+            self.cards.detail = most_detail(number, left)
+            cards += extra_rows(number, self.cards.detail)
+        elif self.size.height >= LOW_HEIGHT and self.view is not None:
+            self.host.chart = max(0, min(MOST_HOST_CHART, left))
+            host += self.host.chart
         rows = max(cards, self._rows[0]), max(1, host, self._rows[1])
         if rows != self._rows:
             self._rows = rows
