@@ -139,7 +139,10 @@ class ProcessTable:
             entry.load, entry.cpu_s, entry.read_s = ProcessLoad(cpu_pct, stat.rss_bytes), stat.cpu_s, now_s
         if not entry.settled or _has_changed(entry.process, stat):
             entry.settled = True
-            entry.process = self._identify(stat, entry.process.torch)
+            process = self._identify(stat, entry.process.torch)
+            if process.command != entry.process.command:
+                entry.torch_checks = 0
+            entry.process = process
 
     def _add(self, stat: ProcessStat, now_s: float) -> None:
         process = self._identify(stat)
@@ -157,7 +160,11 @@ class ProcessTable:
         now_s = self._wall_clock()
         for entry in self._entries.values():
             process = entry.process
-            if entry.torch_checks < len(TORCH_AGES_S) and not process.torch and is_python(process.command):
+            if entry.torch_checks == len(TORCH_AGES_S) or process.torch:
+                continue
+            if not is_python(process.command):
+                entry.torch_checks = len(TORCH_AGES_S)  # until it executes another program
+            else:
                 age_s = now_s - (process.started_s or 0.0)
                 due = sum(age_s >= check_at_s for check_at_s in TORCH_AGES_S)
                 if due > entry.torch_checks:

@@ -12,15 +12,19 @@ from typing import TypeVar
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
-from tuner_tui.hardware.processes.job_trees import JobTree, find_jobs, find_trainings
+from tuner_tui.hardware.processes.job_trees import JobProcess, JobTree, find_jobs, find_trainings
 from tuner_tui.hardware.processes.process_roles import Role, program_name
-from tuner_tui.hardware.processes.process_table import HostProcess, ProcessTable
+from tuner_tui.hardware.processes.process_table import HostProcess, ProcessLoad, ProcessTable
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.read.live_runs import LiveRun, LiveRuns
 
 JOB_SCAN_INTERVAL = 2
 """Jobs are read at every second sample: the driver averages the share of a process over seconds."""
+WORKER_SHARES = 3
+"""One in so many processes of the jobs that are not trainers is read at a time: `/proc` of a hundred loader workers,
+read every two seconds, is most of the cost of watching."""
+MANY_PROCESSES = 32
 HOST_PIDS_NOTE = (
     "The driver reports pids of the host, which are unknown in this container: jobs are found by the container's "
     "own processes, and what each holds of a card is not known. The cards' totals are true."
@@ -91,6 +95,7 @@ class MachineMonitor:
         self._trainings: frozenset[int] = frozenset()
         self._processes: Mapping[int, HostProcess] = {}
         self._jobs: tuple[WatchedJob, ...] = ()
+        self._watched: dict[int, tuple[HostProcess, ProcessLoad, WatchedProcess]] = {}
         self._looks = 0
 
     def look(self, pid: int | None = None) -> MachineView:
@@ -119,7 +124,7 @@ class MachineMonitor:
     def _find(self, pid: int | None, on_cards: Set[int], ours: Set[int]) -> None:
         """The processes of all jobs; found anew only when processes have started, ended or changed."""
         changed = False
-        if self._table.read({member.process.pid for tree in self._trees for member in tree.members}):
+        if self._table.read(self._due(every=pid is not None)):
             before, self._processes = self._processes, self._table.processes
             changed = before != self._processes
             if changed:
@@ -128,6 +133,18 @@ class MachineMonitor:
         if changed or seeds != self._seeds:
             self._seeds = seeds
             self._trees = find_jobs(self._processes, sorted(seeds), ours)
+            self._watched.clear()
+
+    def _due(self, every: bool) -> set[int]:
+        """The processes of the jobs to read now: trainers each time, the others in turn if there are many."""
+        turn = self._looks // JOB_SCAN_INTERVAL % WORKER_SHARES
+        members = [member for tree in self._trees for member in tree.members]
+        every = every or len(members) <= MANY_PROCESSES
+        return {
+            member.process.pid
+            for member in members
+            if every or member.role is Role.MAIN or member.process.pid % WORKER_SHARES == turn
+        }
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait until every GPU has answered once; False on timeout."""
@@ -140,25 +157,34 @@ class MachineMonitor:
     def _job(
         self, tree: JobTree, use: Mapping[int, Sequence[tuple[int, GpuProcess]]], runs: Iterable[LiveRun]
     ) -> WatchedJob:
-        processes = []
-        for member in tree.members:
-            process, load = member.process, self._table.load(member.process.pid)
-            if load is not None:
-                processes.append(
-                    WatchedProcess(
-                        process.pid,
-                        member.role.value,
-                        process.user,
-                        redacted_command(process),
-                        *summarize_gpu_use(use.get(process.pid, ())),
-                        load.cpu_pct,
-                        load.rss_bytes,
-                        process.started_s,
-                    )
-                )
+        found = (self._watch(member, use.get(member.process.pid, ())) for member in tree.members)
+        processes = [process for process in found if process is not None]
         lead, pids = tree.lead, {process.pid for process in processes}
         run = next((run for run in runs if run.training in pids), None)
         return job_with_totals(tree.root, lead.user, redacted_command(lead), lead.started_s, tuple(processes), run)
+
+    def _watch(self, member: JobProcess, use: Sequence[tuple[int, GpuProcess]]) -> WatchedProcess | None:
+        """The process with its load; the one of the last reading where nothing is new, None for one that has ended."""
+        process, load = member.process, self._table.load(member.process.pid)
+        if load is None:
+            self._watched.pop(process.pid, None)
+            return None
+        known = self._watched.get(process.pid)
+        if known is not None and known[0] is process and known[1] is load and not use:
+            return known[2]
+        shown = WatchedProcess(
+            process.pid,
+            member.role.value,
+            process.user,
+            redacted_command(process),
+            *summarize_gpu_use(use),
+            load.cpu_pct,
+            load.rss_bytes,
+            process.started_s,
+        )
+        if not use:
+            self._watched[process.pid] = (process, load, shown)
+        return shown
 
 
 @lru_cache(maxsize=2048)
