@@ -285,6 +285,34 @@ async def test_the_command_tells_how_settings_reach_it_and_enter_does_not_overta
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "x"), apply="inject")
 
 
+def preview_of(pilot: ScreenPilot) -> str:
+    return str(pilot.app.screen.query_one("#preview", Label).content)
+
+
+async def test_the_job_editor_shows_what_would_start_and_checks_placeholders_there() -> None:
+    async with on_screen(FakeBox(opened=with_command())) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        await until(pilot, lambda: preview_of(pilot) == "Starts: python train.py --seed 7\nNot applied: max_length")
+        assert pilot.app.focused is pilot.app.screen.query_one("#job-command")
+        pilot.app.screen.query_one("#job-command", Input).value = "python train.py {lr}"
+        await until(pilot, lambda: preview_of(pilot).startswith("{lr} is not a setting"))
+        assert "{learning_rate}" in preview_of(pilot)
+        pilot.app.screen.query_one("#job-command", Input).value = "python train.py {learning_rate}"
+        await until(pilot, lambda: preview_of(pilot).startswith("Starts: "))
+
+
+async def test_what_cannot_start_is_said_in_the_job_editor() -> None:
+    def refuse(config: TrainingConfig) -> list[tuple[str, str]]:
+        raise BackendError("There is no command 'trane'.")
+
+    box = FakeBox(opened=with_command())
+    async with on_screen(box, backend=box.backend(preview_launch=refuse)) as pilot:
+        await pilot.press("e")
+        await until(pilot, lambda: dialog(pilot) == "Job")
+        await until(pilot, lambda: preview_of(pilot) == "There is no command 'trane'.")
+
+
 async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         await pilot.press("e")

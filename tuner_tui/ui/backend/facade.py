@@ -266,6 +266,14 @@ class Backend:
         start: Callable[[], Path] = translate_errors()(lambda: start_run(prepared).path)
         return LaunchOffer([*launch_summary(prepared), *runs.expected_time(config, inventory)], start)
 
+    @translate_errors()
+    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
+        """Return labelled lines on what a run would start; the first is the command."""
+        from tuner_tui.runs.launch.prepare import prepare
+        from tuner_tui.runs.launch.summary import launch_summary
+
+        return launch_summary(prepare(runs.launch_request(config)))
+
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         """Plan a restart with the settings of `config`, if it trains the same job; nothing happens yet."""
         return runs.offer_restart(folder, config)

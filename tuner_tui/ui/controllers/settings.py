@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.records import NameTakenError
+from tuner_tui.ui.backend.records import BackendError, NameTakenError
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
@@ -144,10 +144,26 @@ class SettingsController(Controller):
         from tuner_tui.ui.screens.job import JobScreen
 
         if self._state.loaded is not None:
-            job = await self._app.ask(JobScreen(self._state.loaded.job))
+            job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
             if job is not None:
                 self._store.update(self._state.with_job(job))
                 self._app.run_task(self._probe_interpreter(job))
+
+    async def _preview(self, job: Job) -> str:
+        """Return the command that `job` would start with the settings shown, and what does not reach it."""
+        config = self._state.with_job(job).current
+        if config is None:
+            return ""
+        try:
+            lines = dict(await to_daemon_thread(lambda: self._backend.preview_launch(config)))
+        except BackendError as error:
+            return str(error)
+        words = {
+            "Starts": lines.get("Command"),
+            "Set inside": lines.get("Set inside"),
+            "Not applied": lines.get("Not applied"),
+        }
+        return "\n".join(f"{label}: {text}" for label, text in words.items() if text)
 
     # presets
 

@@ -1,4 +1,4 @@
-"""The job editor: the command or model that trains, and how settings reach it."""
+"""The job editor: the command or model that trains, how settings reach it, and what would start."""
 
 from __future__ import annotations
 
@@ -24,16 +24,24 @@ from tuner_tui.ui.terminal.line_input import LineInput
 from tuner_tui.ui.widgets.choice import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from textual.events import DescendantFocus
+    from textual.timer import Timer
     from textual.widget import Widget
 
     from tuner_tui.settings.job import Job
 
 
+PREVIEW_AFTER_S = 0.3
+"""Pause of typing after which the preview is brought up to date."""
+
+
 class JobScreen(Dialog["Job"]):
-    """Returns the edited job. An invalid line gets the focus, and a message says what is wrong."""
+    """Returns the edited job. An invalid line gets the focus, and a message says what is wrong.
+
+    `preview` returns what a job would start, or why it cannot.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "accept", "Accept", id="job.accept", tooltip="Accept the job"),
@@ -43,8 +51,10 @@ class JobScreen(Dialog["Job"]):
     heading = "Job"
     hint = "↑ ↓ line · ◂ ▸ choice · enter accept · esc back"
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, preview: Callable[[Job], Awaitable[str]]) -> None:
         super().__init__()
+        self._preview = preview
+        self._pause: Timer | None = None
         self._texts = format_job(job)
         self._last = {self._texts["kind"]: dict(self._texts)}
         self._guess_apply = guess_apply_mode(self._texts.get("command", "")) == self._texts.get("apply")
@@ -53,6 +63,7 @@ class JobScreen(Dialog["Job"]):
         yield _row(KIND_FIELD, self._texts)
         yield VerticalScroll(*self._rows(), id="job-lines", can_focus=False)
         yield Label("", id="message", markup=False)
+        yield Label("", id="preview", markup=False)
 
     def _rows(self) -> list[Widget]:
         lines = job_fields(self._texts["kind"])
@@ -61,6 +72,30 @@ class JobScreen(Dialog["Job"]):
     def on_mount(self) -> None:
         first = "job-command" if self._texts["kind"] == COMMAND else "job-model"
         self.query_one(f"#{first}").focus()
+        self._show_preview()
+
+    @on(Choice.Changed)
+    @on(Input.Changed)
+    def _show_preview_soon(self) -> None:
+        if self._pause is not None:
+            self._pause.stop()
+        self._pause = self.set_timer(PREVIEW_AFTER_S, self._show_preview)
+
+    def _show_preview(self) -> None:
+        self.run_worker(self._read_preview(), exclusive=True)
+
+    async def _read_preview(self) -> None:
+        from tuner_tui.settings.errors import FieldError
+
+        try:
+            job = parse_job(self._read())
+        except FieldError as error:
+            text, wrong = str(error), True
+        else:
+            text, wrong = await self._preview(job), False
+        preview = self.query_one("#preview", Label)
+        preview.update(text)
+        preview.set_class(wrong, "-wrong")
 
     @on(Choice.Changed, "#job-kind")
     async def _kind_changed(self, event: Choice.Changed) -> None:
