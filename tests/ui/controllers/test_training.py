@@ -334,7 +334,7 @@ async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_alon
     async with on_screen(box) as pilot:
         await pilot.press("e")
         await until(pilot, lambda: dialog(pilot) == "Job")
-        await pilot.press("up", "up", "right")
+        await pilot.press("right")
         await until(pilot, lambda: bool(pilot.app.screen.query("#job-command")))
         await pilot.press("enter")
         await until(pilot, lambda: dialog(pilot) == "")
@@ -350,7 +350,7 @@ async def test_the_built_in_job_is_edited_too() -> None:
         await pilot.press("e")
         await until(pilot, lambda: dialog(pilot) == "Job")
         pilot.app.screen.query_one("#job-model", Input).value = "gpt2"
-        await pilot.press("up", "right", "enter")
+        await pilot.press("down", "right", "enter")
         await until(pilot, lambda: dialog(pilot) == "")
         assert job_of(pilot) == BuiltinJob(task="causal-lm", model="gpt2")
 

@@ -33,7 +33,7 @@ def test_a_little_is_more_than_nothing_and_too_much_is_full() -> None:
 
 
 def test_a_tall_chart_stands_on_its_ground() -> None:
-    assert tall_blocks([100.0, 50.0, None], 100, 2) == ["█  ", "██ "]
+    assert tall_blocks((100.0, 50.0, None), 100, 2) == ("█  ", "██ ")
 
 
 def test_a_curve_spans_the_whole_run_and_fills_from_the_left() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, pairwise
 
 from tuner_tui.runs.events.history import Series
@@ -38,13 +39,14 @@ def blocks(values: Iterable[float | None], full: float) -> str:
     return "".join(" " if value is None else LEVELS[max(1, quantise(value, full, BLOCK_STEPS))] for value in values)
 
 
-def tall_blocks(values: Sequence[float | None], full: float, height: int) -> list[str]:
+@lru_cache(maxsize=128)
+def tall_blocks(values: tuple[float | None, ...], full: float, height: int) -> tuple[str, ...]:
     """Return a column chart of `height` lines, top line first."""
     heights = [0 if value is None else max(1, quantise(value, full, BLOCK_STEPS * height)) for value in values]
-    return [
+    return tuple(
         "".join(LEVELS[max(0, min(BLOCK_STEPS, tall - BLOCK_STEPS * line))] for tall in heights)
         for line in reversed(range(height))
-    ]
+    )
 
 
 def bar(part: float | None, width: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import overload
 
 from tuner_tui.hardware.sample import Sample
@@ -20,6 +20,7 @@ def samples_within(recent: Sequence[Sample], now_s: float, seconds: float) -> Se
 MAX_BUCKETS = 512
 """More columns than the widest screen shows."""
 SampleValue = Callable[[Sample], float | None]
+Columns = tuple[float | None, ...]
 
 
 class SampleHistory(Sequence[Sample]):
@@ -33,6 +34,7 @@ class SampleHistory(Sequence[Sample]):
         self._samples: list[Sample] = []
         self._sums: dict[Hashable, dict[int, tuple[float, int]]] = {}
         self._added_s: dict[Hashable, float] = {}
+        self._columns: dict[Hashable, tuple[int, Columns]] = {}
 
     def append(self, sample: Sample) -> None:
         """Add the newest sample. An older one than the last (the clock was set, another run) clears the history."""
@@ -47,6 +49,7 @@ class SampleHistory(Sequence[Sample]):
         self._samples.clear()
         self._sums.clear()
         self._added_s.clear()
+        self._columns.clear()
 
     def __len__(self) -> int:
         return min(len(self._samples), self._limit)
@@ -73,6 +76,20 @@ class SampleHistory(Sequence[Sample]):
             del sums[next(iter(sums))]
         return sums
 
+    def columns(self, name: Hashable, figure: SampleValue, now_s: float, width: int, buckets: int) -> Columns:
+        """Return the columns of `history_columns`; they are made once a bucket, so that a chart is drawn as seldom."""
+        newest_bucket = int(now_s // BUCKET_S)
+        known = self._columns.get((name, width, buckets))
+        if known is not None and known[0] == newest_bucket:
+            return known[1]
+        sums, newest = self.sums(name, figure), newest_bucket // buckets
+        made = tuple(
+            _mean([sums[bucket] for bucket in range(column * buckets, (column + 1) * buckets) if bucket in sums])
+            for column in range(newest - width + 1, newest + 1)
+        )
+        self._columns[name, width, buckets] = (newest_bucket, made)
+        return made
+
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
     """Return the samples (oldest first) that are newer than `time_s`."""
@@ -84,24 +101,15 @@ def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
 
 def history_columns(
     recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int, buckets: int = 1
-) -> list[float | None]:
+) -> Columns:
     """Return `width` columns of `buckets` buckets each, the newest at the right: means, None for unknown values."""
-    sums, newest = _bucket_sums(recent, name, figure, now_s, width * buckets), int(now_s // BUCKET_S) // buckets
-    return [
-        _mean([sums[bucket] for bucket in range(column * buckets, (column + 1) * buckets) if bucket in sums])
-        for column in range(newest - width + 1, newest + 1)
-    ]
+    if not isinstance(recent, SampleHistory):
+        near = samples_within(recent, now_s, width * buckets * BUCKET_S)
+        recent = SampleHistory(len(near) or 1)
+        for sample in near:
+            recent.append(sample)
+    return recent.columns(name, figure, now_s, width, buckets)
 
 
 def _mean(sums: Sequence[tuple[float, int]]) -> float | None:
     return sum(total for total, _ in sums) / sum(number for _, number in sums) if sums else None
-
-
-def _bucket_sums(
-    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, buckets: int
-) -> Mapping[int, tuple[float, int]]:
-    if not isinstance(recent, SampleHistory):
-        near, recent = samples_within(recent, now_s, buckets * BUCKET_S), SampleHistory(len(recent) or 1)
-        for sample in near:
-            recent.append(sample)
-    return recent.sums(name, figure)

@@ -70,7 +70,7 @@ class JobScreen(Dialog["Job"]):
         return [_row(line, self._texts) for line in lines]
 
     def on_mount(self) -> None:
-        first = "job-command" if self._texts["kind"] == COMMAND else "job-model"
+        first = "job-command" if self._texts["kind"] == COMMAND else "job-kind"
         self.query_one(f"#{first}").focus()
         self._show_preview()
 
@@ -108,6 +108,10 @@ class JobScreen(Dialog["Job"]):
         box = self.query_one("#job-lines", VerticalScroll)
         await box.remove_children()
         await box.mount(*self._rows())
+        if kind == COMMAND:  # a new command is typed at once, in place of the example
+            command = self.query_one("#job-command", LineInput)
+            command.focus()
+            command.select_all()
 
     @on(Choice.Changed, "#job-apply")
     def _apply_changed(self, event: Choice.Changed) -> None:
