@@ -130,6 +130,13 @@ def test_an_impossible_moment_of_launch(tmp_path: Path, runs: list[RunFolder], c
     assert [row["created_t"] for row in rows] == [1.0, None, 1.0]
 
 
+@pytest.mark.parametrize("name", ["events.jsonl", "output.log", "samples.jsonl"])
+def test_a_file_that_is_one_large_hole(tmp_path: Path, runs: list[RunFolder], name: str) -> None:
+    os.truncate(runs[1].path / name, 1 << 40)
+    for words in (["ps"], ["diagnose", runs[1].id]):
+        assert "Traceback" not in tuner(tmp_path / "state", *words).stderr
+
+
 def test_a_run_that_is_a_link_to_itself_is_none(tmp_path: Path, runs: list[RunFolder]) -> None:
     link_to_itself(tmp_path / "state" / "runs" / "r009")
     listed = tuner(tmp_path / "state", "ps")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from tuner_tui import __version__
@@ -25,7 +26,7 @@ from tuner_tui.runs.supervise.launch_spec import LaunchSpec, dump_launch_spec
 
 RUN_VARIABLE = "TUNER_RUN_DIR"
 """Marks the processes of a run; a supervisor that a training starts belongs to another run."""
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 """Seconds to wait for a supervisor. It takes a tenth of a second, and far longer on a machine that swaps."""
 
 
@@ -72,11 +73,11 @@ def adopt(folder: RunFolder) -> None:
     start_supervisor(folder, None)
 
 
-def start_supervisor(folder: RunFolder, spec: LaunchSpec | None) -> None:
+def start_supervisor(folder: RunFolder, spec: LaunchSpec | None, timeout_s: float = START_TIMEOUT_S) -> None:
     """Start a detached supervisor and wait until it holds the lock and the training exists.
 
     Without `spec` it adopts the training of the folder. Raises `LaunchError` with the supervisor's message, or after
-    `START_TIMEOUT_S` seconds without one.
+    `timeout_s` seconds without one; it is then ended, so that it does not start the training later.
     """
     argv = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.supervisor", str(folder.path)] + (
         [] if spec else ["--adopt"]
@@ -96,7 +97,10 @@ def start_supervisor(folder: RunFolder, spec: LaunchSpec | None) -> None:
         os.close(log)
     with child:
         _send(child, b"" if spec is None else dump_launch_spec(spec))
-        answer = _read_answer(child)
+        answer = _read_answer(child, timeout_s)
+        if not answer:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
     if answer != "ok":
         raise LaunchError(answer or f"The supervisor did not start; see {folder.supervisor_log}.")
 
@@ -154,11 +158,11 @@ def _send(child: subprocess.Popen[bytes], data: bytes) -> None:
         return
 
 
-def _read_answer(child: subprocess.Popen[bytes]) -> str:
+def _read_answer(child: subprocess.Popen[bytes], timeout_s: float) -> str:
     """Read the supervisor's standard output until it closes it, or the timeout."""
     assert child.stdout is not None
     said = b""
-    deadline = time.monotonic() + START_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while (left := deadline - time.monotonic()) > 0 and select.select([child.stdout], [], [], left)[0]:
         chunk = os.read(child.stdout.fileno(), 4096)
         if not chunk:

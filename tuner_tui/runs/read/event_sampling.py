@@ -5,6 +5,7 @@ Story events are found by the first bytes of their lines; counters are cumulativ
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -123,6 +124,9 @@ def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
     place = 0
     carried = b"\n"  # so that a story in the very first line is found like every other
     while place < end and found < MAX_STORY_LINES:
+        data = _next_data(descriptor, place, end)
+        if data > place:  # a hole holds no line, and may be of any size
+            place, carried = data, b""
         chunk = carried + os.pread(descriptor, min(CHUNK_BYTES, end - place), place)
         start = place - len(carried)
         place = start + len(chunk)
@@ -132,6 +136,14 @@ def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
             yield start + at + 1, _line_at(descriptor, start + at + 1)
             at = chunk.find(needle, at + 1)
         carried = chunk[-(len(needle) - 1) :]
+
+
+def _next_data(descriptor: int, place: int, end: int) -> int:
+    """The first offset from `place` on that is not in a hole of the file."""
+    try:
+        return os.lseek(descriptor, place, os.SEEK_DATA)
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else place  # without SEEK_DATA all of it is data
 
 
 def _probes(descriptor: int, end: int, count: int) -> Iterator[tuple[int, bytes]]:
