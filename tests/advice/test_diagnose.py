@@ -15,6 +15,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory, Raised
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
 
@@ -36,6 +37,17 @@ def test_a_run_that_has_ended_keeps_its_findings_on_speed(outcome: str) -> None:
     (finding,) = diagnose(situation(state=waited, now_s=NOW + 3600, samples=idle))
     assert finding.cause == "data-wait"
     assert "98 %" in finding.sentence
+
+
+@pytest.mark.parametrize("finished", [None, Finished(t=NOW, outcome="completed")])
+def test_a_loss_of_speed_comes_before_settings_that_are_not_in_effect(finished: Finished | None) -> None:
+    state = training(
+        rates={"data_wait_share": 0.98}, not_injected=("learning_rate",), finished=finished,
+        phase="training" if finished is None else "ending",
+    )  # fmt: skip
+    job = CommandJob(command=("python", "main.py"), apply="inject")
+    found = diagnose(situation(state=state, job=job, chosen=frozenset({"learning_rate"})))
+    assert [finding.cause for finding in found] == ["data-wait", "not-in-effect"]
 
 
 def test_a_healthy_run_that_has_ended_has_no_findings() -> None:

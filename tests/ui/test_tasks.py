@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
 from tests.ui.controllers.test_comparison import RUNS
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, screen_text, until, value
+from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.panels.settings import FieldHelp
 from tuner_tui.ui.screens.compare import CompareScreen
@@ -108,6 +108,7 @@ async def test_out_of_memory_to_the_remedy_and_back() -> None:
         apply, undo = FIX.keys
         await pilot.press(apply)
         await until(pilot, lambda: (value(pilot, BATCH), value(pilot, "gradient_accumulation_steps")) == (8, 8))
+        assert "Applied. t tries it; u undoes it." in said(pilot)
         await pilot.press(undo)
         await until(pilot, lambda: (value(pilot, BATCH), value(pilot, "gradient_accumulation_steps")) == (16, 4))
 

@@ -83,28 +83,37 @@ SEVERITY_RANK = {"failed": 0, "warning": 1, "hint": 2}
 def diagnose(situation: Situation) -> tuple[Finding, ...]:
     """All findings for a situation, worst first; empty if nothing is wrong. Smooth live results with
     `FindingHysteresis`."""
-    live = [finding for rule in RULES if (finding := rule(situation)) is not None]
     if situation.is_alive:
-        return rank_findings(live)
+        return rank_findings([finding for rule in RULES if (finding := rule(situation)) is not None])
     from tuner_tui.advice.crash.cause import crash_findings  # its patterns are many, and a run that lives needs none
 
-    return rank_findings((*crash_findings(situation), *live, *_speed_findings(situation, live)))
+    return rank_findings((*crash_findings(situation), *_findings_after_the_end(situation)))
 
 
-def _speed_findings(situation: Situation, found: Sequence[Finding]) -> list[Finding]:
-    """The findings on the speed of a run that has ended, as of its last step, without those already in `found`."""
-    state, causes = situation.state, {finding.cause for finding in found}
+def _findings_after_the_end(situation: Situation) -> list[Finding]:
+    """The findings in the order of the rules, with those on the speed of the run as of its last step."""
+    training, found = _at_its_last_step(situation), list[Finding]()
+    for rule in RULES:
+        finding = rule(situation)
+        if finding is None and training is not None and rule in SPEED_RULES:
+            finding = rule(training)
+        if finding is not None and finding.cause not in {one.cause for one in found}:
+            found.append(finding)
+    return found
+
+
+def _at_its_last_step(situation: Situation) -> Situation | None:
+    """The situation when a run that has ended made its last step; None if its speed is not judged."""
+    state = situation.state
     if state.outcome not in JUDGED_OUTCOMES or state.last_step_t is None:
-        return []
+        return None
     last_s = state.last_step_t
-    training = replace(
+    return replace(
         situation,
         now_s=last_s,
         state=replace(state, phase="training", finished=None, exited=None),
         samples=tuple(sample for sample in situation.samples if sample.time_s <= last_s),
     )
-    judged = [finding for rule in SPEED_RULES if (finding := rule(training)) is not None]
-    return [finding for finding in judged if finding.cause not in causes]
 
 
 def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
