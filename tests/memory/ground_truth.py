@@ -95,7 +95,7 @@ def traced(device: Device, folder: Path) -> Way:
     def answer(question: str) -> dict[str, Any]:
         from tuner_tui.trainer.memory_tracer.tracer import trace_memory
 
-        return trace_memory(json.loads(question))
+        return trace_memory(json.loads(question), {})
 
     def way(case: Case) -> float:
         settings = settings_of(case)

@@ -59,6 +59,17 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     assert estimate_from_trace(found, settings, CARD).verdict == "fits"
 
 
+@pytest.mark.train
+def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    plain = Settings(precision="bf16", max_length=32)
+    asked = [plain, plain.changed(gradient_checkpointing=True, gradient_accumulation_steps=4)]
+    trace_together(PYTHON, [(JOB, one, CARD) for one in asked], lambda number: None, tmp_path / "together")
+    for one in asked:
+        together = cached_trace(PYTHON, JOB, one, CARD, cache_folder=tmp_path / "together")
+        assert together == trace_memory(PYTHON, JOB, one, CARD, cache_folder=tmp_path / "alone")
+
+
 @pytest.mark.parametrize(
     ("changed", "same"),
     [

@@ -118,13 +118,11 @@ def is_killed(mutant: Mutant, noted: dict[str, dict[str, list[str]]], copies: Qu
 
 
 def tests_for(mutant: Mutant, noted: dict[str, dict[str, list[str]]]) -> list[str]:
-    """The tests that call the mutant's function, the fastest first; those of its module for code outside functions."""
-    if mutant.first_line is not None:
-        called = set(noted["calls"].get(f"{mutant.path}:{mutant.first_line}", []))
-    else:
-        called = {
-            test for name, tests in noted["calls"].items() if name.startswith(f"{mutant.path}:") for test in tests
-        }
+    """The tests that call the mutant's function, the fastest first; those of its module where none is noted."""
+    called = set(noted["calls"].get(f"{mutant.path}:{mutant.first_line}", []))
+    if not called:
+        module = f"{mutant.path}:"
+        called = {test for name, tests in noted["calls"].items() if name.startswith(module) for test in tests}
     seconds: dict[str, float] = noted["seconds"]  # type: ignore[assignment]
     return sorted(called, key=lambda test: seconds.get(test, 0.0))[:MOST_TESTS]
 

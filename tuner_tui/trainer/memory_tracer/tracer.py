@@ -15,6 +15,8 @@ from typing import Any
 from ..errors import first_line
 
 MARK = "tuner-tui-trace "
+TRAINING_ONLY = ("gradient_checkpointing", "gradient_accumulation_steps", "max_grad_norm")
+"""Settings that an evaluation does not depend on."""
 ON_THE_CHORD = 0.001
 """Relative distance from a straight line that rounding to whole blocks makes."""
 
@@ -24,17 +26,18 @@ def main() -> int:
     request = json.load(sys.stdin)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.simplefilter("ignore")
+    evaluations: dict[str, Any] = {}
     answer = (
-        {"answers": [trace_or_problem(one) for one in request["requests"]]}
+        {"answers": [trace_or_problem(one, evaluations) for one in request["requests"]]}
         if "requests" in request
-        else trace_or_problem(request)
+        else trace_or_problem(request, evaluations)
     )
     sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
     return 2 if "problem" in answer else 0
 
 
-def trace_or_problem(request: dict[str, Any]) -> dict[str, Any]:
-    """What was traced, or `{"problem": sentence}`."""
+def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[str, Any]:
+    """What was traced, or `{"problem": sentence}`. `evaluations` are those traced before, for requests alike."""
     from ..errors import JobError
     from ..hub import go_offline_if_unreachable, needs_hub
 
@@ -43,7 +46,7 @@ def trace_or_problem(request: dict[str, Any]) -> dict[str, Any]:
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
     try:
-        return trace_memory(request)
+        return trace_memory(request, evaluations)
     except JobError as error:
         return {"problem": str(error)}
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -59,8 +62,11 @@ def describe_error(error: Exception, job: dict[str, Any]) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
-    """Bytes of weights and optimizer states, and the peaks of each phase and batch size."""
+def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[str, Any]:
+    """Bytes of weights and optimizer states, and the peaks of each phase and batch size.
+
+    How gradients are computed does not change an evaluation, so that `evaluations` has those of other requests.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -87,7 +93,12 @@ def trace_memory(request: dict[str, Any]) -> dict[str, Any]:
         sizes = model_sizes(traced)
         step = step_peak(traced)
         train = convex_peaks(request["batches"], lambda batch: train_peak(traced, batch))
-        evaluation = convex_peaks(request["eval_batches"], lambda batch: evaluation_peak(traced, batch))
+        others = {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
+        asked = json.dumps({**request, "settings": others}, sort_keys=True)
+        evaluation = evaluations.get(asked) or convex_peaks(
+            request["eval_batches"], lambda batch: evaluation_peak(traced, batch)
+        )
+        evaluations[asked] = evaluation
     return {**sizes, "step": step, "train": train, "evaluation": evaluation}
 
 
