@@ -148,6 +148,15 @@ def test_an_entry_whose_folder_is_gone_is_held_and_stops_nobody(box: QueueBox) -
     assert box.dispatcher.ends()
 
 
+def test_an_entry_whose_run_to_resume_is_gone_is_held(box: QueueBox) -> None:
+    box.add(replace(box.request(10, 0.1), parent=RunFolder(box.state / "runs" / "r077")))
+    assert not box.dispatcher.step()
+    (line,) = view_queue(box.queue)
+    assert line.state == "held"
+    assert "r077" in line.reason
+    assert not box.cards.starts()
+
+
 def test_a_full_disk_holds_nothing(box: QueueBox) -> None:
     """The start fails, and is tried again later."""
 

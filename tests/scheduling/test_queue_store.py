@@ -112,6 +112,13 @@ def test_a_secret_in_the_command_is_asked_for_again(box: QueueBox) -> None:
         box.queue.complete_request(box.queue.read().entries[0], dict(os.environ))
 
 
+def test_a_folder_that_cannot_be_written_is_one_sentence(box: QueueBox) -> None:
+    """A file in place of the folder: root may write everywhere else."""
+    box.queue.path.write_text("")
+    with pytest.raises(QueueError, match="The queue cannot be changed: "):
+        box.add(box.request(1, 1))
+
+
 def test_no_dispatcher_is_started_for_an_empty_or_held_queue(box: QueueBox) -> None:
     assert not wake_dispatcher(box.queue)
     box.add(box.request(1, 1))

@@ -175,7 +175,10 @@ class Dispatcher:
         if "/" not in after:
             return None if self._queue.read().find(after) is None else f"It starts after {after} has ended."
         folder = RunFolder(Path(after))
-        live = folder.path.is_dir() and (read_status(folder).live or is_fallback_pending(folder))
+        try:
+            live = folder.path.is_dir() and (read_status(folder).live or is_fallback_pending(folder))
+        except OSError as error:
+            return f"Whether run {folder.id} has ended cannot be read: {error.strerror}."
         return f"It starts after run {folder.id} has ended." if live else None
 
     def _demand(self, entry: QueueEntry) -> Demand:
@@ -195,10 +198,10 @@ class Dispatcher:
         if folder is None or not folder.path.is_dir():
             self._forget(entry)
             return
-        status = read_status(folder)
-        if status.live or status.kind == "foreign" or is_fallback_pending(folder):
-            return
         try:
+            status = read_status(folder)
+            if status.live or status.kind == "foreign" or is_fallback_pending(folder):
+                return
             chance = second_chance(entry, folder, status)
             if chance is None:
                 self._forget(entry)

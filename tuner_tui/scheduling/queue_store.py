@@ -140,20 +140,23 @@ class Queue:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let one process at a time change the queue. Raises `QueueError` and `OSError`."""
-        make_private(self.path)
-        keep_others_out(self.path)
+        """Let one process at a time change the queue. Raises `QueueError`, also for files that cannot be written."""
         try:
+            make_private(self.path)
+            keep_others_out(self.path)
             lock = acquire_lock(self.path / "lock", LOCK_TIMEOUT_S)
+            try:
+                yield
+            finally:
+                os.close(lock)
         except LockedError as error:
             raise QueueError("Another process changes the queue and does not come to its end; try again.") from error
-        try:
-            yield
-        finally:
-            os.close(lock)
+        except OSError as error:
+            place = error.filename or self.path
+            raise QueueError(f"The queue cannot be changed: {error.strerror} ({place}).") from error
 
     def add(self, entry: QueueEntry) -> QueueEntry:
-        """Put the entry at the end, with the next id and a token of its own. Raises `QueueError` and `OSError`."""
+        """Put the entry at the end, with the next id and a token of its own. Raises `QueueError`."""
         with self.locked():
             listing = self.read()
             last = max((one.progress.order for one in listing.entries), default=0.0)
@@ -169,7 +172,7 @@ class Queue:
         write_atomic(self._file(entry.id), json.dumps(entry_to_json(entry), indent=1) + "\n")
 
     def update(self, entry: str, **changes: Any) -> QueueEntry | None:
-        """Change the progress of the entry as it is now on disk; None where it is gone. Raises `OSError`."""
+        """Change the progress of the entry as it is now on disk; None where it is gone. Raises `QueueError`."""
         with self.locked():
             found = self.read().find(entry)
             if found is None:

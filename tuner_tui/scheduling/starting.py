@@ -17,14 +17,15 @@ from pathlib import Path
 from tuner_tui.core.locks import LockedError, acquire_lock
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.duplicate_run import DuplicateRunError
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
+from tuner_tui.runs.launch.restart import plan_restart
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, parse_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.scheduling.entry import EntryError, QueueEntry
 from tuner_tui.scheduling.places import HOST
-from tuner_tui.scheduling.queue_store import Queue
+from tuner_tui.scheduling.queue_store import Queue, QueueError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.launching import start_run
 
@@ -45,17 +46,8 @@ class Attempt:
 
 
 def launch_request(request: LaunchRequest) -> RunFolder:
-    """Prepare and start a launch; a run that cannot resume its parent starts at step 0. Raises `LaunchError`."""
-    return start_run(_prepare(request), refuse_duplicate=True)
-
-
-def _prepare(request: LaunchRequest) -> PreparedLaunch:
-    if request.parent is None or request.from_scratch:
-        return prepare(request)
-    try:
-        return prepare(request)
-    except LaunchError:
-        return prepare(replace(request, from_scratch=True))
+    """Prepare and start a launch. Raises `LaunchError` and `RecordError`."""
+    return start_run(prepare(request), refuse_duplicate=True)
 
 
 def start_entry(
@@ -69,8 +61,8 @@ def start_entry(
                 return Attempt(sentence="It was changed at this moment.", transient=True)
             marked = now.changed(state="starting", keys=keys, promised_bytes=promised_bytes)
             queue.write(marked)
-    except OSError as error:
-        return Attempt(sentence=f"The queue cannot be written: {error.strerror}.", transient=True)
+    except QueueError as error:
+        return Attempt(sentence=str(error), transient=True)
     attempt = _attempt(queue, marked, keys, launch)
     settled = settle_start(queue, marked, attempt.run)
     return Attempt(settled) if settled is not None else attempt
@@ -80,7 +72,7 @@ def _attempt(queue: Queue, entry: QueueEntry, keys: tuple[str, ...], launch: Lau
     try:
         request = bind(queue.complete_request(entry), entry, keys)
         return Attempt(launch(request))
-    except EntryError as error:
+    except (EntryError, RecordError) as error:
         return Attempt(sentence=str(error))
     except DuplicateRunError as error:
         return Attempt(sentence=f"{error}".partition(";")[0] + ".", transient=True)
@@ -92,16 +84,24 @@ def _attempt(queue: Queue, entry: QueueEntry, keys: tuple[str, ...], launch: Lau
 
 
 def bind(request: LaunchRequest, entry: QueueEntry, keys: tuple[str, ...]) -> LaunchRequest:
-    """The request on the cards `keys`, or on no card, marked with the entry's token; after a run, as its successor."""
+    """The request on the cards `keys`, or on no card, marked with the entry's token.
+
+    An entry that comes back goes on from the checkpoint of its run, else it starts again in the same lineage. Raises
+    `LaunchError`.
+    """
     environ = {**request.environ, CARDS_VARIABLE: "" if keys == (HOST,) else ",".join(keys)}
     if entry.cores is not None and entry.gpus == 0:
         environ["OMP_NUM_THREADS"] = str(max(1, entry.cores // request.job.processes))
     job = request.job
     if isinstance(job, CommandJob) and job.env:
         job = job.model_copy(update={"env": _without_binding(job.env, environ)})
-    bound = replace(request, job=job, environ=environ, queued_as=entry.token)
     before = entry.run_folder
-    return bound if before is None or not before.record.exists() else replace(bound, parent=before)
+    if before is not None and before.record.exists():
+        restart = plan_restart(
+            before, resolved=request.resolved, job=job, environ=environ, allow_from_scratch=True
+        ).request
+        request = replace(request, parent=restart.parent, from_scratch=restart.from_scratch)
+    return replace(request, job=job, environ=environ, queued_as=entry.token)
 
 
 def _without_binding(own: Mapping[str, str], bound: Mapping[str, str]) -> dict[str, str]:
@@ -125,7 +125,7 @@ def settle_start(queue: Queue, entry: QueueEntry, run: RunFolder | None = None) 
             queue.update(entry.id, state="running", run=str(found.path))
         elif not _still_starting(entry):
             queue.update(entry.id, state="waiting", keys=(), promised_bytes=None)
-    except OSError:
+    except QueueError:
         return found
     return found
 
