@@ -28,8 +28,8 @@ __all__ = ["shell"]
 SCRIPTS = Path(__file__).parents[2] / "tuning" / "scripts"
 LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "{per_device_train_batch_size}", "{dataloader_num_workers}")
 TRAINER = (sys.executable, str(SCRIPTS / "hf_script.py"))
-SLOW_LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "8", "{dataloader_num_workers}", "slow")
-"""It waits for its data, and takes only the workers that load it."""
+SLOW_LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "8", "{dataloader_num_workers}", "slow", "samples=9999")
+"""It waits for its data, takes only the workers that load it, and no trial sees the end of an epoch."""
 START = ("--set", "per_device_train_batch_size=8", "--set", "dataloader_num_workers=0")
 
 NO_WORKERS = ("--set", "dataloader_num_workers=0")

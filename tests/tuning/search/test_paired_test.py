@@ -144,3 +144,17 @@ def test_a_winner_that_is_no_faster_is_seldom_called_so(box: Box) -> None:
 def test_a_winner_on_a_drifting_box_is_found() -> None:
     drifting = next(box for box in BOXES if box.name == "drifting")
     assert sum(confirmed(drifting, 1.05, seed)[0] for seed in range(SEEDS)) >= 0.9 * SEEDS
+
+
+def test_unsteady_runs_count_at_the_end_if_all_others_are_of_one_order() -> None:
+    """The winner ran at 145.9, 159.6, 139.7 and 158.5 against 38: every second one was unsteady."""
+    spreads = (0.149, 0.018, 0.136, 0.009)
+    tried = in_turn(145.9 / 38, 159.6 / 38, 139.7 / 38, 158.5 / 38)
+    for number, spread in enumerate(spreads):
+        place = 2 * number + (number + 1) % 2
+        rate = tried[place].measurement.tokens_s or 0.0
+        tried[place] = run("confirm", WINNER, rate, spread)
+    assert len(pairs(*tried[:4]).ratios) == 1, "two more pairs are run"
+    assert not pairs(*tried[:4]).decided
+    assert len(pairs(*tried).ratios) == 4
+    assert pairs(*tried).confirmed

@@ -66,7 +66,7 @@ class PairedTest:
     @property
     def in_both_orders(self) -> bool:
         """Whether `pairs` has one that began with the start and one that began with the winner."""
-        return len({number % 2 for number, _ in self._counted}) == 2
+        return _has_both_orders(self._counted)
 
     @property
     def _counted(self) -> list[tuple[int, tuple[Measurement, Measurement]]]:
@@ -74,7 +74,8 @@ class PairedTest:
         pairs = list(enumerate(zip(self._runs(start), self._runs(self.winner), strict=False)))
         pairs = [one for one in pairs if not self._is_disturbed(one[1])] or pairs
         steady = [one for one in pairs if self._is_steady(start, one[1][0]) and self._is_steady(self.winner, one[1][1])]
-        return steady or pairs
+        # Unsteady pairs widen the interval; without them, all that is left may be of one order.
+        return steady if _has_both_orders(steady) or (steady and self._pairs_run < MAX_PAIRS) else pairs
 
     @property
     def interval(self) -> tuple[float, float, float] | None:
@@ -164,6 +165,10 @@ class PairedTest:
     def _is_steady(self, settings: Settings, run: Measurement) -> bool:
         result = self.context.results.get(settings)
         return result is None or run in steady_runs(result.runs)
+
+
+def _has_both_orders(pairs: Sequence[tuple[int, object]]) -> bool:
+    return len({number % 2 for number, _ in pairs}) == 2
 
 
 def confidence_half_width(differences: Sequence[float], low: float, high: float) -> float:
