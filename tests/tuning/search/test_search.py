@@ -214,3 +214,13 @@ def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:
     assert set(purposes(closing)[len(search.trials) :]) == {"confirm"}
     assert closing.verdict is not None
     assert closing.verdict.winner.per_device_train_batch_size == 16
+
+
+def test_twice_the_size_is_there_if_the_largest_takes_too_long() -> None:
+    """A sample takes 1 MiB: hundreds of them fit, and a step of so many may take longer than there is time."""
+    search = Search(START, space(START, hold_effective_batch=False))
+    while (trial := search.propose()) is not None and trial.purpose != "batch":
+        search = search.record(trial, linear_measurement(trial, base=GIB, sample=2**20))
+    batches = [one.settings.per_device_train_batch_size for one in search.proposals if one.purpose == "batch"]
+    assert batches[0] >= 4 * START.per_device_train_batch_size
+    assert batches[1:] == [2 * START.per_device_train_batch_size]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -200,7 +200,7 @@ class Tuner:
         if trial is not None or not search.proposals:
             return search, trial
         self.early = True
-        self.lacking_time = self.lacking_time or tuple(self._too_long(history, search))
+        self.lacking_time = self.lacking_time or self._too_long(history, search)
         self.needed_s = self.needed_s or min(map(budget.needed_s, search.proposals))
         search = self.search_from(history, True)
         return search, next(filter(budget.fits, search.proposals), None)
@@ -243,13 +243,14 @@ class Tuner:
         lacking_time = self.lacking_time or self._too_long(history, search)
         return (*search.skipped, *(one for one in lacking_time if (one.knob, one.value) not in known))
 
-    def _too_long(self, history: TrialHistory, search: SearchLike) -> Iterator[SkippedChange]:
+    def _too_long(self, history: TrialHistory, search: SearchLike) -> tuple[SkippedChange, ...]:
         budget = self._budget(history, search)
-        for trial in search.proposals:
-            if trial.changed and not budget.fits(trial):
-                knob = trial.changed[0]
-                value = format_value(knob, getattr(trial.settings, knob))
-                yield SkippedChange(knob=knob, value=value, reason="the time left does not hold its trial")
+        too_long = [trial for trial in search.proposals if trial.changed and not budget.fits(trial)]
+        changes = dict.fromkeys((knob := one.changed[0], getattr(one.settings, knob)) for one in too_long)
+        return tuple(
+            SkippedChange(knob=knob, value=format_value(knob, value), reason="the time left does not hold its trial")
+            for knob, value in changes
+        )
 
     def _interrupted(self, history: TrialHistory) -> TuningEnded:
         """The end of a tuning that was aborted, or whose time was over during a trial, with what was measured."""

@@ -28,7 +28,7 @@ class JointMoves:
     def changes(self) -> Iterator[KnobChange]:
         """Yield other micro batches for the best knobs and for knobs that could overtake them, and joint changes."""
         sizes = self._sizes(self.best)
-        for size in (sizes.larger(), sizes.smaller()):
+        for size in (sizes.larger(), sizes.doubled(), sizes.smaller()):
             if size is not None:
                 yield self._change(MICRO, sizes.with_micro(size.micro), size.bound, size.reason)
         yield from self._larger_with_grouping(sizes)

@@ -27,6 +27,8 @@ TYPICAL_BASE_SHARE = 0.6
 """Typical share of weights, gradients and optimizer state in the peak of forward and backward,"""
 TYPICAL_STEP_BASE_SHARE = 0.5
 """and in the peak of the optimizer step, which also has temporary buffers for the weights."""
+MIN_LEAP = 4
+"""Growth of the size in one trial from which twice the size may be tried instead."""
 MAX_FIXED_SHARE = 0.9
 """Maximum share of a sample's time that is attributed to the fixed cost, as its estimate from two runs is noisy."""
 
@@ -95,6 +97,15 @@ class MicroBatchSizes:
         if best is None or best.batch <= self.micro or best.batch in known:
             return None
         return SizeOption(best.batch, self._bound_at(best.batch), "it fitted with other knobs")
+
+    def doubled(self) -> SizeOption | None:
+        """Return twice the size if a far larger one is to be tried, whose trial there may be no time for."""
+        larger, micro = self.larger(), self.largest_allowed(2 * self.micro)
+        if larger is None or larger.micro < MIN_LEAP * self.micro or not self.micro < micro < larger.micro:
+            return None
+        if micro in {one.micro for one in self.same_knobs}:
+            return None
+        return SizeOption(micro, self._bound_at(micro), f"a trial of {larger.micro} may take too long")
 
     def smaller(self) -> SizeOption | None:
         """Return half the size on a machine without a GPU, if no smaller size was tried."""
