@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, last_steps, observe
+from tests.observer.scripts import two_losses
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Metrics, Plan, Steps
@@ -27,6 +28,17 @@ def test_loss_position_and_length_of_a_loop_that_says_nothing(tmp_path: Path) ->
     assert [(plan.total_steps, plan.guessed) for plan in found.of(Plan) if plan.total_steps] == [(6, True)]
     state = fold_all(RunState(), found.events)
     assert (state.total_steps, state.total_guessed, state.position) == (6, True, (9, 9))
+
+
+@pytest.mark.train
+def test_of_several_losses_in_a_step_it_is_the_first(tmp_path: Path) -> None:
+    found = observe(tmp_path, str(SCRIPTS / "two_losses.py"))
+    assert found.exit_code == 0, found.errors
+    losses = [event.loss for event in found.of(Metrics)]
+    assert (losses[0], losses[-1]) == (1.0, float(two_losses.STEPS))
+    assert all(loss is not None and loss > 0 for loss in losses)
+    final = last_steps(found.events)
+    assert (final.own_steps, final.micro_steps) == (two_losses.STEPS, two_losses.STEPS)
 
 
 def test_a_guessed_length_that_proves_wrong_is_dropped() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ def test_an_evaluation_that_prints_many_lines_counts_once(tmp_path: Path) -> Non
     with log.open("a") as file:
         file.write(" * Acc@1 50.0\n")
     assert printed.events(stepped(10), at(1), over=False) == []
-    [event] = printed.events(stepped(10), at(2), over=False)
+    assert printed.events(stepped(10), at(2), over=False) == []  # the counters may follow
+    [event] = printed.events(stepped(10), at(3), over=False)
     assert isinstance(event, Evaluated)
     assert (event.step, event.metrics) == (10, {"eval_loss": 2.0, "eval_acc@1": 50.0})
 
@@ -114,6 +116,21 @@ def test_the_length_of_the_training_by_a_printed_position(
     assert planned_steps(parse_line(line), fold_all(RunState(), steps), 150) == total
 
 
+@pytest.mark.parametrize(
+    ("line", "total"),
+    [
+        ("Epoch: 0200 loss_train: 1.85", 300),  # a step each
+        ("| epoch 1 |   20/   90 batches | loss 5.0", 27_000),
+        ("epoch 2 loss 0.5", None),
+    ],
+)
+def test_a_line_without_the_number_of_epochs_is_of_those_that_the_script_plans(line: str, total: int | None) -> None:
+    steps = [Steps(t=float(step), rank=0, step=step, own_steps=step) for step in (150, 200)]
+    state = fold_all(RunState(), [Plan(t=0.0, rank=0, epochs=300, guessed=True), *steps])
+    assert state.total_steps is None
+    assert planned_steps(parse_line(line), state, 150) == total
+
+
 def test_a_printed_position_gives_the_time_left_unless_the_length_is_known(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text("Epoch 1/4\n----------\ntrain Loss: 0.5\nAccuracy: 3/4\n")
@@ -122,6 +139,44 @@ def test_a_printed_position_gives_the_time_left_unless_the_length_is_known(tmp_p
     assert (plan.total_steps, plan.guessed, plan.source) == (40, True, "log lines")
     known = fold_all(state, [Plan(t=0.0, rank=0, total_steps=50)])
     assert not [event for event in PrintedMetrics(log).events(known, at(1), over=False) if isinstance(event, Plan)]
+
+
+def evaluated(step: int, *steps: int) -> Steps:
+    return Steps(t=float(step), rank=0, step=step, own_steps=step, evaluated_steps=steps)
+
+
+def test_evaluations_have_their_steps_although_the_counters_are_late(tmp_path: Path) -> None:
+    """Several in a second, of which few are shown as a phase."""
+    log = tmp_path / "output.log"
+    printed = PrintedMetrics(log)
+    printed.events(stepped(1), at(0), over=False)
+    lines = [f"Epoch {number}: val loss {number}.0\n" for number in range(1, 9)]
+    shown = Phase(t=0.0, rank=0, phase="evaluating", step=10)
+    state = fold_all(RunState(), [evaluated(12), shown, Phase(t=0.0, rank=0, phase="training", step=10)])
+    log.write_text("".join(lines[:3]))
+    found = printed.events(state, at(1), over=False)
+    state = fold_all(state, [evaluated(44, 10, 20, 30, 40)])
+    log.write_text("".join(lines[:5]))
+    found += printed.events(state, at(2), over=False)
+    state = fold_all(state, [evaluated(79, 50, 60, 70), replace(shown, step=80)])  # the newest has begun
+    log.write_text("".join(lines[:7]))
+    found += printed.events(state, at(3), over=False)
+    log.write_text("".join(lines))
+    found += printed.events(state, at(4), over=True)
+    values = [(e.step, e.metrics["eval_loss"]) for e in found if isinstance(e, Evaluated)]
+    assert values == [(10 * number, float(number)) for number in range(1, 9)]
+
+
+def test_an_evaluation_that_the_observer_does_not_see_has_the_step_of_its_line(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    printed = PrintedMetrics(log)
+    printed.events(stepped(10), at(0), over=False)
+    log.write_text("val loss 1.0\n")
+    assert printed.events(stepped(20), at(1), over=False) == []
+    assert printed.events(stepped(30), at(2), over=False) == []
+    [event] = printed.events(stepped(40), at(3), over=False)
+    assert isinstance(event, Evaluated)
+    assert event.step == 20
 
 
 def test_a_printed_evaluation_is_of_the_step_at_which_its_phase_began(tmp_path: Path) -> None:

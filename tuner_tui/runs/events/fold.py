@@ -17,6 +17,7 @@ from tuner_tui.runs.events.run_state import DIVERGED, RankState, RunState
 
 MAX_EVALUATIONS = 400
 RECENT_EVALUATIONS = 16
+RECENT_EVALUATION_STEPS = 64
 SAME_EVALUATION_S = 3.0
 """Evaluations of two sources within this time are one that is both printed and logged."""
 BEFORE_TRAINING = ("starting", "compiling", "skipping")
@@ -85,8 +86,14 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
     if event.phase == "ending" and _others_train(state, event.rank):
         return state
     if event.phase == "evaluating" and event.step is not None:
-        state = replace(state, evaluation_steps=(*state.evaluation_steps, event.step)[-RECENT_EVALUATIONS:])
+        state = _with_evaluation_steps(state, (event.step,))
     return _enter(state, event.phase, event.t)
+
+
+def _with_evaluation_steps(state: RunState, steps: Iterable[int]) -> RunState:
+    """Both the phase and the next counters may say where an evaluation was."""
+    new = (step for step in steps if step not in state.evaluation_steps)
+    return replace(state, evaluation_steps=(*state.evaluation_steps, *new)[-RECENT_EVALUATION_STEPS:])
 
 
 def _plan(state: RunState, event: ev.Plan) -> RunState:
@@ -104,6 +111,7 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
         total_steps=state.total_steps if total is None else total,
         total_guessed=state.total_guessed if event.total_steps is None else event.guessed,
         total_source=state.total_source if event.total_steps is None else event.source,
+        planned_epochs=state.planned_epochs if event.epochs is None else event.epochs,
         first_step=event.first_step,
         accepts_orders=state.accepts_orders or event.obeys,
         parameters=state.parameters if event.parameters is None else event.parameters,
@@ -207,6 +215,8 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     step = _step(state, before, event)
     changed: dict[str, Any] = {"ranks": {**state.ranks, number: after}, "step": step, "source": event.source}
     changed |= _without_wrong_guess(state, step)
+    if event.evaluated_steps and state.speaks(event.rank):
+        state = _with_evaluation_steps(state, event.evaluated_steps)
     if before.latest is None or event.own_steps > before.latest.own_steps or first:
         changed |= _stepped(state, event)
     return replace(state, **changed)

@@ -69,11 +69,12 @@ class RunState:
     `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `total_source` is where the output says it, None for
     what the observer reports. `source` names the file that steps were read from when there is no observer.
     `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
-    `evaluations` are downsampled to a few hundred, newest last. `evaluation_steps`: where the last few of them began,
-    by their phase. `loss_source`: where the loss is read, None for a Trainer's own; `loss_trust` is its `trust`.
-    `high_losses`: how many of the newest losses in a row are `DIVERGED` times `lowest_loss` or more. `options` and
-    `switches` are those of the script's argument parsers. `saved` is what the script itself saved last. `unobserved`:
-    why the observer does not run. `fell_back`: the fallback continued the run; `fallback_ended`: why it did not.
+    `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
+    `evaluation_steps`: where the last of them began, as the observer saw it. `loss_source`: where the loss is read,
+    None for a Trainer's own; `loss_trust` is its `trust`. `high_losses`: how many of the newest losses in a row are
+    `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers. `saved`
+    is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
+    continued the run; `fallback_ended`: why it did not.
     """
 
     phase: str = "starting"
@@ -87,6 +88,7 @@ class RunState:
     total_steps: int | None = None
     total_guessed: bool = False
     total_source: str | None = None
+    planned_epochs: float | None = None
     first_step: int = 0
     accepts_orders: bool = False
     source: str | None = None

@@ -310,7 +310,7 @@ class Steps(Event):
     evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
     step to the next request for a batch (None without a data loader). `rank_wait_s` is the part in calls that wait for
     other ranks, the computation of gradients included (None for a single process and on a GPU). `slowest_step_s` is of
-    the last window.
+    the last window, and so are `evaluated_steps`, after which a plain loop evaluated.
 
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader, which has started
     `epochs_started`; without a length or loader they are None.
@@ -341,6 +341,7 @@ class Steps(Event):
     epoch_batches: int | None = None
     epochs_started: int | None = None
     slowest_step_s: float | None = None
+    evaluated_steps: tuple[int, ...] = ()
     batch_shape: tuple[int, ...] | None = None
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None

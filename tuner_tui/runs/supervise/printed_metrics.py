@@ -45,6 +45,7 @@ class PrintedMetrics:
         self._step = 0
         self._evaluated: Evaluated | None = None
         self._epoch: float | None = None
+        self._evaluations = EvaluationSteps()
 
     def events(self, state: RunState, now: ClockReading, *, over: bool) -> list[Event]:
         """What was printed since the last call. Nothing before the observer has seen a step, or where a Trainer
@@ -65,18 +66,9 @@ class PrintedMetrics:
         found += self._plan(lines, state, first, now.wall_s)
         if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
             found += self._take_evaluation()
-        return self._at_their_phases(found, [step for step in state.evaluation_steps if first <= step <= state.step])
-
-    def _at_their_phases(self, found: list[Event], steps: Sequence[int]) -> list[Event]:
-        """The evaluations at the `steps` where their phases began, in order; the newest has the newest phase."""
-        waiting = list(dict.fromkeys(steps))
-        if self._evaluated is not None and waiting:
-            self._evaluated = replace(self._evaluated, step=waiting.pop())
-        for index in reversed(range(len(found))):
-            event = found[index]
-            if isinstance(event, Evaluated) and waiting:
-                found[index] = replace(event, step=waiting.pop())
-        return found
+        evaluated = [event for event in found if isinstance(event, Evaluated)]
+        others = [event for event in found if not isinstance(event, Evaluated)]
+        return [*others, *self._evaluations.placed(evaluated, self._evaluated, state, over=over)]
 
     def _events_of(self, record: ProgressRecord, step: int, t: float) -> list[Event]:
         found: list[Event] = []
@@ -100,7 +92,9 @@ class PrintedMetrics:
         """The length of the training by the newest printed position, unless it is known already."""
         if state.total_steps is not None:
             return []
-        for line in [line for line in lines if _POSITION.search(line)][: -MAX_POSITIONS - 1 : -1]:
+        counts_epochs = state.planned_epochs is not None
+        positions = [line for line in lines if _POSITION.search(line) or (counts_epochs and b"poch" in line)]
+        for line in positions[: -MAX_POSITIONS - 1 : -1]:
             text = line[-MAX_LINE_BYTES:].decode("utf-8", "replace")
             position = next(parse_output(text), None) if "%|" in text else parse_line(text)
             total = None if position is None else planned_steps(position, state, first)
@@ -139,26 +133,62 @@ class PrintedMetrics:
         return data
 
 
+class EvaluationSteps:
+    """Gives printed evaluations the steps at which the observer saw them.
+
+    Output is read as it comes, but the counters arrive once a second: a printed evaluation without a step waits for
+    the next look. Not all evaluations print, and of a running one only the beginning may be printed.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Evaluated] = []
+        self._taken = 0
+        self._was_evaluating = False
+
+    def placed(
+        self, found: Sequence[Evaluated], newest: Evaluated | None, state: RunState, *, over: bool
+    ) -> list[Evaluated]:
+        """The evaluations that need not wait any longer, of those that waited and of the newly `found` ones.
+
+        `newest` has printed lines after them, and may print more.
+        """
+        waited, printed = len(self._waiting), [*self._waiting, *found]
+        count = len(printed) + (newest is not None)
+        steps = [step for step in state.evaluation_steps if step > self._taken]
+        if state.phase == "evaluating" and len(steps) > count:
+            steps.pop()  # it has not printed anything
+        steps = steps[-count:][: len(printed)] if count else []
+        if printed and not steps and self._was_evaluating:
+            steps = [self._taken]  # the rest of an evaluation that had printed some of its lines
+        self._was_evaluating = state.phase == "evaluating"
+        self._taken = max([self._taken, *steps])
+        ready = len(printed) if over else max(len(steps), waited)
+        self._waiting = printed[ready:]
+        seen = [replace(event, step=step) for event, step in zip(printed, steps, strict=False)]
+        return [*seen, *printed[len(steps) : ready]]
+
+
 def planned_steps(position: ProgressRecord | LineFigures, state: RunState, first: int) -> int | None:
     """The optimizer steps of the whole training by a printed `position`, which was printed after step `first`.
 
     A count that keeps up with the optimizer's steps counts them; an epoch has the batches that the line says, or else
-    those of the loader.
+    those of the loader. A line that does not say the number of epochs is of as many as the script plans.
     """
+    epochs = position.epochs or state.planned_epochs
     batches = state.position[1] if state.position is not None else None
     if position.per_epoch:
         batches = position.total_steps or batches
     elif position.step is None or position.total_steps != batches:
         of_epochs = position.step is None
-        count, total = (position.epoch, position.epochs) if of_epochs else (position.step, position.total_steps)
+        count, total = (position.epoch, epochs) if of_epochs else (position.step, position.total_steps)
         keeps_up = count is not None and first - 1 <= count <= (state.step or 0) + 1 and 2 * first >= count > 1
         if keeps_up and total is not None:
-            return total
-    if position.epochs is None or batches is None:
+            return int(total)
+    if epochs is None or batches is None:
         return None
     counters = state.ranks[min(state.ranks)].latest
     accumulation = 1 if counters is None else max(1, round(counters.micro_steps / max(1, counters.own_steps)))
-    return position.epochs * -(-batches // accumulation)
+    return int(epochs) * -(-batches // accumulation)
 
 
 def _thinned(lines: Sequence[bytes]) -> list[tuple[float, bytes]]:

@@ -57,7 +57,7 @@ class Instrumentation:
         self._logged = loggers.LoggedValues(session, self.counters)
         self.counters.on_flush.append(self._logged.write)
         self._rank_waits = rank_waits.RankWaits(self.counters)
-        call_safely(self._rank_waits.hook_backward, torch.Tensor)
+        self.counters.on_flush.append(lambda: self._rank_waits.hook_backward(torch.autograd))
         self._script_options = script_options.ScriptOptions(session)
         self.counters.on_flush.append(self._script_options.write)
         self._saved = torch_save.SavedFiles(session, self.counters)

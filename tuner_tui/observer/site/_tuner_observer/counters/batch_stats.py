@@ -292,7 +292,8 @@ class IteratorStats:
         self.position += 1
         if shape:
             self.shape = shape
-            self.samples += self._samples_in(shape[0])
+            rows = shape[0]
+            self.samples += rows if rows == self.batch_size and self.rows_per_sample == 1 else self._samples_in(rows)
         if tokens is not None:
             self.tokens = tokens + (self.tokens or 0)
         if padding is not None:

@@ -74,7 +74,7 @@ class StepCounters:
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.trainer_reports = False
         self.planned: dict[str, int] = {}
-        self._planned_steps: int | None = None
+        self._plan: tuple[int | None, int | None] = (None, None)
         self._gradients_s: float | None = None
         self._backwards = 0
         self._thread = threading.get_ident()
@@ -112,7 +112,7 @@ class StepCounters:
         if not self.clock.is_running:
             self.clock.start(began_s)
         elif evaluated_s is not None:  # an evaluation without a DataLoader
-            self.clock.add_evaluation(evaluated_s, began_s)
+            self.clock.add_evaluation(evaluated_s, began_s, self.step)
         self.buffer.steady = self.evaluation.is_ruled_out
         return True
 
@@ -280,7 +280,7 @@ class StepCounters:
         else:
             evaluations, evaluated = self._gap_classifier.classify(self._pending, spans, now)
             for began_s, ended_s in evaluated:
-                self.clock.add_evaluation(began_s, ended_s)
+                self.clock.add_evaluation(began_s, ended_s, self.first_step + self.own_steps - 1)
             trained = [iterator for iterator in self._pending if iterator not in evaluations]
         if trained and trained[0].first_s is not None and not trained[0].other_thread:
             self.clock.batch_requested(trained[0].first_s)
@@ -319,10 +319,10 @@ class StepCounters:
 
     def _report_plan(self, fields: dict[str, Any]) -> None:
         """Report the length of a plain loop, which is a guess, if it changed."""
-        steps = self.planned_steps(fields)
-        if steps is not None and steps != self._planned_steps:
-            self._planned_steps = steps
-            self.session.report("plan", total_steps=steps, epochs=self.planned.get("epochs"), guessed=True)
+        plan = (self.planned_steps(fields), self.planned.get("epochs"))
+        if plan != self._plan:
+            self._plan = plan
+            self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
 
     def planned_steps(self, totals: dict[str, Any]) -> int | None:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""

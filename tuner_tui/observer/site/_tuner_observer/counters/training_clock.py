@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .step_gap import covered_s
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 RESUMABLE_PHASES = ("starting", "skipping", "ending")
 """Phases that continue after a pause; any other phase is followed by training."""
+MAX_EVALUATED_STEPS = 64
+"""Evaluations of which one `steps` event has the steps."""
 
 
 class TrainingClock:
@@ -33,6 +35,7 @@ class TrainingClock:
         self._shown_step: int | None = None
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
+        self._evaluated_steps: list[int] = []
         self._pauses: list[tuple[float, float]] = []
         self._between_s: float | None = None
         self._stepped_s = 0.0
@@ -68,8 +71,10 @@ class TrainingClock:
         if self._paused is not None and resumes:
             self._end_pause(now)
         if self._since_s is not None and self._paused is None:
-            seconds = now - self._since_s - self._excluded_s(self._since_s, now)
-            self._eval_s += self._evaluated_s(self._since_s, now)
+            seconds = now - self._since_s
+            if self._evaluated or self._pauses:
+                seconds -= self._excluded_s(self._since_s, now)
+                self._eval_s += self._evaluated_s(self._since_s, now)
             self._train_s += seconds
             if seconds > self._slowest_s:
                 self._slowest_s = seconds
@@ -81,9 +86,15 @@ class TrainingClock:
             if self._session.phase != "training":
                 self._session.enter_phase("training")
 
-    def add_evaluation(self, began_s: float, ended_s: float) -> None:
-        """Exclude an evaluation since the last step that was recognised afterwards. May overlap others and pauses."""
+    def add_evaluation(self, began_s: float, ended_s: float, step: int) -> None:
+        """Exclude an evaluation after `step`, the last one, recognised afterwards. May overlap others and pauses."""
         self._evaluated.append((began_s, ended_s))
+        self._add_evaluated_step(step)
+
+    def _add_evaluated_step(self, step: int | None) -> None:
+        """Note the step of an evaluation unless a Trainer reports it."""
+        if step and not self._reports() and step not in self._evaluated_steps[-1:]:
+            self._evaluated_steps = [*self._evaluated_steps[1 - MAX_EVALUATED_STEPS :], step]
 
     def optimizer_stepped(self, now: float) -> None:
         """Another optimizer of the same step has stepped: time before `now` is not the loop's own."""
@@ -111,6 +122,8 @@ class TrainingClock:
             return False
         self._paused = (phase, now, self._session.phase)
         self.is_running = False
+        if phase == "evaluating":
+            self._add_evaluated_step(self._session.step)
         if self._session.enter_phase(phase):
             self._on_pause(now)
             self._shown_step = self._session.step if phase == "evaluating" else None
@@ -169,8 +182,8 @@ class TrainingClock:
         else:
             self._eval_s += seconds
 
-    def fields(self, now: float) -> dict[str, float | None]:
-        """Time fields of a `steps` event, an open pause included. Resets the slowest step."""
+    def fields(self, now: float) -> dict[str, Any]:
+        """Time fields of a `steps` event, an open pause included. Resets those of the time since the last event."""
         open_s = self.paused_s(now) or 0.0
         saving = self._paused is not None and self._paused[0] == "saving"
         fields = {
@@ -179,7 +192,8 @@ class TrainingClock:
             "between_s": None if self._between_s is None else round(self._between_s, 6),
             "save_s": round(self._save_s + (open_s if saving else 0.0), 6),
             "slowest_step_s": round(self._slowest_s, 6) or None,
+            "evaluated_steps": self._evaluated_steps or None,
         }
-        self._slowest_s = 0.0
+        self._slowest_s, self._evaluated_steps = 0.0, []
         self._written_s = self._eval_s + self._save_s
         return fields

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
+getframe = sys._getframe
 
 SOURCE = "backward()"
 INTERVAL_S = 1.0
@@ -43,7 +44,9 @@ class BackwardLoss:
     def reset(self) -> None:
         """Forget everything, in a forked child."""
         self._thread = get_ident()
-        self._place: tuple[Any, int] | None = None
+        self._code: Any = None
+        self._at = -1
+        self._simple_until_s = 0.0
         self._newest: Any = None
         self._newest_s = self._due_s = 0.0
         self._copied: tuple[Any, Any] | None = None
@@ -54,12 +57,22 @@ class BackwardLoss:
 
     def hook_backward(self, tensor_class: Any) -> None:
         """Hook `torch.Tensor.backward`."""
-        original = tensor_class.backward
+        original, buffer = tensor_class.backward, self._counters.buffer
 
         @functools.wraps(original)
         def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                self._called(tensor, sys._getframe(1))
+                now, frame = perf_counter(), getframe(1)
+                if (
+                    now < self._simple_until_s
+                    and frame.f_code is self._code
+                    and frame.f_lasti == self._at
+                    and get_ident() == self._thread
+                ):
+                    buffer.backwards += 1
+                    self._newest = tensor.detach()
+                else:
+                    self._called(tensor, frame, now)
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
                 return original(tensor, *args, **kwargs)
             return original(tensor, *args, **kwargs)
@@ -87,14 +100,13 @@ class BackwardLoss:
             if perf_counter() >= self._due_s:
                 self._divided_by = _divisor(outputs)
 
-    def _called(self, tensor: Any, frame: FrameType) -> None:
+    def _called(self, tensor: Any, frame: FrameType, now: float) -> None:
         if self._counters.trainer_reports or get_ident() != self._thread or tensor.numel() != 1:
             return
-        now, place = perf_counter(), (frame.f_code, frame.f_lasti)
-        if place != self._place:
-            if self._place is not None and now - self._newest_s < FORGET_S:
+        if frame.f_code is not self._code or frame.f_lasti != self._at:
+            if self._code is not None and now - self._newest_s < FORGET_S:
                 return
-            self._place = place
+            self._code, self._at = frame.f_code, frame.f_lasti
         self._counters.buffer.backwards += 1
         unscaled, self._unscaled = self._unscaled, None
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
@@ -105,6 +117,7 @@ class BackwardLoss:
             if not is_scaled:
                 self._divided_by = _divisor(tensor)
             self._read()
+        self._simple_until_s = 0.0 if is_scaled else self._due_s
 
     def _read(self) -> None:
         if self._newest.device.type == "cpu":

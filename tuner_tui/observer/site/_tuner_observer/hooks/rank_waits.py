@@ -11,6 +11,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..process_role import is_distributed
 from .compilation import is_compiling_function
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class RankWaits:
         self._counters = counters
         self._is_compiling = is_compiling_function()
         self._depth = 0
+        self._hooks_backward = False
 
     def wrap(self, original: Any) -> Any:
         """`original`, measured while a training runs."""
@@ -51,19 +53,22 @@ class RankWaits:
 
         return measured
 
-    def hook_backward(self, tensor_class: Any) -> None:
-        """Hook `torch.Tensor.backward`, on the CPU."""
-        original = tensor_class.backward
+    def hook_backward(self, autograd: Any) -> None:
+        """Hook `torch.autograd.backward`, once this is one of several ranks: it would cost others for nothing."""
+        if self._hooks_backward or not is_distributed():
+            return
+        self._hooks_backward = True
+        original = autograd.backward
         measured = self.wrap(original)
 
         @functools.wraps(original)
-        def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if tensor.is_cpu:
-                return measured(tensor, *args, **kwargs)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if getattr(tensors, "is_cpu", True):
+                return measured(tensors, *args, **kwargs)
             self._counters.wait_is_known = False
-            return original(tensor, *args, **kwargs)
+            return original(tensors, *args, **kwargs)
 
-        tensor_class.backward = backward
+        autograd.backward = backward
 
     def hook_collectives(self, modules: Any) -> None:
         """Hook the functions in each of `modules`: `torch.distributed` has its own names for them."""
