@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, split_by_process
-from tests.observer.scripts import estimated_loss
+from tests.observer.scripts import estimated_loss, folds, modes_in_the_body
 from tests.observer.scripts import implicit_evaluations as script
 from tuner_tui.runs.events.types import Evaluated, Phase, Steps
 
@@ -30,7 +30,7 @@ def found(watched: ObservedProcess, name: str) -> tuple[Steps, float]:
     return last_steps(split_by_process(watched.events)[1 + CASES.index(name)]), float(spent[name])
 
 
-@pytest.mark.parametrize("name", CASES[:-2])
+@pytest.mark.parametrize("name", CASES[:-3])
 def test_an_evaluation_is_none_of_the_trainings_time(watched: ObservedProcess, name: str) -> None:
     final, spent_s = found(watched, name)
     assert spent_s > 0
@@ -38,8 +38,8 @@ def test_an_evaluation_is_none_of_the_trainings_time(watched: ObservedProcess, n
     assert (final.own_steps, final.micro_steps, final.samples) == (script.STEPS, script.STEPS, 4 * script.STEPS)
 
 
-@pytest.mark.parametrize("name", CASES[-2:])
-def test_what_every_step_does_is_training(watched: ObservedProcess, name: str) -> None:
+@pytest.mark.parametrize("name", CASES[-3:])
+def test_what_every_step_does_and_a_function_of_torchvision_is_training(watched: ObservedProcess, name: str) -> None:
     final, _ = found(watched, name)
     assert final.own_steps == script.STEPS
     assert final.eval_s < 0.1 * final.train_s
@@ -58,6 +58,22 @@ def test_time_in_eval_mode_without_a_loader_is_evaluation(tmp_path: Path) -> Non
     assert final.eval_s >= 2 * 0.2
     assert final.slowest_step_s is not None
     assert final.slowest_step_s < final.eval_s
+
+
+def test_batches_fetched_before_the_mode_changes_are_counted_where_they_belong(tmp_path: Path) -> None:
+    seen = observe(tmp_path, str(SCRIPTS / "modes_in_the_body.py"))
+    assert seen.exit_code == 0, seen.errors
+    final, steps = last_steps(seen.events), modes_in_the_body.EPOCHS * modes_in_the_body.BATCHES
+    assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps, steps * modes_in_the_body.SIZE)
+    assert (final.epoch_batch, final.epoch_batches, final.epochs_started) == (5, 5, 3)
+    assert [event.step for event in seen.of(Evaluated)] == [5, 10, 15]
+
+
+def test_the_model_of_another_fold_in_eval_mode_hides_no_step(tmp_path: Path) -> None:
+    seen = observe(tmp_path, str(SCRIPTS / "folds.py"))
+    assert seen.exit_code == 0, seen.errors
+    final, steps = last_steps(seen.events), folds.FOLDS * folds.BATCHES
+    assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps, steps * folds.SIZE)
 
 
 def test_an_estimate_without_gradients_is_evaluation_while_it_lasts(tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ def average() -> None:
     time.sleep(BATCH_S)
 
 
+def save_image() -> None:
+    time.sleep(5 * BATCH_S)
+
+
+save_image.__module__ = "torchvision.utils"
+save_image = torch.no_grad()(save_image)
+
 Act = Callable[[], None]
 
 
@@ -104,6 +111,7 @@ CASES: tuple[tuple[str, Callable[[], Iterator[torch.Tensor]], Act, Act, Act], ..
     ("whole-inside", singles, nothing, nothing, whole_inside),
     ("beside-a-teacher", singles, nothing, average, no_loader),
     ("teacher", singles, nothing, average, nothing),
+    ("samples-saved", singles, nothing, nothing, save_image),
     ("pairs", pairs, nothing, nothing, nothing),
 )
 

@@ -56,6 +56,7 @@ def test_a_line_of_the_training(line: str, figures: LineFigures) -> None:
             "Test set: Average loss: 0.0513, Accuracy: 9832/10000 (98%)",
             {"eval_loss": 0.0513, "eval_accuracy": 0.9832},
         ),
+        ("acc_train: 0.2357 loss_val: 2.0036 acc_val: 0.1333", {"eval_loss": 2.0036, "eval_acc": 0.1333}),
         (" *   Acc@1 10.000 Acc@5 50.000", {"eval_acc@1": 10.0, "eval_acc@5": 50.0}),
         (
             "| end of epoch   1 | time:  5.12s | valid loss  5.91 | valid ppl   371.22",

@@ -19,7 +19,9 @@ METRICS = (
     r"|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|mse|mae|rmse|error|wer|cer|bpc|bpb"
 )
 _LOSS = re.compile(rf"(?P<key>(?:loss(?:es)?|\bcost)[a-z_]*){ASSIGNED}")
-_METRIC = re.compile(rf"(?<![A-Za-z0-9])(?P<key>{METRICS}){ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?")
+_METRIC = re.compile(
+    rf"(?<![A-Za-z0-9])(?P<key>{METRICS})(?:_(?P<of_set>train|{EVALUATION_WORDS}))?{ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?"
+)
 _NAME_CHARACTERS = " _./-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAME_LENGTH = 30
 _ACCURACY_OF = re.compile(rf"\baccuracy (?:of|on) [^:=|]{{1,100}}[:=]\s{{0,4}}{VALUE}(?:\s?(?P<percent>%))?")
@@ -147,8 +149,8 @@ def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
     """The metrics of an evaluation. `evaluates`: all metrics of the line are."""
     found: dict[str, float] = {}
     for match in _METRIC.finditer(text):
-        words, value = set(_name(match).split("_")), _value(match)
-        if value is None or words & _RECORDS:
+        words, value = {*_name(match).split("_"), match["of_set"] or ""}, _value(match)
+        if value is None or words & (_RECORDS | _TRAINING):
             continue
         if evaluates or _STARRED.match(text) or _is_evaluation(words, labels, match.start()):
             value = value / float(match["of"]) if match["of"] and float(match["of"]) else value
@@ -160,7 +162,7 @@ def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
 
 
 def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
-    if words & {"train", "training"}:
+    if words & _TRAINING:
         return False
     if words & _EVALUATION:
         return True
@@ -169,6 +171,7 @@ def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
 
 
 _EVALUATION = frozenset(EVALUATION_WORDS.split("|"))
+_TRAINING = frozenset({"train", "training"})
 
 
 def _name(match: re.Match[str]) -> str:

@@ -180,8 +180,10 @@ class IteratorStats:
     `prefetches`: its consumer fetches one batch ahead (as accelerate does); that batch is kept in `prefetched`.
     `has_trained`: an optimizer step has consumed its batches. `other_thread`: it is not read by the training's thread.
     `estimated`: some tokens were estimated instead of counted. `on_trained` is called once, at the first step made with
-    its batches. `position`: batches of this epoch so far. `epoch` counts the epochs of its loader, from 1, and `length`
-    is the number of batches of one, if known; `batch_size` is the loader's. Times are those of `perf_counter`.
+    its batches. `position`: batches of this epoch so far. `epoch` counts the epochs of its loader that trained, from 1;
+    `on_epoch` gives it at the first such step. `length` is the number of batches of an epoch, if known; `batch_size` is
+    the loader's. `in_eval_mode`: batches not counted, because they seemed to be an evaluation's. Times are those of
+    `perf_counter`.
     """
 
     __slots__ = (
@@ -194,9 +196,11 @@ class IteratorStats:
         "exhausted",
         "first_s",
         "has_trained",
+        "in_eval_mode",
         "last_s",
         "layout",
         "length",
+        "on_epoch",
         "on_trained",
         "other_thread",
         "padding",
@@ -218,7 +222,8 @@ class IteratorStats:
         self.shape: tuple[int, ...] = ()
         self.has_trained = self.exhausted = self.estimated = self.other_thread = False
         self._real = self._elements = 0.0
-        self.position = self.epoch = 0
+        self.position = self.epoch = self.in_eval_mode = 0
+        self.on_epoch: Callable[[], int] | None = None
         self.length: int | None = None
         self.batch_size: int | None = None
         self.rows_per_sample = 1
@@ -232,9 +237,10 @@ class IteratorStats:
         self.wait_s = self.last_s = 0.0
         self.first_s: float | None = None
 
-    def start_epoch(self, epoch: int = 0, length: int | None = None) -> None:
-        """Start the epoch number `epoch`, of `length` batches."""
-        self.position, self.epoch, self.length = 0, epoch, length
+    def start_epoch(self, on_epoch: Callable[[], int], length: int | None) -> None:
+        """Start an epoch of `length` batches."""
+        self.position = self.epoch = self.in_eval_mode = 0
+        self.on_epoch, self.length = on_epoch, length
         self.exhausted = False
         self.prefetched = None
 
@@ -299,6 +305,13 @@ class IteratorStats:
         if padding is not None:
             self.padding = padding + (self.padding or 0)
 
+    def add_in_eval_mode(self) -> None:
+        """Add the batches that seemed to be an evaluation's. Nothing is known of their contents."""
+        self.batches += self.in_eval_mode
+        self.position += self.in_eval_mode
+        self.samples += self.in_eval_mode * (self.batch_size or 0)
+        self.in_eval_mode = 0
+
     def _samples_in(self, rows: int) -> int:
         """Samples in a batch of so many rows: a collator may make several of one (the chosen and the rejected answer of
         a pair), or one of all (padding-free)."""
@@ -326,6 +339,8 @@ class TrainingTotals:
     def add(self, iterator: IteratorStats) -> None:
         """Add the batches of one step."""
         iterator.has_trained = self.has_loader = True
+        if iterator.on_epoch is not None:
+            iterator.epoch, iterator.on_epoch = iterator.on_epoch(), None
         if iterator.epoch:
             self._position = (iterator.position, iterator.length, iterator.epoch)
         if iterator.on_trained is not None:

@@ -22,7 +22,7 @@ STEP_NAMES = frozenset(
      "totaliters", "totaliterations", "numtrainingsteps", "numtrainsteps", "maxiterations", "trainiters", "trainsteps"}
 )  # fmt: skip
 MEMBER_EPOCH_NAMES = frozenset({"epoch"})
-"""Names of a number of epochs among settings; as a variable it is the epoch that runs."""
+"""Names of a number of epochs among settings and constants; as a variable it is the epoch that runs."""
 START_NAMES = frozenset({"startepoch", "startingepoch", "resumeepoch", "firstepoch"})
 OWNERS = frozenset(
     {"args", "arguments", "opt", "opts", "options", "config", "cfg", "conf", "hparams", "hps", "params", "flags",
@@ -47,10 +47,10 @@ def planned_length(frame: FrameType | None) -> dict[str, int]:
 
 
 def _named_values(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:
-    """Names and values, and whether each is a member of settings."""
+    """Names and values, and whether each is a member of settings or a constant."""
     for variables in (frame.f_locals, frame.f_globals):
         for name, value in list(variables.items()):
-            yield name, value, False
+            yield name, value, name.isupper()
             if name.strip("_").lower() in OWNERS:
                 yield from ((member, each, name != "self") for member, each in _members(value))
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary
 
 from ..process_role import is_distributed
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
@@ -68,6 +68,7 @@ class StepCounters:
         self._totals = TrainingTotals()
         self._masked: BatchLayout | None = None
         self._pending: list[IteratorStats] = []
+        self._read_in_eval_mode: IteratorStats | None = None
         self._alternating: set[int] = set()
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
@@ -106,6 +107,7 @@ class StepCounters:
         """Called before a batch is fetched unless the buffer is steady. Returns whether it is for training."""
         self.read()
         if self.evaluation.is_evaluating(iterator.has_trained):
+            self._requested_in_evaluation(iterator)
             self.pause("evaluating", began_s)
             return False
         evaluated_s = self.evaluation.take_start_s()
@@ -116,11 +118,29 @@ class StepCounters:
         self.buffer.steady = self.evaluation.is_ruled_out
         return True
 
-    def next_epoch(self, loader: Any) -> int:
-        """Count the epochs of a loader. A loop that evaluates with the training's loader counts too much."""
-        if self.evaluation.is_evaluating():
-            return 0
-        self._epochs[loader] = epoch = self._epochs.get(loader, 0) + 1
+    def _requested_in_evaluation(self, iterator: IteratorStats) -> None:
+        """An evaluation's first batch is requested before its model is in eval mode if the loop's body changes modes,
+        and the training's first batch after it before the model is in train mode: see `_commit`.
+        """
+        if not iterator.has_trained and iterator in self._pending:
+            self._pending.remove(iterator)
+            iterator.clear()
+        if self.evaluation.is_in_eval_mode:
+            iterator.in_eval_mode += 1
+            self._read_in_eval_mode = iterator
+
+    @property
+    def _seemed_evaluated(self) -> IteratorStats | None:
+        """The iterator whose only batch since the last step was requested in eval mode."""
+        last = self._read_in_eval_mode
+        return last if last is not None and last.in_eval_mode == 1 and self._totals.has_loader else None
+
+    def next_epoch(self, loader: ReferenceType[Any]) -> int:
+        """Count the epochs of a loader that was trained with. One that is gone was made for a single epoch."""
+        found = loader()
+        if found is None:
+            return 1
+        self._epochs[found] = epoch = self._epochs.get(found, 0) + 1
         return epoch
 
     def layout_of(self, iterator: IteratorStats, batch: Any) -> BatchLayout:
@@ -242,7 +262,7 @@ class StepCounters:
             self._optimizer_called_by_trainer(key, now, backwards)
         elif key == TRAINER_KEY:
             return
-        elif not self._pending and self.buffer.is_alternating(key, self._alternating):
+        elif not self._pending and not self._seemed_evaluated and self.buffer.is_alternating(key, self._alternating):
             self._alternating.add(key)
             self.clock.optimizer_stepped(now)
         else:
@@ -272,7 +292,8 @@ class StepCounters:
     def _commit(self, now: float, backwards: int) -> None:
         """Add the pending batches to the totals, except those that prove to be an evaluation's.
 
-        Without a loader a step has a micro batch for each call of `backward`, and at least one.
+        Without a loader a step has a micro batch for each call of `backward`, and at least one. A step without a batch
+        in a training with a loader consumed the one that was requested in eval mode last.
         """
         spans, trained = self.buffer.no_grad_spans, self._pending
         if len(self._pending) < 2 and (not spans or spans[0][1] > now):
@@ -284,6 +305,11 @@ class StepCounters:
             trained = [iterator for iterator in self._pending if iterator not in evaluations]
         if trained and trained[0].first_s is not None and not trained[0].other_thread:
             self.clock.batch_requested(trained[0].first_s)
+        last = None if trained else self._seemed_evaluated
+        if last is not None:
+            last.add_in_eval_mode()
+            trained = self._pending = [last]
+        self._read_in_eval_mode = None
         for iterator in trained:
             self._totals.add(iterator)
         if not trained and not self._totals.has_loader:

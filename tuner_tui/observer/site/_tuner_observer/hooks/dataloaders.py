@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.record_buffer import MAX_MASK_RECORDS
@@ -53,7 +54,7 @@ def _iteration_started(
         stats = iterator._tuner_stats = IteratorStats(_prefetches(loader))
         stats.batch_size = call_safely(_batch_size, loader)
     counters.read()
-    stats.start_epoch(counters.next_epoch(loader), _length(loader))
+    stats.start_epoch(functools.partial(counters.next_epoch, ref(loader)), _length(loader))
     if not counters.evaluation.is_evaluating():
         counters.batch_requested(began_s, stats)
         stats.wait_s += perf_counter() - began_s

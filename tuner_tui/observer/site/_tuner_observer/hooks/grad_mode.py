@@ -1,12 +1,14 @@
 """Hooks no_grad and inference_mode, as contexts and as decorators, and records the spans without gradients.
 
 Which spans of a model that is not in eval mode are evaluations is decided later, by `counters.step_gap`. Optimizers
-disable gradients in another way, which is not hooked.
+disable gradients in another way, which is not hooked. Functions of torch and torchvision that are decorated, such as
+`save_image` and `AveragedModel.update_parameters`, evaluate nothing.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 from ..import_hooks import call_safely
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from ..counters.step_counters import StepCounters
+
+PACKAGE = __name__.partition(".")[0]
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
@@ -64,10 +70,20 @@ class NoGradTracker:
         self.count -= 1
         if not self.count and not self.evaluation.grad_enabled():
             now = perf_counter()
-            if now - self.since_s >= MIN_SPAN_S:
+            if now - self.since_s >= MIN_SPAN_S and not _of_torch(sys._getframe(1)):
                 self.spans.append((self.since_s, now))
             if self.counters.clock.paused_phase == "evaluating":
                 self.counters.gradients_follow(now)
+
+
+def _of_torch(frame: FrameType | None) -> bool:
+    """Whether the context that is left decorates a function of torch or torchvision."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(PACKAGE):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name != "decorate_context":
+        return False
+    module = getattr(frame.f_locals.get("func"), "__module__", None)
+    return str(module).partition(".")[0] in ("torch", "torchvision")
 
 
 def hook_grad_mode(grad_mode: Any, counters: StepCounters) -> None:
