@@ -174,6 +174,17 @@ def process_count(
     return max(1, _command_processes(job.command, job.env, cards, accelerate))
 
 
+def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
+    """The number that the option `--num_processes` of `accelerate launch` in a command asks for, None without it."""
+    if job.launcher != "plain" or not isinstance(job, CommandJob):
+        return None
+    for place, word in enumerate(job.command):
+        if PurePath(word).name in ACCELERATE_PROGRAMS:
+            number = parse_long_options(job.command[place + 1 :]).get("num_processes", "")
+            return int(number) if NUMBER.fullmatch(number) else None
+    return None
+
+
 def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int) -> int | None:
     """The number of GPUs on which one process runs a step, each with its own micro batch.
 

@@ -24,6 +24,7 @@ from tuner_tui.runs.launch.command import (
     check_launcher,
     git_revision,
     has_gpu,
+    missing_processes,
     own_config,
     with_config,
 )
@@ -175,6 +176,22 @@ def test_the_interpreter_of_the_job_is_the_default(tmp_path: Path) -> None:
     assert prepare(request).interpreter.path == sys.executable
     other = replace(request, interpreter="/no/such/python")
     assert prepare(other).interpreter.path == "/no/such/python"
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        ("accelerate launch --cpu --num_processes 2 train.py", True),
+        ("python -m accelerate.commands.launch --num-processes=2 train.py", True),
+        ("accelerate launch --multi_gpu --num_processes 2 train.py --cpu", False),
+        ("accelerate launch --num_processes 1 train.py", False),
+        ("accelerate launch train.py --num_processes 2", False),
+        ("torchrun --nproc-per-node 2 train.py", False),
+    ],
+)
+def test_a_command_whose_accelerate_starts_fewer_processes_than_it_asks_for(words: str, missing: bool) -> None:
+    said = missing_processes(CommandJob(command=tuple(words.split())), {"CUDA_VISIBLE_DEVICES": ""}, None)
+    assert (said is not None and said.startswith("accelerate starts 1 of the 2 processes")) is missing
 
 
 def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path: Path) -> None:

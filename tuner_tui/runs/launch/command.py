@@ -17,7 +17,7 @@ from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter,
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
 from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS
-from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig
+from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig, process_count, requested_processes
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
@@ -113,6 +113,18 @@ def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfi
             f"accelerate would start 1 of {job.processes} processes: {accelerate.path} says distributed_type {kind}. "
             "Run `accelerate config`, or choose the launcher torchrun."
         )
+
+
+def missing_processes(job: Job, env: Mapping[str, str], accelerate: AccelerateConfig | None) -> str | None:
+    """What to say of an `accelerate launch` in the command that starts fewer processes than it is asked for."""
+    requested = requested_processes(job)
+    started = process_count(job, None if has_gpu(env) else 0, accelerate)
+    if requested is None or started >= requested:
+        return None
+    return (
+        f"accelerate starts {started} of the {requested} processes: it starts several only on accelerators; "
+        f"torchrun --nproc-per-node {requested} starts them on a CPU"
+    )
 
 
 def has_gpu(env: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE
+from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE, missing_processes
 from tuner_tui.runs.launch.prepare import PreparedLaunch
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.training_script import may_use_trainer
@@ -32,6 +32,8 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
         lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))
     if prepared.warning is not None:
         lines.append(("Warning", prepared.warning))
+    missing = missing_processes(prepared.request.job, prepared.env, prepared.accelerate)
+    lines += [] if missing is None else [("Warning", missing)]
     lines += [("Warning", f"{sentence}: checkpoints overwrite one another") for sentence in prepared.shared_outputs]
     if applied.not_applied:
         lines.append(("Not applied", ", ".join(applied.not_applied)))
