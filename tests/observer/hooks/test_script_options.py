@@ -29,6 +29,17 @@ torch.save({"model": model.state_dict(), "epoch": 1}, f="full.pt")
 with open("weights.pt", "wb") as file:
     torch.save(obj=model.state_dict(), f=file)
 """
+RENAMES = """
+import os, torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+torch.save({"model": model.state_dict()}, "part.tmp")
+open("other", "w").close()
+os.rename("other", "elsewhere")
+os.replace("part.tmp", "full.pt")
+"""
 
 
 @pytest.mark.train
@@ -45,3 +56,13 @@ def test_saved_files_are_reported_after_the_first_step(tmp_path: Path, monkeypat
         (1, str(tmp_path / "full.pt"), True),
         (1, str(tmp_path / "weights.pt"), False),
     ]
+
+
+@pytest.mark.train
+def test_a_file_that_is_renamed_when_it_is_whole_has_its_final_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved = observe(tmp_path, "-c", RENAMES).of(Saved)
+    assert [Path(event.path).name for event in saved] == ["part.tmp", "full.pt"]
+    assert (saved[-1].step, saved[-1].resumable) == (1, True)

@@ -152,10 +152,11 @@ def test_evaluations_have_their_steps_although_the_counters_are_late(tmp_path: P
     printed.events(stepped(1), at(0), over=False)
     lines = [f"Epoch {number}: val loss {number}.0\n" for number in range(1, 9)]
     shown = Phase(t=0.0, rank=0, phase="evaluating", step=10)
-    state = fold_all(RunState(), [evaluated(12), shown, Phase(t=0.0, rank=0, phase="training", step=10)])
+    training = Phase(t=0.0, rank=0, phase="training", step=10)
+    state = fold_all(RunState(), [evaluated(12), shown, training])
     log.write_text("".join(lines[:3]))
     found = printed.events(state, at(1), over=False)
-    state = fold_all(state, [evaluated(44, 10, 20, 30, 40)])
+    state = fold_all(state, [replace(shown, step=40), evaluated(44, 10, 20, 30, 40), replace(training, step=40)])
     log.write_text("".join(lines[:5]))
     found += printed.events(state, at(2), over=False)
     state = fold_all(state, [evaluated(79, 50, 60, 70), replace(shown, step=80)])  # the newest has begun

@@ -91,9 +91,9 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
 
 
 def _with_evaluation_steps(state: RunState, steps: Iterable[int]) -> RunState:
-    """Both the phase and the next counters may say where an evaluation was."""
-    new = (step for step in steps if step not in state.evaluation_steps)
-    return replace(state, evaluation_steps=(*state.evaluation_steps, *new)[-RECENT_EVALUATION_STEPS:])
+    """Both the phase and the next counters may say where an evaluation was; the counters may add earlier ones."""
+    known = sorted({*state.evaluation_steps, *steps})
+    return replace(state, evaluation_steps=tuple(known[-RECENT_EVALUATION_STEPS:]))
 
 
 def _plan(state: RunState, event: ev.Plan) -> RunState:

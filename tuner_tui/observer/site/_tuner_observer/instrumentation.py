@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,7 @@ class Instrumentation:
         self._saved = torch_save.SavedFiles(session, self.counters)
         self.counters.on_flush.append(self._saved.write)
         call_safely(torch_save.hook_torch_save, torch, self.counters, self._saved)
+        call_safely(torch_save.hook_renames, os, self._saved)
         protocol = trial_controller.requested_protocol()
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)

@@ -28,6 +28,7 @@ class SavedFiles:
         self._session = session
         self._counters = counters
         self._newest: dict[str, Any] | None = None
+        self._last: dict[str, Any] | None = None
         self._written_s = 0.0
         self.in_folder = False
 
@@ -39,8 +40,15 @@ class SavedFiles:
         if self._newest is not None and self._newest["resumable"] and not resumable:
             self.write(now=True)  # the weights in the same folder do not hide the checkpoint
         path = os.path.abspath(os.fspath(path))
-        self._newest = {"step": counters.step, "path": path, "resumable": resumable or None}
+        self._newest = self._last = {"step": counters.step, "path": path, "resumable": resumable or None}
         self.write()
+
+    def renamed(self, source: Any, target: Any) -> None:
+        """Note the final name of the last file, if it was saved under a temporary one first."""
+        last = self._last
+        if last is not None and os.path.abspath(os.fspath(source)) == last["path"]:
+            self._newest = self._last = dict(last, path=os.path.abspath(os.fspath(target)))
+            self.write(now=True)
 
     def write(self, now: bool = False) -> None:
         """Write the newest if it was not written."""
@@ -61,6 +69,22 @@ def hook_torch_save(torch: Any, counters: StepCounters, files: SavedFiles) -> No
         return result
 
     torch.save = torch.serialization.save = save
+
+
+def hook_renames(module: Any, files: SavedFiles) -> None:
+    """Hook `os.rename` and `os.replace`. `module` is `os`."""
+    for name in ("rename", "replace"):
+        setattr(module, name, _wrap_rename(getattr(module, name), files))
+
+
+def _wrap_rename(original: Any, files: SavedFiles) -> Any:
+    @functools.wraps(original)
+    def rename(src: Any, dst: Any, **kwargs: Any) -> Any:
+        original(src, dst, **kwargs)
+        if not kwargs:  # folders may be given as open files
+            call_safely(files.renamed, src, dst)
+
+    return rename
 
 
 def _report_file(torch: Any, files: SavedFiles, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
