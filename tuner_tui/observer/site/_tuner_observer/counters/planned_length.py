@@ -1,16 +1,20 @@
-"""Guesses the number of epochs or steps of a plain loop, from the names of its variables.
+"""Guesses the number of epochs or steps of a plain loop, by its `for` statements and the names of its variables.
 
-Looked up once, at the first optimizer step, in the functions that lead to it: a local or global variable, or an
-attribute of a settings object, such as `num_epochs` or `args.max_steps`.
+Looked up once, at the first optimizer step, in the functions that lead to it: the loops around the step that count with
+`range`, and a local or global variable, or an attribute of a settings object, such as `num_epochs` or `args.max_steps`.
 """
 
 from __future__ import annotations
 
+import ast
+import linecache
+import math
+import operator
 import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
 EPOCH_NAMES = frozenset(
@@ -34,7 +38,133 @@ LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.se
 
 
 def planned_length(frame: FrameType | None) -> dict[str, int]:
-    """`epochs`, `steps` and `start`, the first epoch, as far as functions from `frame` outwards name them."""
+    """`epochs`, `steps` and `start`, the first epoch, as far as functions from `frame` outwards say them.
+
+    What the loops say is preferred to names.
+    """
+    found = _named_length(frame)
+    counts = _loop_counts(frame)
+    if not counts:
+        return found
+    inner, outer = counts[0], [count for count in counts[1:] if count is not None]
+    if len(outer) < len(counts) - 1:  # the length of a loop around the epochs is not known
+        found.pop("epochs", None)
+    elif inner is not None:
+        steps = math.prod([inner, *outer])
+        found.update({"steps": steps} if 0 < steps < MAX_LENGTH else {})
+    elif outer:
+        found.pop("start", None)
+        found["epochs"] = math.prod(outer)
+    return found
+
+
+def _loop_counts(frame: FrameType | None) -> list[int | None]:
+    """How often each loop around the step runs, the innermost first; None for one that does not count.
+
+    Loops of a library that calls the script are not seen, those outside it neither.
+    """
+    counts: list[int | None] = []
+    inside = False
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            break
+        if any(part in frame.f_code.co_filename for part in LIBRARIES):
+            if inside:
+                break
+        else:
+            inside = True
+            counts += _counts_in(frame)
+        frame = frame.f_back
+    return counts
+
+
+def _counts_in(frame: FrameType) -> list[int | None]:
+    source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+    first, line = frame.f_code.co_firstlineno, frame.f_lineno
+    counts: list[int | None] = []
+    for node in ast.walk(ast.parse(source)):  # outer statements come first
+        if not isinstance(node, (ast.For, ast.While, ast.If)) or not first <= node.lineno:
+            continue
+        if not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+            continue
+        if isinstance(node, ast.If):
+            skips = any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
+            counts[-1:] = [None] if skips and counts else counts[-1:]  # a step in some of the iterations
+        elif isinstance(node, ast.While):
+            counts.append(None)
+        elif not _lists_phases(node.iter, frame):
+            counts.append(_count(node.iter, frame))
+    return counts[::-1]
+
+
+def _lists_phases(node: ast.expr, frame: FrameType) -> bool:
+    """Whether a loop is over such as `["train", "val"]`, of which one trains."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return True
+    value = _value(node, frame)
+    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+
+
+def _count(node: ast.expr, frame: FrameType) -> int | None:
+    """The iterations over `range(…)` or data in memory, also if it is passed through a function that shows progress."""
+    if isinstance(node, ast.Call):
+        name = _name(node)
+        if name == "zip":
+            counts = [_count(each, frame) for each in node.args]
+            return min((each for each in counts if each is not None), default=None) if None not in counts else None
+        if name not in ("range", "trange"):
+            passes = name in WRAPPERS or "tqdm" in name
+            return _count(node.args[0], frame) if passes and node.args else None
+        bounds = [_value(each, frame) for each in node.args]
+        whole = [int(each) for each in bounds if isinstance(each, (int, float)) and each == each // 1]
+        return len(range(*whole)) if 0 < len(whole) == len(bounds) and 0 not in whole[2:] else None
+    return _length(_value(node, frame))
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def _length(value: Any) -> int | None:
+    """The length of data in memory; that of another object might be computed by the script."""
+    if type(value).__module__ not in ("builtins", "torch", "numpy") or not hasattr(value, "__len__"):
+        return None
+    return None if getattr(value, "shape", None) == () else len(value)
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    """The value of an expression, None unless it takes no code of the script to compute it."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+    if isinstance(node, ast.Attribute):
+        return getattr(_value(node.value, frame), "__dict__", {}).get(node.attr)
+    if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+        value = _value(node.args[0], frame)
+        if _name(node) == "int":
+            return int(value) if isinstance(value, (int, float)) else None
+        sized = (
+            node.func.value if _name(node) == "size" and value == 0 and isinstance(node.func, ast.Attribute) else None
+        )
+        return _length(value) if _name(node) == "len" else None if sized is None else _length(_value(sized, frame))
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, frame), _value(node.right, frame)
+        compute = OPERATIONS.get(type(node.op))
+        if compute is not None and type(left) in (int, float) and type(right) in (int, float):
+            return compute(left, right) if right or compute not in (operator.floordiv, operator.truediv) else None
+    return None
+
+
+WRAPPERS = frozenset({"enumerate", "list", "reversed", "progress_bar", "master_bar", "track"})
+OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+}  # fmt: skip
+
+
+def _named_length(frame: FrameType | None) -> dict[str, int]:
+    """`epochs`, `steps` and `start`, as far as functions from `frame` outwards name them."""
     found: dict[str, int] = {}
     for _ in range(MAX_FRAMES):
         if frame is None:

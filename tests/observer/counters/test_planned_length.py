@@ -1,0 +1,59 @@
+"""The length of a plain loop by its `for` statements and the names of its variables."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from tuner_tui.observer.site._tuner_observer.counters.planned_length import planned_length
+
+LOOPS = {
+    "for t in range(500):\n    step()": {"steps": 500},
+    "N = 3\nfor t in range(1, 2 * N + 1):\n    if t > 9:\n        continue\n    step()": {"steps": 6},
+    "for t in tqdm(range(args.rounds), desc='x'):\n    step()": {"steps": 7},
+    "for e in range(100):\n    for x, y in zip(xs, xs):\n        step()": {"steps": 300},
+    "def train(epoch):\n    step()\nfor epoch in range(4):\n    train(epoch)": {"steps": 4},
+    "for e in range(4):\n    for batch in loader:\n        step()": {"epochs": 4},
+    "for e in range(2, 4):\n    for i, batch in enumerate(loader):\n        if i % 2 == 0:\n            step()": {
+        "epochs": 2
+    },
+    "for e in range(4):\n    for phase in ['train', 'val']:\n        for batch in loader:\n            step()": {
+        "epochs": 4
+    },
+    "for i in range(0, len(xs), 2):\n    step()": {"steps": 2},
+    "for i in range(9):\n    if i % 3 == 2:\n        step()": {},
+    "while True:\n    for i in range(9):\n        step()\n    break": {},
+    "num_epochs = 5\nwhile True:\n    step()\n    break": {"epochs": 5},
+    "num_epochs = 5\nfor fold in folds.split(xs):\n    for batch in loader:\n        step()": {},
+    "EPOCH = 5\nfor e in loader:\n    step()": {"epochs": 5},
+}
+
+
+class Iterated:
+    """A loader, or folds: its length is not asked."""
+
+    def __iter__(self) -> object:
+        return iter([0])
+
+    def split(self, data: object) -> list[int]:
+        return [0]
+
+
+@pytest.mark.parametrize(("script", "expected"), LOOPS.items())
+def test_the_loops_around_the_first_step(tmp_path: Path, script: str, expected: dict[str, int]) -> None:
+    found: list[dict[str, int]] = []
+    variables = {
+        "step": lambda: found.append(planned_length(sys._getframe(1))),
+        "tqdm": lambda data, **_: data,
+        "args": types.SimpleNamespace(rounds=7),
+        "xs": [1.0, 2.0, 3.0],
+        "loader": Iterated(),
+        "folds": Iterated(),
+    }
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), variables)
+    assert found[0] == expected
