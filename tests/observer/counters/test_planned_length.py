@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ LOOPS = {
     "for t in range(500):\n    step()": {"steps": 500},
     "N = 3\nfor t in range(1, 2 * N + 1):\n    if t > 9:\n        continue\n    step()": {"steps": 6},
     "for t in tqdm(range(args.rounds), desc='x'):\n    step()": {"steps": 7},
+    "bar = tqdm_bar(range(8))\nfor t in bar:\n    step()": {"steps": 8},
+    "bar = tqdm_bar(loader)\nfor t in bar:\n    step()": {},
     "for e in range(100):\n    for x, y in zip(xs, xs):\n        step()": {"steps": 300},
     "def train(epoch):\n    step()\nfor epoch in range(4):\n    train(epoch)": {"steps": 4},
     "for e in range(4):\n    for batch in loader:\n        step()": {"epochs": 4},
@@ -35,11 +38,19 @@ LOOPS = {
 class Iterated:
     """A loader, or folds: its length is not asked."""
 
-    def __iter__(self) -> object:
+    def __iter__(self) -> Iterator[object]:
         return iter([0])
 
     def split(self, data: object) -> list[int]:
         return [0]
+
+
+class tqdm_bar:
+    def __init__(self, iterable: Iterable[object]) -> None:
+        self.iterable = iterable
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self.iterable)
 
 
 @pytest.mark.parametrize(("script", "expected"), LOOPS.items())
@@ -48,6 +59,7 @@ def test_the_loops_around_the_first_step(tmp_path: Path, script: str, expected: 
     variables = {
         "step": lambda: found.append(planned_length(sys._getframe(1))),
         "tqdm": lambda data, **_: data,
+        "tqdm_bar": tqdm_bar,
         "args": types.SimpleNamespace(rounds=7),
         "xs": [1.0, 2.0, 3.0],
         "loader": Iterated(),

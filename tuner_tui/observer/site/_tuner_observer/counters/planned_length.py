@@ -127,6 +127,8 @@ def _name(call: ast.Call) -> str:
 
 def _length(value: Any) -> int | None:
     """The length of data in memory; that of another object might be computed by the script."""
+    if "tqdm" in type(value).__name__:
+        return _length(value.__dict__.get("iterable"))
     if type(value).__module__ not in ("builtins", "torch", "numpy") or not hasattr(value, "__len__"):
         return None
     return None if getattr(value, "shape", None) == () else len(value)
