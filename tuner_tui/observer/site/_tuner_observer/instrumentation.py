@@ -139,7 +139,7 @@ class Instrumentation:
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""
         self._settings_in_effect.optimizer_stepped(optimizer)
-        if not self.counters.planned:
+        if self.counters.planned is None:  # once: it takes milliseconds
             self.counters.planned = call_safely(planned_length, sys._getframe(1)) or {}
 
     def at_exit(self) -> None:

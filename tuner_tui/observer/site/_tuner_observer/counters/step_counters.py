@@ -74,7 +74,7 @@ class StepCounters:
         self._next_write_s = 0.0
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.trainer_reports = False
-        self.planned: dict[str, int] = {}
+        self.planned: dict[str, int] | None = None
         self._plan: tuple[int | None, int | None] = (None, None)
         self._gradients_s: float | None = None
         self._backwards = 0
@@ -345,16 +345,17 @@ class StepCounters:
 
     def _report_plan(self, fields: dict[str, Any]) -> None:
         """Report the length of a plain loop, which is a guess, if it changed."""
-        plan = (self.planned_steps(fields), self.planned.get("epochs"))
+        plan = (self.planned_steps(fields), (self.planned or {}).get("epochs"))
         if plan != self._plan:
             self._plan = plan
             self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
 
     def planned_steps(self, totals: dict[str, Any]) -> int | None:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""
-        steps, epochs, batches = self.planned.get("steps"), self.planned.get("epochs"), totals["epoch_batches"]
+        planned = self.planned or {}
+        steps, epochs, batches = planned.get("steps"), planned.get("epochs"), totals["epoch_batches"]
         if steps is None and epochs and batches and self.own_steps:
-            left = epochs - self.planned.get("start", 0)
+            left = epochs - planned.get("start", 0)
             each = max(1, round(totals["micro_steps"] / self.own_steps))
             steps = left * -(-batches // each) if left > 0 else None
         return steps
