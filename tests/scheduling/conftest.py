@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from tests.runs.sandbox import TIMEOUT_S, Sandbox
+from tests.runs.sandbox import Sandbox
 from tests.scheduling.fake_cards import TRAINING, FakeCards, environment
 from tuner_tui.core.units import GIB
 from tuner_tui.memory.device import CONTEXT_BYTES
@@ -25,6 +25,9 @@ from tuner_tui.scheduling.queue_store import Queue
 from tuner_tui.scheduling.started_runs import StartedRuns
 from tuner_tui.scheduling.starting import launch_request
 from tuner_tui.settings.job import CommandJob
+
+PATIENCE_S, PAUSE_S = 240.0, 0.02
+"""A longer wait means that the event will not happen: a dozen processes start one after another on a busy machine."""
 
 
 class FakeMachine:
@@ -75,21 +78,21 @@ class QueueBox:
     def play(self, until: Callable[[], bool], each: Callable[[], object] = lambda: None) -> None:
         """Step the dispatcher until the condition holds."""
         pause = Event()
-        for _ in range(round(TIMEOUT_S / 0.02)):
+        for _ in range(round(PATIENCE_S / PAUSE_S)):
             if until():
                 return
             if not self.dispatcher.step():
-                pause.wait(0.02)
+                pause.wait(PAUSE_S)
             each()
         raise AssertionError("the condition was never met")
 
     def play_others(self, until: Callable[[], bool]) -> None:
         """Wait until the condition holds, by what other processes do."""
         pause = Event()
-        for _ in range(round(TIMEOUT_S / 0.02)):
+        for _ in range(round(PATIENCE_S / PAUSE_S)):
             if until():
                 return
-            pause.wait(0.02)
+            pause.wait(PAUSE_S)
         raise AssertionError("the condition was never met")
 
     def is_empty(self) -> bool:

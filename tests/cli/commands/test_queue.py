@@ -9,10 +9,10 @@ from threading import Event
 
 import pytest
 
-from tests.cli.commands.test_run import WAIT, Shell, shell
+from tests.cli.commands.test_run import PATIENCE_S, WAIT, Shell, shell
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
-from tests.runs.sandbox import TIMEOUT_S, Fifo, fifo, wait_ended
+from tests.runs.sandbox import Fifo, fifo, wait_ended
 from tuner_tui.scheduling.queueing import unit_path
 
 __all__ = ["fifo", "shell"]
@@ -33,7 +33,7 @@ def queued(shell: Shell, fifo: Fifo) -> Shell:
 def wait_for(condition: Callable[[], bool]) -> None:
     """Wait until the condition holds, by what other processes do."""
     pause = Event()
-    for _ in range(round(TIMEOUT_S / 0.05)):
+    for _ in range(round(PATIENCE_S / 0.05)):
         if condition():
             return
         pause.wait(0.05)
