@@ -54,10 +54,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(chosen.jobs) as pool:
         for number in range(chosen.jobs):
             copies.put(make_copy(Path(folder, str(number))))
-        verdicts = list(pool.map(lambda mutant: is_killed(mutant, noted, copies), sample))
-    survivors = [mutant for mutant, killed in zip(sample, verdicts, strict=True) if not killed]
-    for mutant in survivors:
-        print("survived:", mutant)
+        verdicts = []
+        for mutant, killed in zip(sample, pool.map(lambda one: is_killed(one, noted, copies), sample), strict=True):
+            verdicts.append(killed)
+            if not killed:
+                print("survived:", mutant, flush=True)
     for target in targets:
         own = [
             killed
@@ -65,8 +66,8 @@ def main() -> None:
             if str(mutant.path).startswith(f"tuner_tui/{target}")
         ]
         print(f"{target}: {sum(own)} of {len(own)} killed")
-    share = 1 - len(survivors) / len(sample)
-    print(f"all: {len(sample) - len(survivors)} of {len(sample)} killed ({share:.0%})")
+    share = sum(verdicts) / len(sample)
+    print(f"all: {sum(verdicts)} of {len(sample)} killed ({share:.0%})")
     sys.exit(share < chosen.goal)
 
 
