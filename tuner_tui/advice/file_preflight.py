@@ -69,8 +69,15 @@ def file_checks(
 
 
 def program_checks(job: BuiltinJob | CommandJob, files: FileSystem) -> Iterator[PreflightCheck]:
-    """Whether the job's program is there."""
-    if isinstance(job, BuiltinJob) or "/" in job.command[0] or files.find_program(job.command[0]) is not None:
+    """Whether the job's program, and the script that it starts, are there."""
+    if isinstance(job, BuiltinJob):
+        return
+    scripts = [word for word in job.command[1:] if word.endswith(".py") and not word.startswith("-")]
+    for script in scripts[:1]:
+        if not files.exists(script):
+            advice = "Start from the folder of the checkout, or give the command with your script after --."
+            yield PreflightCheck("Program", "wrong", f"The script {script} is not there.", advice)
+    if "/" in job.command[0] or files.find_program(job.command[0]) is not None:
         return
     program = job.command[0]
     package = TOOL_PACKAGES.get(program)

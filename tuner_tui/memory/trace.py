@@ -189,7 +189,7 @@ def ask_trainer(
     except OSError as error:
         raise TraceError(f"{python} cannot be started ({error.strerror}).") from error
     except subprocess.TimeoutExpired as error:
-        raise TraceError(f"Tracing took longer than {timeout_s:.0f} s and was stopped.") from error
+        raise TraceError(f"The answer to {verb} took longer than {timeout_s:.0f} s.") from error
     return parse_answer(output, python, code)
 
 

@@ -71,6 +71,7 @@ class CommandJob(_BaseJob):
     task: Literal["classification", "causal-lm"] | None = None
     data: str | None = None
     cwd: str | None = None
+    on_cpu: bool = Field(False, description="The command trains on the CPU, by its own configuration")
     env: dict[str, str] = Field(default_factory=dict)
     interpreter: str | None = Field(None, description="The Python whose packages train; it runs the launcher")
 

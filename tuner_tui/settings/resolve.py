@@ -67,13 +67,14 @@ class ResolvedTraining:
     """Settings with origins, the job and the preset they come from.
 
     `job` is None where no source has one and there is no default. `notes` are warnings of the files read: keys left
-    out, names translated.
+    out, names translated. `left_open` names settings that the tool of the preset's file chooses when it starts.
     """
 
     resolved: Resolved
     job: Job | None = None
     preset: Preset | None = None
     notes: tuple[str, ...] = ()
+    left_open: tuple[str, ...] = ()
 
 
 def resolve_training(sources: Sources) -> ResolvedTraining:
@@ -102,7 +103,7 @@ def resolve_training(sources: Sources) -> ResolvedTraining:
     notes = () if loaded is None else loaded.notes
     if project is not None:
         notes += tuple(f"{sources.project}: {note}" for note in project.notes)
-    return ResolvedTraining(resolved, job, preset, notes)
+    return ResolvedTraining(resolved, job, preset, notes, () if loaded is None else loaded.left_open)
 
 
 def resolve(

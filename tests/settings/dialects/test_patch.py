@@ -51,7 +51,7 @@ def test_only_the_value_changes() -> None:
     ("text", "changes", "expected"),
     [
         ("a: 1\r\nb: 2\r\n", {("b",): 3, ("c",): "x"}, "a: 1\r\nb: 3\r\nc: x\r\n"),
-        ("a: 1\nb: 2", {("c",): 3}, "a: 1\nb: 2\nc: 3\n"),
+        ("a: 1\nb: 2", {("c",): 3}, "a: 1\nb: 2\nc: 3"),
         ("a: 1 # gone\nb: 2\n", {("a",): None}, "b: 2\n"),
         ("s:\n  # in s\n  a: 1\nt: 2\n", {("s", "a"): 2, ("s", "b"): 3}, "s:\n  # in s\n  b: 3\n  a: 2\nt: 2\n"),
         ('{\n  "a": 1,\n  "s": {"b": false}\n}\n', {("s", "b"): True}, '{\n  "a": 1,\n  "s": {"b": true}\n}\n'),

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.settings.apply import build_command
-from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file
+from tuner_tui.settings.dialects.file_formats import parse_file, patch_file
 from tuner_tui.settings.dialects.patch import file_changes
-from tuner_tui.settings.dialects.registry import dialect_of_file
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.presets.parser import load_preset, tool_of_file
 from tuner_tui.settings.resolve import Sources, resolve_training
 
 TRAINER = """import sys
@@ -50,6 +49,7 @@ test_loader = torch.utils.data.DataLoader(test, batch_size=128)
 
 def opened(folder: Path, name: str, text: str) -> tuple[dict[str, Value], CommandJob | None]:
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     preset = load_preset(path).preset
     assert preset.job is None or isinstance(preset.job, CommandJob)
@@ -87,7 +87,7 @@ def test_a_plain_loop_gives_the_loader_that_comes_first(tmp_path: Path) -> None:
 def patched(path: Path, settings: Settings, *names: str) -> str:
     text = path.read_text()
     own = parse_file(text, path).values
-    changes = file_changes(dialect_of_file(own, form_of_file(path)), own, settings, names)
+    changes = file_changes(tool_of_file(own, path), own, settings, names)
     return patch_file(text, changes.values, path)
 
 
@@ -265,6 +265,7 @@ def test_a_hydra_file_is_composed_of_its_groups(tmp_path: Path) -> None:
         "configs/data/imdb.yaml": "_target_: my.Data\nbatch_size: 64\n",
         "configs/data/small.yaml": "defaults: [imdb]\nbatch_size: 4\n",
         "configs/trainer/default.yaml": "max_epochs: 10\naccumulate_grad_batches: 2\n",
+        "configs/trainer/short.yaml": "max_epochs: 1  # quick\n",
         "configs/experiment/one.yaml": "# @package _global_\ndefaults: [{override /data: small}]\nseed: 9\n",
         "src/train.py": "@hydra.main(version_base='1.3')\ndef main(cfg): ...\n",
         "src/eval.py": "@hydra.main(version_base='1.3')\ndef main(cfg): ...\n",
@@ -280,10 +281,18 @@ def test_a_hydra_file_is_composed_of_its_groups(tmp_path: Path) -> None:
     start = ("python", f"{tmp_path}/src/train.py")
     assert main.job.command == (*start, "--config-path", f"{tmp_path}/configs", "--config-name", "train")
     assert main.job.aliases["per_device_train_batch_size"] == "data.batch_size"
+    whole = {"num_train_epochs": 10.0, "gradient_accumulation_steps": 2}
     experiment = load_preset(tmp_path / "configs/experiment/one.yaml").preset
-    assert experiment.settings == {"per_device_train_batch_size": 4, "seed": 9}
+    assert experiment.settings == {**whole, "per_device_train_batch_size": 4, "seed": 9}
     assert isinstance(experiment.job, CommandJob)
     assert experiment.job.command == (*start, "experiment=one")
+    group = load_preset(tmp_path / "configs/trainer/short.yaml").preset
+    assert group.settings == {"num_train_epochs": 1.0, "per_device_train_batch_size": 64, "seed": 3}
+    assert isinstance(group.job, CommandJob)
+    assert group.job.command == (*start, "trainer=short")
+    assert group.job.aliases["num_train_epochs"] == "trainer.max_epochs"
+    found = patched(tmp_path / "configs/trainer/short.yaml", Settings(num_train_epochs=4.0), "num_train_epochs")
+    assert found == "max_epochs: 4  # quick\n"
 
 
 LIGHTNING = """seed_everything: 7
@@ -311,7 +320,30 @@ def test_a_lightning_file_trains_by_the_script_with_the_cli(tmp_path: Path) -> N
 def test_of_two_scripts_neither_is_taken(tmp_path: Path) -> None:
     for name in ("a.py", "b.py"):
         (tmp_path / name).write_text("LightningCLI(Module)\n")
-    assert opened(tmp_path, "config.yaml", LIGHTNING)[1] is None
+    job = opened(tmp_path, "config.yaml", LIGHTNING)[1]
+    assert job is not None
+    assert job.command == ("python", "train.py", "fit", "--config", f"{tmp_path}/config.yaml")
+    assert any("train.py stands for" in note for note in load_preset(tmp_path / "config.yaml").notes)
+
+
+def test_the_program_of_a_project_trains_by_its_files(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nterra = "terra.__main__:main"\n')
+    (tmp_path / "terra").mkdir()
+    (tmp_path / "terra" / "cli.py").write_text("class TerraCLI(LightningCLI): ...\n")
+    job = opened(tmp_path, "examples/confs/config.yaml", LIGHTNING)[1]
+    assert job is not None
+    assert job.command == ("terra", "fit", "--config", f"{tmp_path}/examples/confs/config.yaml")
+
+
+def test_a_cli_that_runs_nothing_itself_has_no_subcommand(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    for name in ("global_forecast", "projection"):
+        (tmp_path / "src" / "climate" / name).mkdir(parents=True)
+        (tmp_path / "src" / "climate" / name / "train.py").write_text("cli = MyLightningCLI(Module, run=False)\n")
+    job = opened(tmp_path, "configs/global_forecast_big.yaml", LIGHTNING)[1]
+    assert job is not None
+    script = f"{tmp_path}/src/climate/global_forecast/train.py"
+    assert job.command == ("python", script, "--config", f"{tmp_path}/configs/global_forecast_big.yaml")
 
 
 def test_the_opened_script_is_what_runs(tmp_path: Path) -> None:
@@ -327,3 +359,44 @@ def test_a_json_file_stays_what_its_script_reads(tmp_path: Path) -> None:
     assert settings == {"learning_rate": 1e-5, "seed": 3}
     assert job is not None
     assert (job.command, job.apply) == (("python", f"{tmp_path}/run.py", f"{tmp_path}/arguments.json"), "inject")
+
+
+def test_a_shell_script_with_overrides_of_hydra(tmp_path: Path) -> None:
+    text = "torchrun -m verl.trainer.sft data.train_batch_size=64 optim.lr=1e-5 \\\n  +trainer.max_epochs=3\n"
+    settings, job = opened(tmp_path, "run.sh", text)
+    assert settings == {"per_device_train_batch_size": 64, "learning_rate": 1e-5, "num_train_epochs": 3.0}
+    assert job is not None
+    assert (job.apply, job.dialect) == ("hydra", "hydra")
+    applied = build_command(job, Settings(learning_rate=2e-5), None, "out", chosen={"learning_rate"})
+    assert "optim.lr=2e-05" in applied.argv
+
+
+def test_an_option_that_has_lost_its_command_is_left_to_the_shell(tmp_path: Path) -> None:
+    job = opened(tmp_path, "run.sh", "deepspeed train.py \\ \n\n  --learning_rate 1e-5 --seed 3\n")[1]
+    assert job is not None
+    assert job.command == ("bash", f"{tmp_path}/run.sh")
+
+
+def test_a_command_put_together_in_a_document_is_left_to_the_shell(tmp_path: Path) -> None:
+    text = "read words <<EOF\nopenrlhf.cli.train_sft \\\n --learning_rate 1e-5 --seed 3\nEOF\ndeepspeed $words\n"
+    settings, job = opened(tmp_path, "run.sh", text)
+    assert settings == {"learning_rate": 1e-5, "seed": 3}
+    assert job is not None
+    assert job.command == ("bash", f"{tmp_path}/run.sh")
+
+
+def test_a_group_that_only_an_experiment_chooses(tmp_path: Path) -> None:
+    files = {
+        "configs/config.yaml": "defaults: [_self_, {experiment: base}]\nseed: 3\n",
+        "configs/experiment/base.yaml": "# @package _global_\ndefaults: [{/optimizer: adam}]\n",
+        "configs/optimizer/adam.yaml": "lr: 0.1\n",
+        "train.py": "@hydra.main(config_path='configs', config_name='config.yaml')\ndef main(cfg): ...\n",
+        "setup.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    preset = load_preset(tmp_path / "configs/optimizer/adam.yaml").preset
+    assert preset.settings == {"learning_rate": 0.1, "seed": 3}
+    assert isinstance(preset.job, CommandJob)
+    assert preset.job.command == ("python", f"{tmp_path}/train.py", "optimizer=adam")

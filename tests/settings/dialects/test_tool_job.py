@@ -8,9 +8,13 @@ import pytest
 import yaml
 
 from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.dialects.dialect import read_settings, write_settings
+from tuner_tui.settings.dialects.patch import file_changes, patch_text
+from tuner_tui.settings.dialects.registry import DIALECTS, dialect_of_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
-from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.presets.parser import load_preset, tool_of_file
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.settings.yaml_reader import read_tool_file
 
@@ -83,9 +87,14 @@ def test_a_tools_file_brings_its_job(tmp_path: Path, text: str, command: str, da
 
 def test_the_script_of_the_checkout_trains_a_file_in_it(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "orpo.py").touch()
-    job = opened(tmp_path, TRL, "recipes/model/orpo/config_full.yaml")
-    assert job.command[:3] == ("accelerate", "launch", "scripts/orpo.py")
+    (tmp_path / "setup.py").touch()
+    for name, parser in (("orpo", "H4ArgumentParser"), ("run_sft", "TrlParser")):
+        (tmp_path / "scripts" / f"{name}.py").write_text(f"parser = {parser}((ModelArguments, Config))\n")
+    job = opened(tmp_path, TRL, "recipes/model/orpo/full.yaml")
+    start = ("accelerate", "launch", f"{tmp_path}/scripts/orpo.py")
+    assert job.command == (*start, f"{tmp_path}/recipes/model/orpo/full.yaml")
+    job = opened(tmp_path, TRL, "configs/sft/full.yaml")
+    assert job.command[2:4] == (f"{tmp_path}/scripts/run_sft.py", "--config")
 
 
 def test_what_the_file_says_beyond_the_settings_stays(tmp_path: Path) -> None:
@@ -184,3 +193,93 @@ def test_a_tool_has_defaults_of_its_own_that_are_not_written(tmp_path: Path) -> 
     assert (resolved.settings.per_device_train_batch_size, resolved.settings.max_length) == (1, 64)
     assert resolved.chosen == {"max_length", "seed"}
     assert resolved.origin("per_device_train_batch_size").detail == "default of axolotl"
+
+
+SECTIONS = """project: mine  # kept
+model: acme/base-1b
+training_args:
+  learning_rate: 1.0e-05
+  per_device_train_batch_size: 2
+  bf16: true
+"""
+
+
+def test_arguments_in_a_section_are_read_and_changed_there(tmp_path: Path) -> None:
+    job = opened(tmp_path, SECTIONS)
+    loaded = load_preset(tmp_path / "my.yaml")
+    assert loaded.preset.settings == {"learning_rate": 1e-5, "per_device_train_batch_size": 2, "precision": "bf16"}
+    assert (job.command, job.model) == (("python", "train.py", str(tmp_path / "my.yaml")), "acme/base-1b")
+    own = read_tool_file(tmp_path / "my.yaml").values
+    wanted = Settings(per_device_train_batch_size=8, dataloader_num_workers=4)
+    tool = tool_of_file(own, tmp_path / "my.yaml")
+    changes = file_changes(tool, own, wanted, ["per_device_train_batch_size", "dataloader_num_workers"])
+    expected = SECTIONS.replace("batch_size: 2", "batch_size: 8").replace(
+        "training_args:\n", "training_args:\n  dataloader_num_workers: 4\n"
+    )
+    assert patch_text(SECTIONS, changes.values, "my.yaml") == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"optimizer": {"lr": 1e-4}, "num_epochs": 5, "backbone": "unet"},  # one key of axolotl's
+        {"train": "lm1b", "valid": "lm1b", "wrap": True},  # one of litgpt's
+        {"trainer": {"logger": ["console"], "n_gpus_per_node": 8}},  # one of Lightning's
+        {"defaults": {"rng_seed": 1}},  # Hydra's is a list
+    ],
+)
+def test_one_common_key_makes_no_file_of_a_tool(values: dict[str, object]) -> None:
+    assert dialect_of_file(values).name == "hf"
+
+
+def test_no_argument_is_added_for_the_users_own_class(tmp_path: Path) -> None:
+    text = "seed_everything: 1\ntrainer: {max_epochs: 3}\ndata: {batch_size: 4, num_workers: 1}\n"
+    own = {"seed_everything": 1, "trainer": {"max_epochs": 3}, "data": {"batch_size": 4, "num_workers": 1}}
+    wanted = Settings(dataloader_num_workers=8, dataloader_pin_memory=True, precision="bf16")
+    names = ["dataloader_num_workers", "dataloader_pin_memory", "precision"]
+    changes = file_changes(DIALECTS["lightning"], own, wanted, names)
+    assert changes.values == {("data", "num_workers"): 8, ("trainer", "precision"): "bf16-mixed"}
+    assert "data.init_args.pin_memory is not in the file" in changes.notes[0]
+    assert "num_workers: 8" in patch_text(text, changes.values, "my.yaml")
+
+
+def test_litgpts_global_batch_and_warmup_are_of_its_own_kind() -> None:
+    """64 samples of 2 devices with 4 each: 8 steps; a tenth of the first of 2 epochs: a twentieth of all."""
+    own = {
+        "checkpoint_dir": "m", "out_dir": "out", "devices": 2,
+        "train": {"global_batch_size": 64, "micro_batch_size": 4, "epochs": 2, "lr_warmup_fraction": 0.1},
+    }  # fmt: skip
+    tool = DIALECTS["litgpt"]
+    read = read_settings(tool, own).settings
+    assert (read["gradient_accumulation_steps"], read["warmup_steps"]) == (8, 0.05)
+    wanted = Settings(gradient_accumulation_steps=4, per_device_train_batch_size=16)
+    changes = file_changes(tool, own, wanted, ["gradient_accumulation_steps", "per_device_train_batch_size"])
+    assert changes.values == {("train", "micro_batch_size"): 16, ("train", "global_batch_size"): 128}
+
+
+def test_accelerate_gets_no_deepspeed_section_without_deepspeed() -> None:
+    exported = write_settings(DIALECTS["accelerate"], Settings(), None, ["gradient_accumulation_steps", "precision"])
+    assert exported.values == {"mixed_precision": "no"}
+    own = {"distributed_type": "DEEPSPEED", "deepspeed_config": {"gradient_accumulation_steps": 4}}
+    assert read_settings(DIALECTS["accelerate"], own).settings == {"gradient_accumulation_steps": 4}
+
+
+@pytest.mark.parametrize(
+    "text", [f"{TRL}use_cpu: true\n", "seed_everything: 1\ntrainer: {accelerator: cpu, max_steps: 2}\n"]
+)
+def test_a_file_may_say_that_it_trains_on_the_cpu(tmp_path: Path, text: str) -> None:
+    assert opened(tmp_path, text).on_cpu
+    assert not opened(tmp_path, TRL).on_cpu
+
+
+def test_a_value_that_the_tool_chooses_is_known_as_open(tmp_path: Path) -> None:
+    opened(tmp_path, AXOLOTL)
+    assert load_preset(tmp_path / "my.yaml").left_open == ("precision",)
+
+
+def test_a_deepspeed_file_of_open_values_alone_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "z3.json").write_text('{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}')
+    loaded = load_preset(tmp_path / "z3.json")
+    assert (loaded.preset.settings, loaded.left_open) == ({}, ("precision",))
+    assert isinstance(loaded.preset.job, CommandJob)
+    assert loaded.preset.job.command == ("deepspeed", "train.py", "--deepspeed", str(tmp_path / "z3.json"))

@@ -93,6 +93,42 @@ config = parser.parse_args([*classes, "--config", path, "--checkpoint_dir", "."]
 found = config.train
 more = {"lora_r": config.lora_r, "quantize": config.quantize, "precision": config.precision, "seed": config.seed}
 """
+AXOLOTL = """
+import yaml
+from axolotl.utils.schemas.config import AxolotlInputConfig
+more = {"base_model": "m", "datasets": [{"path": "d", "type": "alpaca"}]}
+found = AxolotlInputConfig(**more, **yaml.safe_load(open(path)))
+more["optimizer"] = str(getattr(found.optimizer, "value", found.optimizer))
+"""
+LLAMA_FACTORY = """
+import os, yaml
+os.environ["DISABLE_VERSION_CHECK"] = "1"  # its release is older than this transformers
+from llamafactory.hparams.parser import _TRAIN_ARGS
+from transformers import HfArgumentParser
+values = {**yaml.safe_load(open(path)), "output_dir": "out", "model_name_or_path": "m"}
+parts = HfArgumentParser(_TRAIN_ARGS).parse_dict(values, allow_extra_keys=True)
+model, data, found, tuning, _ = parts
+known = {name for part in parts for name in vars(part)}
+more = {"cutoff_len": data.cutoff_len, "lora_rank": tuning.lora_rank, "lora_alpha": tuning.lora_alpha,
+        "quantization_bit": model.quantization_bit, "double_quantization": model.double_quantization,
+        "disable_gradient_checkpointing": model.disable_gradient_checkpointing,
+        "unknown": sorted(values.keys() - known - {"warmup_ratio"})}  # which transformers 5.15 removed
+"""
+DEEPSPEED = """
+from deepspeed.runtime.config import DeepSpeedConfig
+found = DeepSpeedConfig(path)
+more = {"bf16": found.bfloat16_config.enabled, "fp16": found.float16_config.enabled, "lr": found.optimizer_params["lr"]}
+"""
+TORCHTUNE = """
+from omegaconf import OmegaConf
+from torchtune.config._parse import TuneRecipeArgumentParser
+import sys
+config, _ = TuneRecipeArgumentParser().parse_known_args(["--config", path])
+found = OmegaConf.create(vars(config))
+more = {"max_seq_len": found.tokenizer.max_seq_len, "lr": found.optimizer.lr, "lora_rank": found.model.lora_rank,
+        "batch_size": found.batch_size, "dtype": found.dtype, "epochs": found.epochs}
+found = config
+"""
 TRAINER = {
     "per_device_train_batch_size": 3, "gradient_accumulation_steps": 5, "learning_rate": 3e-5, "warmup_steps": 0.1,
     "weight_decay": 0.01, "max_grad_norm": 0.5, "num_train_epochs": 2.0, "dataloader_num_workers": 2,
@@ -115,7 +151,24 @@ CASES: list[tuple[str, str, str, str, dict[str, Any]]] = [
     }),
     ("litgpt", "litgpt", "yaml", LITGPT, {
         "micro_batch_size": 3, "max_seq_length": 777, "max_norm": 0.5, "epochs": 2, "log_interval": 9, "lora_r": 4,
-        "quantize": "bnb.nf4", "precision": "bf16-mixed", "seed": 11,
+        "quantize": "bnb.nf4", "precision": "bf16-mixed", "seed": 11, "global_batch_size": 15,
+    }),
+    ("axolotl", "axolotl", "yaml", AXOLOTL, {
+        "micro_batch_size": 3, "gradient_accumulation_steps": 5, "learning_rate": 3e-5, "sequence_len": 777,
+        "adapter": "qlora", "load_in_4bit": True, "lora_r": 4, "lora_alpha": 12, "num_epochs": 2.0, "bf16": True,
+        "warmup_ratio": 0.1, "group_by_length": True, "save_total_limit": 7, "seed": 11, "optimizer": "adamw_torch",
+    }),
+    ("llama-factory", "llamafactory", "yaml", LLAMA_FACTORY, {
+        **{name: value for name, value in TRAINER.items() if name != "warmup_steps"}, "cutoff_len": 777,
+        "lora_rank": 4, "lora_alpha": 12, "quantization_bit": 4, "double_quantization": True,
+        "disable_gradient_checkpointing": False, "unknown": [],
+    }),
+    ("deepspeed", "deepspeed", "json", DEEPSPEED, {
+        "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 5, "gradient_clipping": 0.5, "lr": 3e-5,
+        "bf16": True, "fp16": False, "steps_per_print": 9,
+    }),
+    ("torchtune", "torchtune sentencepiece", "yaml", TORCHTUNE, {
+        "batch_size": 3, "max_seq_len": 777, "lr": 3e-5, "lora_rank": 4, "epochs": 2, "dtype": "bf16",
     }),
 ]  # fmt: skip
 ASK = """
@@ -131,17 +184,17 @@ print(json.dumps({{**values, **more}}, default=str))
 def test_the_tools_own_parser_reads_it(
     tmp_path: Path, tool: str, package: str, suffix: str, parse: str, expected: dict[str, Any]
 ) -> None:
-    if find_spec(package) is None:
-        pytest.skip(f"needs {package}")
+    if missing := [one for one in package.split() if find_spec(one) is None]:
+        pytest.skip(f"needs {', '.join(missing)}")
     path = tmp_path / f"exported.{suffix}"
     carried = write_settings(DIALECTS[tool], SETTINGS, None, FIELDS)
     values = {name: value for name, value in carried.values.items() if value is not None}
     text = render_file(DIALECTS[tool], values)
     # transformers refuses bf16 on a machine without a card unless it is told that it trains on the CPU.
-    cpu = {"yaml": "\nuse_cpu: true\n", "args": " --use_cpu true --output_dir out", "py": ""}[suffix]
+    cpu = {"yaml": "\nuse_cpu: true\n", "args": " --use_cpu true --output_dir out"}.get(suffix, "")
     path.write_text(
         text.replace('output_dir="output"', 'output_dir="output", use_cpu=True')
-        + (cpu if tool in ("hf", "hf-args", "trl") else "")
+        + (cpu if tool in ("hf", "hf-args", "trl", "llama-factory") else "")
     )
     done = subprocess.run(
         [sys.executable, "-c", ASK.format(parse=parse), str(path)],

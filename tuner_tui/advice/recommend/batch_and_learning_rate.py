@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tuner_tui.advice.batch_scaling import rebalance, scale_learning_rate, scale_linear
 from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.recommend.memory_savings import largest_batch
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import TrainingTarget, other_processes_bytes
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import (
@@ -275,9 +276,42 @@ def warmup(draft: RecommendationDraft) -> None:
         draft.advise("warmup_steps", WARMUP_SHARE, reason, NOTES_3070_8BIT)
 
 
-def sampling(draft: RecommendationDraft) -> None:
+YOUR_DATA = "your data, measured"
+LEAST_PADDING_SAVED = 0.1
+"""Share of a batch from which grouping is worth that batches are no longer drawn at random; judgement."""
+LEAST_CUT = 0.01
+LENGTH_TILE = 64
+
+
+def sampling(draft: RecommendationDraft, lengths: SampleLengths | None = None) -> None:
     """Recommends batches of samples of similar length where batches are padded."""
-    job = draft.target.job
-    if isinstance(job, BuiltinJob) and job.task == "classification":
+    job, name = draft.target.job, "train_sampling_strategy"
+    if lengths is not None and not lengths.packed:
+        batch = draft.settings.per_device_train_batch_size
+        padding = lengths.padding(batch, draft.settings.max_length)
+        reason = f"padding is {padding.random:.0%} of a batch of {batch}, {padding.grouped:.0%} grouped by length"
+        if padding.random - padding.grouped >= LEAST_PADDING_SAVED:
+            draft.advise(name, "group_by_length", reason, YOUR_DATA)
+            draft.note(f"In batches at random, {reason}; packing leaves none, where the tool can do it.")
+        else:
+            draft.reject(name, "group_by_length", reason, YOUR_DATA)
+    elif lengths is None and isinstance(job, BuiltinJob) and job.task == "classification":
         reason = "samples of similar length share a batch: less padding, 15–30 % in the notes' estimate"
-        draft.advise("train_sampling_strategy", "group_by_length", reason, NOTES_3090)
+        draft.advise(name, "group_by_length", reason, NOTES_3090)
+
+
+def note_lengths(draft: RecommendationDraft, lengths: SampleLengths) -> None:
+    """Notes on a `max_length` that cuts samples, or that none reaches: activations are planned for it."""
+    if lengths.packed:
+        return
+    most, cut = draft.settings.max_length, lengths.cut_share(draft.settings.max_length)
+    if cut >= LEAST_CUT:
+        most_kept = _whole_tiles(lengths.percentile(1 - LEAST_CUT))
+        draft.note(f"{cut:.0%} of the samples are cut at max_length {most:,}; {most_kept:,} would cut 1 %.")
+    elif len(lengths.lengths) == lengths.total and _whole_tiles(lengths.longest) < most:
+        enough = _whole_tiles(lengths.longest)
+        draft.note(f"No sample is longer than {lengths.longest:,}: max_length {enough:,} cuts none.")
+
+
+def _whole_tiles(length: int) -> int:
+    return -(-length // LENGTH_TILE) * LENGTH_TILE

@@ -14,6 +14,7 @@ from tuner_tui.advice.recommend import (
 )
 from tuner_tui.advice.recommend.batch_and_learning_rate import recommend_batch
 from tuner_tui.advice.recommend.draft import RecommendationDraft, RecommendedValue, RejectedValue
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards, target_of
 from tuner_tui.advice.recommend.workload import Workload, workload_of
 from tuner_tui.core.units import GIB, format_size
@@ -71,10 +72,11 @@ def recommend(
     job: BuiltinJob | CommandJob = DEFAULT_JOB,
     given: Mapping[str, Value] | None = None,
     accelerate: AccelerateConfig | None = None,
+    lengths: SampleLengths | None = None,
 ) -> Recommendation:
     """Recommends settings for a training on this machine. `given` values stay, and the rest is fitted to them.
 
-    `accelerate` is the configuration found for `accelerate launch`.
+    `accelerate` is the configuration found for `accelerate launch`, `lengths` those of the data's samples.
     """
     draft = RecommendationDraft(target_of(inventory, interpreter, job, accelerate), given or {})
     _note_environment(draft)
@@ -90,7 +92,9 @@ def recommend(
     data_loading.recommend_data_loading(draft)
     batch_and_learning_rate.learning_rate(draft, workload)
     batch_and_learning_rate.warmup(draft)
-    batch_and_learning_rate.sampling(draft)
+    batch_and_learning_rate.sampling(draft, lengths)
+    if lengths is not None:
+        batch_and_learning_rate.note_lengths(draft, lengths)
     _note_processor(draft, workload)
     advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
     return Recommendation(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -77,6 +78,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
         On a terminal a closed form is shown at once; a trace of the model, which takes seconds the first time, refines
         it. Both are corrected by what earlier runs of the same job took here.
         """
+        from tuner_tui.cli.commands.recommend import measured_lengths
         from tuner_tui.cli.launch_request import parse_size_option
         from tuner_tui.cli.machine import read_local_machine
         from tuner_tui.settings.errors import SettingsError
@@ -105,7 +107,9 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
         if by is not None:
             print_breakdown(found, settings, by, as_json)
             return
-        print_estimate(found, settings, expected_time(machine, training.job, job, settings), as_json)
+        own = training.job or job
+        lengths = measured_lengths(own, machine, words[0] if words and len(words) == 1 else preset)
+        print_estimate(found, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
 
 
 def resolve_options(preset: str | None, words: list[str], values: list[str]) -> ResolvedTraining:
@@ -133,7 +137,10 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
 
 
 def settings_to_keep(training: ResolvedTraining) -> Resolved:
-    """Return the settings of a training; a command keeps its own defaults, so that all of its count as chosen."""
+    """Return the settings of a training; a command keeps its own defaults, so that all of its count as chosen.
+
+    What its tool chooses by the machine, as axolotl with `bf16: auto`, is recommended here.
+    """
     from tuner_tui.settings.fields import FIELDS
     from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.origin import Origin, OriginKind, Resolved
@@ -141,7 +148,8 @@ def settings_to_keep(training: ResolvedTraining) -> Resolved:
     resolved = training.resolved
     if not isinstance(training.job, CommandJob):
         return resolved
-    own = dict.fromkeys(FIELDS, Origin(OriginKind.PRESET, "the command"))
+    fixed = [name for name in FIELDS if name not in training.left_open]
+    own = dict.fromkeys(fixed, Origin(OriginKind.PRESET, "the command"))
     chosen = {name: resolved.origins[name] for name in resolved.given}
     return Resolved(resolved.settings, {**own, **chosen})
 
@@ -245,16 +253,21 @@ def prepare(
     from dataclasses import replace
 
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
-    from tuner_tui.advice.recommend.recommendation import with_recommended
+    from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
     from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
     from tuner_tui.memory.import_footprint import import_footprint
     from tuner_tui.runs.read.measured_memory import measured_runs
     from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.fields import FIELDS
     from tuner_tui.settings.job import CommandJob
 
     own = started if isinstance(started, CommandJob) else job
     inventory = limit_gpu_memory(machine.inventory, limit)
     settings = with_recommended(resolved, inventory, machine.interpreter, own).settings
+    left_open = [name for name in FIELDS if name not in resolved.origins] if isinstance(own, CommandJob) else []
+    if left_open:
+        advised = recommend(inventory, machine.interpreter, job, resolved.given).values
+        settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
     target = target_of(inventory, machine.interpreter, job)
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
     if limit is not None and not device.on_gpu:
@@ -278,7 +291,11 @@ def expected_time(
 
 
 def print_estimate(
-    found: JobMemoryEstimator, settings: Settings, expected: DurationEstimate | None, as_json: bool
+    found: JobMemoryEstimator,
+    settings: Settings,
+    expected: DurationEstimate | None,
+    lengths: SampleLengths | None,
+    as_json: bool,
 ) -> None:
     """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
     from tuner_tui.cli.commands.recommend import time_document
@@ -301,11 +318,27 @@ def print_estimate(
     if best is None:
         fail(f"The model {found.job.model} is not known here. {problem} A short run would measure it.")
     if as_json:
-        print_json(as_document(found, settings, best, problem) | {"expected_time": time_document(expected)})
+        more = {"expected_time": time_document(expected), "data": lengths and data_document(lengths, settings)}
+        print_json(as_document(found, settings, best, problem) | more)
         return
     if problem is not None:
         print_note(f"! Not traced, so less exact: {problem}")
-    typer.echo("\n".join(estimate_report(found, settings, best, expected)))
+    typer.echo("\n".join(estimate_report(found, settings, best, expected, lengths)))
+
+
+def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
+    """Return the JSON document of the data: lengths, what is cut, and the padding of a batch."""
+    padding = lengths.padding(settings.per_device_train_batch_size, settings.max_length)
+    return {
+        "samples": lengths.total,
+        "measured": len(lengths.lengths),
+        "unit": lengths.unit,
+        "percentiles": {str(share): lengths.percentile(share / 100) for share in (50, 90, 95, 99)},
+        "longest": lengths.longest,
+        "cut_share": lengths.cut_share(settings.max_length),
+        "packed": lengths.packed,
+        "padding_share": {"random": padding.random, "group_by_length": padding.grouped},
+    }
 
 
 def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.batch_scaling import BatchChange
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.recommendation import Recommendation
+    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.hardware.planned import PlannedCards
     from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -189,14 +190,14 @@ def print_patch(
 
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.cli.console import copy_to_clipboard, print_note
-    from tuner_tui.settings.dialects.dialect import dialect_keys
+    from tuner_tui.settings.dialects.dialect import dialect_keys, flatten
     from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file, read_file_text
     from tuner_tui.settings.dialects.patch import file_changes
-    from tuner_tui.settings.dialects.registry import dialect_of_file
     from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.fields import FIELDS
     from tuner_tui.settings.origin import OriginKind
     from tuner_tui.settings.presets.library import write_durable
-    from tuner_tui.settings.presets.parser import PRESET_KEYS
+    from tuner_tui.settings.presets.parser import is_preset, tool_of_file
 
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
@@ -207,13 +208,20 @@ def print_patch(
     try:
         text = read_file_text(path)
         own = parse_file(text, path).values
-        if PRESET_KEYS & own.keys():
+        if form_of_file(path) in ("yaml", "json") and is_preset(own):
             fail(f"{path} is a preset, which `tuner-tui` itself saves; --write is for the file of a training tool.")
-        tool = dialect_of_file(own, form_of_file(path))
-        left_open = {name for name in names - flags if any(own.get(key) == "auto" for key in dialect_keys(tool, name))}
+        tool = tool_of_file(own, path)
+        flat = flatten(own) if tool.nested else own
+        left_open = {name for name in names - flags if any(flat.get(key) == "auto" for key in dialect_keys(tool, name))}
         names -= left_open  # the tool chooses these itself
-        changes = file_changes(tool, own, found.settings, names, targets)
-        patched = patch_file(text, changes.values, path)
+        patched, left_out = text, list[str]()
+        for name in (one for one in FIELDS if one in names):  # what one place does not let be changed keeps no other
+            changes = file_changes(tool, own, found.settings, [name], targets)
+            left_out += changes.notes
+            try:
+                patched = patch_file(patched, changes.values, path)
+            except SettingsError as error:
+                left_out.append(str(error))
         if write and patched != text:
             write_durable(path, patched.encode(), overwrite=True)
     except SettingsError as error:
@@ -227,7 +235,7 @@ def print_patch(
         copy_to_clipboard(shown, os.environ)
     for one in (one for one in found.advised if one.name in names - flags):
         print_note(f"{one.name}: {one.reason}")
-    for note in changes.notes:
+    for note in left_out:
         print_note(f"Left out: {note}")
     if patched == text:
         print_note(f"{path} needs no change.")
@@ -277,9 +285,9 @@ def recommendation_of(
     from tuner_tui.settings.distributed import read_accelerate_config
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
-    found = recommend(
-        machine.inventory, machine.interpreter, job, given, read_accelerate_config(job, os.environ, Path.cwd())
-    )
+    lengths = measured_lengths(job, machine, preset)
+    accelerate = read_accelerate_config(job, os.environ, Path.cwd())
+    found = recommend(machine.inventory, machine.interpreter, job, given, accelerate, lengths)
     change = None if preset is None else preset_batch_change(machine, job, preset, found)
     expected = expected_duration(job, found.settings, found.replicas, found.cards, runs_dir())
     if as_json:
@@ -288,6 +296,32 @@ def recommendation_of(
     from tuner_tui.cli.render.recommend import recommend_report
 
     return recommend_report(found, resolved, job, expected, change), {}
+
+
+def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine, preset: str | None) -> SampleLengths | None:
+    """Return the lengths of the job's samples; None where its data is not here, or with a note cannot be read."""
+    from dataclasses import replace
+
+    from tuner_tui.advice.recommend.sample_lengths import PACKING_KEYS, measure_lengths
+    from tuner_tui.cli.console import print_note
+    from tuner_tui.memory.trace import TraceError
+    from tuner_tui.settings.dialects.dialect import flatten
+    from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
+    from tuner_tui.settings.errors import SettingsError
+
+    if machine.interpreter is None or machine.interpreter.problem is not None:
+        return None
+    folder = Path(job.cwd or "") if job.kind == "command" else Path()
+    try:
+        found = measure_lengths(job, Path(machine.interpreter.path), folder)
+    except TraceError as error:
+        print_note(f"The lengths of the samples are not known. {error}")
+        return None
+    try:
+        own = {} if preset is None else flatten(parse_file(read_file_text(Path(preset)), Path(preset)).values)
+    except SettingsError:
+        own = {}
+    return found and replace(found, packed=any(own.get(key) is True for key in PACKING_KEYS))
 
 
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.advice.recommend.memory_remedies import MemoryRemedy
+    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
     from tuner_tui.memory.breakdown import MemoryBreakdown
     from tuner_tui.memory.calibration import MeasuredEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -32,7 +33,11 @@ LEAST_SHARE = 0.002
 
 
 def estimate_report(
-    estimator: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, expected: DurationEstimate | None
+    estimator: JobMemoryEstimator,
+    settings: Settings,
+    best: MemoryEstimate,
+    expected: DurationEstimate | None,
+    lengths: SampleLengths | None = None,
 ) -> list[str]:
     """Return the whole report; `estimator` has the job, `best` is the most exact estimate."""
     return [
@@ -44,12 +49,32 @@ def estimate_report(
         *wrap_text(_verdict_sentence(best), WIDTH),
         *wrap_text(_batch_sentence(best, settings), WIDTH),
         *duration_lines(expected, settings.num_train_epochs, WIDTH),
+        *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings), WIDTH))),
         "",
         *wrap_text(
             f"Rests on: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
             WIDTH,
         ),
     ]
+
+
+def data_sentence(lengths: SampleLengths, settings: Settings) -> str:
+    """Return how long the samples are, what `max_length` cuts, and how much of a batch is padding."""
+    count, most, batch = len(lengths.lengths), settings.max_length, settings.per_device_train_batch_size
+    which = "" if count == lengths.total else f", {count:,} of them measured"
+    spread = f"half up to {lengths.percentile(0.5):,}, 95 % up to {lengths.percentile(0.95):,}"
+    text = f"Data: {lengths.total:,} samples{which}; {spread}, the longest {lengths.longest:,} {lengths.unit}. "
+    text += f"max_length {most:,} cuts {format_share(lengths.cut_share(most))}. "
+    if lengths.packed:
+        return f"{text}They are packed: no padding."
+    padding = lengths.padding(batch, most)
+    grouped = settings.train_sampling_strategy == "group_by_length"
+    now, other = (padding.grouped, padding.random) if grouped else (padding.random, padding.grouped)
+    instead = "drawn at random" if grouped else "grouped by length"
+    return (
+        f"{text}Padding is {format_share(now)} of a batch of {batch} ({format_share(other)} {instead}); the longest "
+        f"batch is {batch} × {min(lengths.longest, most):,}."
+    )
 
 
 def measured_report(job: CommandJob, found: MeasuredEstimate) -> list[str]:

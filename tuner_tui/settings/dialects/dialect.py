@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf
+from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf, setting_of_argument
 from tuner_tui.settings.fields import FIELDS, Value, shorten_text
 from tuner_tui.settings.model import Settings
 
@@ -32,6 +32,27 @@ class Renamed:
     values: Mapping[Any, Any] | None = None
 
 
+def precision_switches(bf16: str, fp16: str) -> Mapping[Value, WrittenKeys]:
+    """The values of `precision` where a tool has a switch for each 16-bit type."""
+    return {
+        "fp32": {bf16: False, fp16: False},
+        "bf16": {bf16: True, fp16: False},
+        "fp16": {bf16: False, fp16: True},
+    }
+
+
+def lightning_precision(key: str) -> Mapping[Value, WrittenKeys]:
+    """The values of `precision` in the words of Lightning, whose Fabric litgpt uses."""
+    return {"bf16": {key: "bf16-mixed"}, "fp16": {key: "16-mixed"}, "fp32": {key: "32-true"}}
+
+
+LIGHTNING_WORDS: Mapping[str | int, Value] = {
+    "bf16": "bf16", "bf16-true": "bf16", "bfloat16": "bf16", "16": "fp16", "16-true": "fp16", "fp16": "fp16",
+    "float16": "fp16", "32": "fp32", "fp32": "fp32", "float32": "fp32", "no": "fp32", 16: "fp16", 32: "fp32",
+}  # fmt: skip
+"""Words of older releases and of users' own files for `precision`, and the closest value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How one tool spells the settings in its configuration, which has the form `form`.
@@ -45,19 +66,19 @@ class Dialect:
     key such as `optimizer.lr` is in a section. The tool takes only whole numbers for the settings `whole`.
 
     `command` starts the tool, one of whose `programs` it is, `choose_command` where that depends on the values and the
-    path of the file; with `script_unknown` the user's own script reads the file. `model_keys` and `data_keys` name
-    model and dataset, the first that is given counts. A key of `environment` that the file sets needs a variable and
-    its value.
+    path of the file. `model_keys` and `data_keys` name model and dataset, the first that is given counts. A key of
+    `environment` that the file sets needs a variable and its value.
 
     Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
     `optimizer.init_args.lr`); it counts where just one key of the file ends so. `certain_keys` are in no other tool's
     files. `script_marker` is a pattern in the source of the script that reads the file; the command's `{script}` is the
-    one script near the file that has it. `render` writes values in a form of the tool's own.
+    one script near the file that has it, or `train.py` in its place. `users_sections` are arguments of the user's own
+    classes, to which none is added. `render` writes values in a form of the tool's own.
 
     Beyond the tables: `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no
     table can say, `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where
     the file says nothing. `complete` gives keys that depend on several settings, from all values that the file will
-    have; `required` are keys without which the tool refuses a file.
+    have, `computed` those of them that hold a setting; `required` are keys without which the tool refuses a file.
     """
 
     name: str
@@ -74,10 +95,10 @@ class Dialect:
     nested: bool = False
     whole: frozenset[str] = frozenset()
     choose_command: Callable[[Mapping[str, Any], Path], str] | None = None
-    script_unknown: bool = False
     model_keys: tuple[str, ...] = ("model_name_or_path",)
     data_keys: tuple[str, ...] = ("dataset_name", "dataset")
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    users_sections: tuple[str, ...] = ()
     form: Form = "yaml"
     leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     certain_keys: frozenset[str] = frozenset()
@@ -86,6 +107,7 @@ class Dialect:
     also_read: Mapping[str, tuple[tuple[WrittenKeys, Value], ...]] = field(default_factory=dict)
     read_more: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
     complete: Callable[[Mapping[str, Any]], WrittenKeys] | None = None
+    computed: Mapping[str, str] = field(default_factory=dict)
     required: Mapping[str, Any] = field(default_factory=dict)
     assumed: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Value] = field(default_factory=dict)
@@ -147,7 +169,7 @@ def write_settings(
 def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
     """Every key that may hold the setting `name` in the tool's file."""
     spelled = {key for _, written in _spellings(dialect, name) for key in written}
-    spelled |= {dialect.names[name]} if name in dialect.names else set()
+    spelled |= {table[name] for table in (dialect.names, dialect.computed) if name in table}
     spelled |= {old for old, new in dialect.renamed.items() if new.key in spelled}
     if name == "warmup_steps" and dialect.warmup_ratio is not None:
         spelled |= {"warmup_steps", dialect.warmup_ratio}
@@ -190,11 +212,18 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         own = dialect.names.get(name)
         if name not in found and own is not None and own in plain:
             found[name] = plain.pop(own)
-    imported = from_hf({**plain, **found}, strict=dialect.extends_hf and not dialect.names and dialect.form == "yaml")
+    # A near miss of an argument is one only among arguments.
+    known = sum(setting_of_argument(key) in FIELDS for key in plain)
+    strict = dialect.extends_hf and not dialect.names and dialect.form == "yaml" and known > 1
+    imported = from_hf({**plain, **found}, strict=strict)
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
     spelled = [key for key in values if key == dialect.warmup_ratio or _spells(dialect, key)]
     told = [note for note in imported.notes if not any(note.startswith(f"{key} is read as ") for key in spelled)]
-    return ImportedSettings(imported.settings, (*left_open, *imported.ignored), (*notes, *told), imported.unknown)
+    chosen_by_tool = tuple(
+        name for name in FIELDS if name not in imported.settings and dialect_keys(dialect, name) & left_open.keys()
+    )
+    ignored = (*left_open, *imported.ignored)
+    return ImportedSettings(imported.settings, ignored, (*notes, *told), imported.unknown, chosen_by_tool)
 
 
 def own_keys(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:

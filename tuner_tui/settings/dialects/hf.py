@@ -194,6 +194,7 @@ class ImportedSettings:
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    left_open: tuple[str, ...] = ()
 
 
 def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettings:

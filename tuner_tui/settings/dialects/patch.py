@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,16 +60,39 @@ def file_changes(
         gone = [place for place in (places.get(key, key) for key in gone) if place in flat]
         values |= {_path(dialect, key): None for key in gone}
     notes = list(written.notes)
+    section = _section_of_arguments(dialect, places)
     for key, value in written.values.items():
-        place = places.get(key, key)
-        if dialect.form == "overrides" and place not in flat:
-            notes.append(f"{key} is in another file of the configuration, if it is there at all")
+        place = places.get(key, f"{section}{key}")
+        if place not in flat and (why := _no_place(dialect, own, place)) is not None:
+            notes.append(why)
             continue
         if key == "fp16" and value is False and flat and flat.get(place) is None:
             continue  # off in every tool; bf16 is on in some
         if value is not None and (place not in flat or flat[place] != value):
             values[_path(dialect, place)] = value
     return FileChanges(values, written.unsupported, tuple(notes))
+
+
+def _section_of_arguments(dialect: Dialect, places: Mapping[str, str]) -> str:
+    """The section, with its dot, that most arguments of Hugging Face's are in; empty where they have none."""
+    if not dialect.extends_hf:
+        return ""
+    sections = Counter(place.removesuffix(key) for key, place in places.items() if place.endswith(f".{key}"))
+    return sections.most_common(1)[0][0] if sections else ""
+
+
+def _no_place(dialect: Dialect, own: Mapping[str, Any], place: str) -> str | None:
+    """Why the file cannot take a key that it does not have; None if it can."""
+    if dialect.form == "overrides":
+        return f"{place} is in another file of the configuration, if it is there at all"
+    if place.startswith(dialect.users_sections):
+        return f"{place} is not in the file, and the class that takes it may have no such argument"
+    section: Any = own
+    for name in place.split(".")[:-1] if dialect.nested and own else ():
+        section = section.get(name) if isinstance(section, Mapping) else None
+        if not isinstance(section, Mapping):
+            return f"the file has no section {name} for {place}"
+    return None
 
 
 def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: str = ".yaml") -> str:
@@ -154,7 +178,7 @@ def _insertion(text: str, section: yaml.MappingNode, at_end: bool, key: str, val
     indent = " " * first.column
     line = f"{indent}{key}: {_scalar(value, False)}{newline}"
     if at_end:
-        return _Edit(len(text), len(text), line if text.endswith("\n") else f"{newline}{line}")
+        return _Edit(len(text), len(text), line if text.endswith("\n") else f"{newline}{line.rstrip()}")
     start = first.index - first.column
     return _Edit(start, start, line)
 

@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import Any
 
-from tuner_tui.settings.dialects import tools
+from tuner_tui.settings.dialects import hf, tools
 from tuner_tui.settings.dialects.dialect import Dialect, Form, flatten
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import closest_match, shorten_text
+from tuner_tui.settings.fields import FIELDS, closest_match, shorten_text
 
 
 def _load_dialects() -> dict[str, Dialect]:
@@ -25,6 +25,7 @@ DIALECTS: Mapping[str, Dialect] = _load_dialects()
 HF = DIALECTS["hf"]
 OTHER_NAMES = {"hf-yaml": "hf"}
 PLAIN: Mapping[Form, str] = {"python": "hf-python", "arguments": "hf-args"}
+HF_ARGUMENTS = frozenset(spelling for name in FIELDS for spelling in hf.argument_names(name))
 CERTAIN = 10
 """What a key that only one tool has counts for, in keys that others may have as well."""
 
@@ -50,10 +51,23 @@ def dialect_of_command(command: Sequence[str]) -> Dialect:
 
 
 def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
-    """The dialect that shares most keys with these; where none does, the plain Hugging Face one of the form."""
-    flat = flatten(values).keys()
-    keys = flat | values.keys()
+    """The dialect that shares most keys with these; where none does, the plain Hugging Face one of the form.
+
+    A file of any tool may have one such key: two make it the tool's, or one that is in no other tool's files.
+    """
+    keys = flatten(values).keys() | values.keys()
+    if not isinstance(values.get("defaults"), list):  # Hydra's is a list of files; others have a section of that name
+        keys -= {"defaults"}
     files: tuple[Form, ...] = ("yaml", "json", "overrides")
     candidates = [one for one in DIALECTS.values() if one.form in (files if form in files else (form,))]
-    best = max(candidates, key=lambda one: len(one.file_keys & keys) + CERTAIN * len(one.certain_keys & flat))
-    return best if (best.file_keys | best.certain_keys) & keys else DIALECTS[PLAIN.get(form, HF.name)]
+    scores = {one.name: len(one.file_keys & keys) + CERTAIN * bool(one.certain_keys & keys) for one in candidates}
+    best = max(scores, key=lambda name: scores[name])
+    if scores[best] >= (2 if form in files else 1):
+        return DIALECTS[best]
+    return DIALECTS["hf-sections"] if _has_sections_of_arguments(values) else DIALECTS[PLAIN.get(form, HF.name)]
+
+
+def _has_sections_of_arguments(values: Mapping[str, Any]) -> bool:
+    sections = [one for one in values.values() if isinstance(one, Mapping)]
+    most = max((len(HF_ARGUMENTS & one.keys()) for one in sections), default=0)
+    return most > max(1, len(HF_ARGUMENTS & values.keys()))

@@ -23,6 +23,8 @@ FILE_SCORE = 5
 DECLARATIONS = ("export", "local", "declare", "readonly")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.+)", re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
 _END = re.compile(r"&&|\|\|?|;|>>?|2>&1|&|#.*")
 
 
@@ -34,6 +36,8 @@ def read_shell(text: str, source: str) -> ToolFile:
     variables: dict[str, str] = {}
     exported: dict[str, str] = {}
     best: tuple[str, ...] = ()
+    document: str | None = None
+    in_document = False
     for line in re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text).splitlines():
         filled = tuple(_words(_computed(_filled(line, variables))))
         assigned = [_ASSIGNMENT.fullmatch(word) for word in filled if word not in DECLARATIONS]
@@ -43,23 +47,32 @@ def read_shell(text: str, source: str) -> ToolFile:
             exported |= found if filled[0] == "export" else {}
             continue
         if _score(filled) > _score(best):
-            best = filled
+            best, in_document = filled, document is not None
+        started = _HERE_DOCUMENT.search(line)
+        document = started[1] if started else None if line.strip() == document else document
     if not best:
         raise PresetError(f"{source}: has no command with options of a training")
     environment = dict(exported)
     while best and (match := _ASSIGNMENT.fullmatch(best[0])):
         environment[match[1]] = match[2]
         best = best[1:]
-    runs = not any("$" in word or "`" in word for word in (*best, *environment.values()))
-    return ToolFile(dict(read_options(best)), command=best if runs else (), environment=environment if runs else {})
+    unknown = any("$" in word or "`" in word for word in (*best, *environment.values()))
+    runs = not unknown and not in_document and not best[0].startswith("-")
+    values = {**read_options(best), **read_overrides(best)}
+    return ToolFile(values, command=best if runs else (), environment=environment if runs else {})
 
 
 def _score(words: tuple[str, ...]) -> int:
     """How much of a training a command says: its options, or the file of a known tool."""
-    options = len(KNOWN_OPTIONS & read_options(words).keys())
+    options = len(KNOWN_OPTIONS & read_options(words).keys()) + len(read_overrides(words))
     program = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), "")
     reads_file = any(word.endswith((".yaml", ".yml")) for word in words)
     return options + (FILE_SCORE if reads_file and any(program in one.programs for one in DIALECTS.values()) else 0)
+
+
+def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
+    """`section.key=value` words, as Hydra reads them."""
+    return {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
 
 
 def read_arguments(text: str) -> ToolFile:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any, Literal
 
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, Form, dialect_keys, flatten, own_keys
-from tuner_tui.settings.dialects.hydra_composition import is_experiment
+from tuner_tui.settings.dialects.hydra_composition import group_of
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.registry import HF, dialect_of_command
+from tuner_tui.settings.dialects.script_search import find_script
 from tuner_tui.settings.fields import FIELDS, shorten_text
 from tuner_tui.settings.job import ApplyMode, CommandJob
 from tuner_tui.settings.yaml_reader import ToolFile
@@ -20,9 +20,10 @@ from tuner_tui.settings.yaml_reader import ToolFile
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "hydra"}
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
+CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
+UNKNOWN_SCRIPT = "train.py"
+"""Stands for the user's own script in a command where none is found: the launch says that it is not there."""
 SHELL_MODEL_KEYS = ("model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path")
-FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 4, 100, 2**18
-"""How far a file's script is searched."""
 ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 LONGEST_NAME = 200
@@ -34,20 +35,22 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     Paths are absolute, so that the job may be saved and started anywhere. Raises `SettingsError` for a file of the tool
     that trains nothing.
     """
-    if path.suffix in NO_PROGRAMS or (dialect.script_unknown and dialect.form != "arguments"):
+    if path.suffix in NO_PROGRAMS:
         return None
     flat = flatten(file.values) if dialect.nested else file.values
     if file.command or dialect.form == "arguments":
-        return _job_of_shell(file, path, flat)
+        return _job_of_shell(dialect, file, path, flat)
     command = dialect.command if dialect.choose_command is None else dialect.choose_command(file.values, path)
     script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
-    if "{script}" in command and script is None:
-        return None
+    if script is None and dialect is HF:
+        return None  # a file of arguments alone may belong to any command
     file_path = path.absolute()
-    known = {"{config}": file_path, "{script}": script, "{folder}": file_path.parent, "{stem}": path.stem}
+    group = group_of(path) if dialect.form == "overrides" else None
+    if group is not None:
+        command = f"python {{script}} {shlex.quote(f'{group.override}={path.stem}')}"
+    known = {"{config}": file_path, "{script}": script or UNKNOWN_SCRIPT, "{folder}": file_path.parent}
+    known |= {"{stem}": Path(path.stem)}
     words = tuple(str(known.get(word, word)) for word in shlex.split(command) if word)
-    if dialect.form == "overrides" and is_experiment(path):
-        words = (*words[:2], f"{file_path.parent.name}={path.stem}")
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
     if apply == "yaml" and dialect is HF and path.suffix.lower() == ".json":
         apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
@@ -59,40 +62,21 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
         model=_first_text(flat, dialect.model_keys),
         task=_task(flat),
         data=_first_text(flat, dialect.data_keys),
+        on_cpu=any(flat.get(key) in (True, "cpu") for key in CPU_KEYS),
         env={name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
     )
 
 
-def find_script(path: Path, marker: str) -> Path | None:
-    """The script near the file whose source has `marker`; None if there is none, or several are as near.
-
-    Of several, the only one with `train` in its name is it: an evaluation reads the same file.
-    """
-    pattern = re.compile(marker)
-    for folder in [*path.absolute().parents][:FOLDERS_UP]:
-        near = [one for inner in (folder, folder / "src", folder / "scripts") for one in sorted(inner.glob("*.py"))]
-        found = [one for one in near[:MOST_SCRIPTS] if pattern.search(_source(one))]
-        named = [one for one in found if "train" in one.stem] if len(found) > 1 else found
-        if found:
-            return named[0] if len(named) == 1 else None
-    return None
-
-
-def _source(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(MOST_SOURCE_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _job_of_shell(file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
+def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
     model = _first_text(flat, SHELL_MODEL_KEYS)
     data = _first_text(flat, ("dataset", "dataset_name", "data_path", "train_file"))
     common: dict[str, Any] = {"model": model, "task": "causal-lm" if model else None, "data": data}
     if not file.command:
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
+    if dialect.form == "overrides":
+        own = {"apply": "hydra", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
+        return CommandJob.model_validate({**common, **own, "command": file.command, "env": file.environment})
     tool = dialect_of_command(file.command).name
     mode = default_apply_mode(file.command)
     mode = "hf-args" if mode == "inject" else mode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 from tuner_tui.settings.dialects.dialect import Dialect, read_settings
 from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
-from tuner_tui.settings.dialects.hydra_composition import compose
-from tuner_tui.settings.dialects.registry import HF, dialect_of_command, dialect_of_file
-from tuner_tui.settings.dialects.tool_job import job_of_file
+from tuner_tui.settings.dialects.hydra_composition import compose, group_of, is_named
+from tuner_tui.settings.dialects.registry import DIALECTS, HF, dialect_of_command, dialect_of_file
+from tuner_tui.settings.dialects.shell_script import read_overrides
+from tuner_tui.settings.dialects.tool_job import UNKNOWN_SCRIPT, job_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
 from tuner_tui.settings.fields import Value, closest_match, parse_value, shorten_text
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -30,15 +31,25 @@ from tuner_tui.settings.yaml_reader import (
 )
 
 TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.items())
+MOST_NAMED = 8
+"""Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
-PRESET_KEYS = frozenset({"version", "settings", "job"})
+PRESET_KEYS = frozenset({"settings", "job"})
+
+
+def is_preset(values: Mapping[str, Any]) -> bool:
+    """Whether the keys are those of a preset: `version` alone is in files of tools, too."""
+    if PRESET_KEYS & values.keys():
+        return True
+    return isinstance(values.get("version"), int | str) and dialect_of_file(values) is HF
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPreset:
     """A preset, its file, and warnings for the user (keys ignored, names translated).
 
-    For a tool's configuration file, `dialect` is the tool's and `ignored` names the keys that are no setting.
+    For a tool's configuration file, `dialect` is the tool's `ignored` names the keys that are no setting,
+    and `left_open` the settings that the tool chooses when it starts: `bf16: auto`.
     """
 
     preset: Preset
@@ -46,6 +57,7 @@ class LoadedPreset:
     notes: tuple[str, ...] = ()
     dialect: Dialect | None = None
     ignored: tuple[str, ...] = ()
+    left_open: tuple[str, ...] = ()
 
 
 def load_preset(path: Path) -> LoadedPreset:
@@ -62,7 +74,7 @@ def load_preset(path: Path) -> LoadedPreset:
 def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPreset:
     """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
     file = parse_tool_text(text, source)
-    if PRESET_KEYS & file.values.keys():
+    if is_preset(file.values):
         return LoadedPreset(_PresetParser(source).preset(parse_yaml(text, source), _default_name(path)), path)
     return import_tool_file(file, source, path)
 
@@ -73,11 +85,11 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     The job's configuration is the file itself, so that keys that are no setting reach the tool unchanged.
     """
     form = "yaml" if path is None else form_of_file(path)
-    plain = dialect_of_file(file.values, form)
+    plain = tool_of_file(file.values, path)
     dialect = tool or (dialect_of_command(file.command) if file.command else plain)
     if form == "arguments" and dialect is HF:
-        dialect = plain
-    if path is not None and dialect.form == "overrides":
+        dialect = DIALECTS["hydra"] if read_overrides(file.command) else plain
+    if path is not None and dialect.form == "overrides" and not file.command:
         file = replace(file, values=compose(file.values, path))
     try:
         imported = read_settings(dialect, file.values)
@@ -88,8 +100,6 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
     if not imported.settings and job is None:
-        if dialect.file_keys & file.values.keys():
-            raise PresetError(f"{source}: is a file of {dialect.tool} that has no setting of this program")
         raise PresetError(f"{source}: is neither a preset (`settings:` with `name: value` lines) nor a file of a tool")
     preset = Preset(name=_default_name(path), settings=dict(imported.settings), job=job)
     notes, ignored = imported.notes, imported.ignored
@@ -97,7 +107,20 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
         notes = tuple(note for note in notes if note not in imported.unknown)
-    return LoadedPreset(preset, path, notes, dialect, ignored)
+        if job is not None and UNKNOWN_SCRIPT in job.command:
+            notes += (f"{UNKNOWN_SCRIPT} stands for your script: none is found that reads this file",)
+    elif len(imported.unknown) > MOST_NAMED:
+        notes = tuple(note for note in notes if note not in imported.unknown)
+        notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
+    return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open)
+
+
+def tool_of_file(values: Mapping[str, Any], path: Path | None) -> Dialect:
+    """The dialect of the file at `path` with `values`: Hydra's for one of its groups' files, else by the keys."""
+    form = "yaml" if path is None else form_of_file(path)
+    found = dialect_of_file(values, form)
+    composed = path is not None and form == "yaml" and (group_of(path) is not None or (found is HF and is_named(path)))
+    return DIALECTS["hydra"] if composed else found
 
 
 def _default_name(path: Path | None) -> str:

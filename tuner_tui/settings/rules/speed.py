@@ -48,7 +48,7 @@ def _half_precision_without_gpu(precision: str, context: RuleContext) -> Iterato
 
 def _uses_cpu(context: RuleContext) -> bool:
     """Whether the training says that it runs on the CPU, where bf16 is allowed: as the built-in job does."""
-    if isinstance(context.job, BuiltinJob):
+    if isinstance(context.job, BuiltinJob) or (context.job is not None and context.job.on_cpu):
         return True
     options = {} if context.job is None else parse_long_options(context.job.command, whole=True)
     return any(options.get(name, "no").lower() not in ("false", "no", "0") for name in ("use_cpu", "no_cuda", "cpu"))

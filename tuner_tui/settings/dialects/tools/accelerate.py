@@ -1,12 +1,26 @@
 """accelerate 1.15, `accelerate launch --config_file`: how it starts a script of the user's."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.fields import Value
+
+
+def read_accumulation(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """Accumulation, which only a file for DeepSpeed has: accelerate refuses that section with any other type."""
+    steps = values.get("deepspeed_config.gradient_accumulation_steps")
+    return {"gradient_accumulation_steps": steps} if isinstance(steps, int) else {}
+
 
 DIALECT = Dialect(
     name="accelerate",
     tool="accelerate",
     command="accelerate launch --config_file {config} train.py",
-    names={"gradient_accumulation_steps": "deepspeed_config.gradient_accumulation_steps"},
+    names={},
+    read_more=read_accumulation,
     values={
         "precision": {
             "bf16": {"mixed_precision": "bf16"},
@@ -25,7 +39,7 @@ DIALECT = Dialect(
         "compute_environment", "distributed_type", "num_machines", "machine_rank", "mixed_precision", "fsdp_config",
         "deepspeed_config", "main_training_function", "downcast_bf16", "num_processes",
     }),
-    script_unknown=True,
+    certain_keys=frozenset({"compute_environment", "distributed_type"}),
     model_keys=(),
     data_keys=(),
 )  # fmt: skip

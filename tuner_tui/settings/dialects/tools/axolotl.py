@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import Dialect, Renamed
+from tuner_tui.settings.dialects.dialect import Dialect, Renamed, precision_switches
 
 UNCHANGED_NAMES = (
     "gradient_accumulation_steps",
@@ -33,11 +33,16 @@ UNCHANGED_NAMES = (
 )
 
 
-def name_adapter(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The adapter's name, which says whether the weights under it are in 4 bits."""
-    if values.get("adapter") not in ("lora", "qlora"):
-        return {}
-    return {"adapter": "qlora" if values.get("load_in_4bit") is True else "lora"}
+def complete_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The adapter's name, which says whether the weights under it are in 4 bits; intervals only where they count.
+
+    axolotl refuses `save_steps` where `save_strategy` is not steps, and so for evaluations.
+    """
+    strategies = {f"{what}_steps": values.get(f"{what}_strategy", "steps") for what in ("save", "eval")}
+    found: dict[str, Any] = {steps: None for steps, strategy in strategies.items() if strategy != "steps"}
+    if values.get("adapter") in ("lora", "qlora"):
+        found["adapter"] = "qlora" if values.get("load_in_4bit") is True else "lora"
+    return found
 
 
 ATTENTION = "deprecated in axolotl 0.19"
@@ -57,11 +62,7 @@ DIALECT = Dialect(
         "max_length": "sequence_len",
     },
     values={
-        "precision": {
-            "fp32": {"bf16": False, "fp16": False},
-            "bf16": {"bf16": True, "fp16": False},
-            "fp16": {"bf16": False, "fp16": True},
-        },
+        "precision": precision_switches("bf16", "fp16"),
         "tf32": {None: {}},
         "attn_implementation": {"auto": {}},
         "max_steps": {None: {}},
@@ -99,7 +100,7 @@ DIALECT = Dialect(
         "eager_attention": Renamed("attn_implementation", ATTENTION, {True: "eager"}),
         "evaluation_strategy": Renamed("eval_strategy", "removed by transformers 4.51"),
     },
-    complete=name_adapter,
+    complete=complete_keys,
     also_read={
         "peft_method": (
             ({"adapter": "qlora"}, "lora"),
@@ -118,7 +119,6 @@ DIALECT = Dialect(
             "sequence_len",
             "datasets",
             "num_epochs",
-            "optimizer",
             "val_set_size",
             "sample_packing",
             "adapter",
@@ -126,6 +126,7 @@ DIALECT = Dialect(
             "lora_target_linear",
         }
     ),
+    certain_keys=frozenset({"base_model"}),
     model_keys=("base_model",),
     data_keys=("datasets", "pretraining_dataset"),
 )  # fmt: skip

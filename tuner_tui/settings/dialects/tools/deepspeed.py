@@ -1,6 +1,18 @@
 """DeepSpeed's JSON file, which a script of the user's or a trainer is given."""
 
-from tuner_tui.settings.dialects.dialect import Dialect
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner_tui.settings.dialects.dialect import Dialect, precision_switches
+
+
+def name_optimizer(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """DeepSpeed reads the parameters of an optimizer that has a type only."""
+    given = any(values.get(f"optimizer.params.{name}") is not None for name in ("lr", "weight_decay"))
+    return {"optimizer.type": "AdamW"} if given and "optimizer.type" not in values else {}
+
 
 DIALECT = Dialect(
     name="deepspeed",
@@ -15,19 +27,16 @@ DIALECT = Dialect(
         "logging_steps": "steps_per_print",
     },
     values={
-        "precision": {
-            "fp32": {"bf16.enabled": False, "fp16.enabled": False},
-            "bf16": {"bf16.enabled": True, "fp16.enabled": False},
-            "fp16": {"bf16.enabled": False, "fp16.enabled": True},
-        },
+        "precision": precision_switches("bf16.enabled", "fp16.enabled"),
     },
+    complete=name_optimizer,
     extends_hf=False,
     nested=True,
     file_keys=frozenset({
         "zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_clipping",
         "zero_allow_untested_optimizer", "steps_per_print", "wall_clock_breakdown",
     }),
-    script_unknown=True,
+    certain_keys=frozenset({"zero_optimization", "train_micro_batch_size_per_gpu"}),
     model_keys=(),
     data_keys=(),
     form="json",

@@ -32,7 +32,6 @@ DIALECT = Dialect(
     tool="Hugging Face Trainer",
     command="python train.py {config}",
     names={},
-    script_unknown=True,
     form="arguments",
     render=render_arguments,
 )

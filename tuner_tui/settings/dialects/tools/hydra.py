@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect, lightning_precision
+from tuner_tui.settings.dialects.hydra_composition import HYDRA_MAIN
 
 
 def format_override(value: Any) -> str:
@@ -34,6 +35,7 @@ DIALECT = Dialect(
     command="python {script} --config-path {folder} --config-name {stem}",
     # Sections as in the templates that most projects start from; a file's own keys take their place.
     names={
+        "precision": "trainer.precision",
         "per_device_train_batch_size": "data.batch_size",
         "per_device_eval_batch_size": "data.eval_batch_size",
         "gradient_accumulation_steps": "trainer.accumulate_grad_batches",
@@ -57,11 +59,7 @@ DIALECT = Dialect(
         "seed": "seed",
     },
     values={
-        "precision": {
-            "bf16": {"trainer.precision": "bf16-mixed"},
-            "fp16": {"trainer.precision": "16-mixed"},
-            "fp32": {"trainer.precision": "32-true"},
-        },
+        "precision": lightning_precision("trainer.precision"),
         "max_steps": {None: {"trainer.max_steps": -1}},
         "dataloader_prefetch_factor": {None: {}},
         "quantization": {
@@ -70,12 +68,7 @@ DIALECT = Dialect(
             "nf4": {"model.load_in_4bit": True, "model.load_in_8bit": False},
         },
     },
-    read_as={
-        "trainer.precision": {
-            "bf16": "bf16", "bf16-true": "bf16", "bfloat16": "bf16", "16": "fp16", "16-true": "fp16", "fp16": "fp16",
-            "float16": "fp16", "32": "fp32", "fp32": "fp32", "float32": "fp32", "no": "fp32", 16: "fp16", 32: "fp32",
-        },
-    },
+    read_as={"trainer.precision": LIGHTNING_WORDS},
     whole=frozenset({"num_train_epochs", "warmup_steps"}),
     extends_hf=False,
     nested=True,
@@ -112,7 +105,7 @@ DIALECT = Dialect(
         "exp_manager.name", "exp_manager.exp_dir", "trainer._target_", "model._target_", "data._target_",
         "datamodule._target_", "optimizer._target_",
     }),
-    script_marker=r"@hydra\.main\(|@hydra_runner\(",
+    script_marker=HYDRA_MAIN,
     form="overrides",
     render=render_overrides,
     model_keys=("model_name_or_path", "model.model_name_or_path", "model.pretrained_model_name_or_path", "model.name"),

@@ -1,12 +1,38 @@
 """Lightning 2.6, `LightningCLI`: jsonargparse's YAML of trainer, model, data and optimizer."""
 
-from tuner_tui.settings.dialects.dialect import Dialect
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect, lightning_precision
+from tuner_tui.settings.dialects.script_search import console_script, find_script, find_scripts, read_source
+
+
+def choose_command(_values: Mapping[str, Any], path: Path) -> str:
+    """The program of the project that has the CLI, else the script that makes it; without subcommands if it says so."""
+    program = console_script(find_scripts(path, CLI))
+    if program is not None:
+        return f"{program} fit --config {{config}}"
+    script = find_script(path, CLI)
+    if script is None:
+        return DIALECT.command
+    runs = not re.search(r"\brun\s*=\s*False", read_source(script))
+    return f"python {shlex.quote(str(script))} {'fit ' if runs else ''}--config {{config}}"
+
+
+CLI = r"LightningCLI[()]"
+"""A call or a subclass of Lightning's command line."""
 
 DIALECT = Dialect(
     name="lightning",
     tool="Lightning",
     command="python {script} fit --config {config}",
     names={
+        "precision": "trainer.precision",
         "per_device_train_batch_size": "data.init_args.batch_size",
         "gradient_accumulation_steps": "trainer.accumulate_grad_batches",
         "learning_rate": "optimizer.init_args.lr",
@@ -22,18 +48,10 @@ DIALECT = Dialect(
         "seed": "seed_everything",
     },
     values={
-        "precision": {
-            "bf16": {"trainer.precision": "bf16-mixed"},
-            "fp16": {"trainer.precision": "16-mixed"},
-            "fp32": {"trainer.precision": "32-true"},
-        },
+        "precision": lightning_precision("trainer.precision"),
         "max_steps": {None: {"trainer.max_steps": -1}},
     },
-    read_as={
-        "trainer.precision": {
-            "bf16": "bf16", "bf16-true": "bf16", "16": "fp16", "16-true": "fp16", "32": "fp32", 16: "fp16", 32: "fp32",
-        },
-    },
+    read_as={"trainer.precision": LIGHTNING_WORDS},
     whole=frozenset({"num_train_epochs"}),
     extends_hf=False,
     nested=True,
@@ -58,7 +76,8 @@ DIALECT = Dialect(
         "model.class_path", "data.class_path", "optimizer.class_path", "lr_scheduler.class_path", "ckpt_path",
         "fit.trainer.max_epochs", "fit.trainer.accelerator", "fit.model.class_path", "fit.seed_everything",
     }),
-    script_marker=r"\bLightningCLI\(",
+    choose_command=choose_command,
+    users_sections=("data.", "model.", "optimizer."),
     model_keys=("model.init_args.model_name_or_path", "model.init_args.model_name", "model.model_name_or_path"),
     data_keys=("data.class_path", "data.init_args.dataset_name"),
 )  # fmt: skip

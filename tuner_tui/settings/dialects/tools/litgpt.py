@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect, lightning_precision
 from tuner_tui.settings.fields import Value
 
 
@@ -19,15 +19,36 @@ def choose_command(values: Mapping[str, Any], _path: Path) -> str:
     return f"litgpt {kind} {shlex.quote(str(values.get('checkpoint_dir') or ''))} --config {{config}}"
 
 
-def read_adapter(values: Mapping[str, Any]) -> Mapping[str, Value]:
-    """LoRA for a file with its rank, since the command says how to train; and the micro batches of a global batch."""
+def read_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """LoRA for a file with its rank, since the command says how to train; accumulation from the global batch.
+
+    Warmup may be a fraction of one epoch, where the setting is one of all steps.
+    """
     found: dict[str, Value] = {"peft_method": "lora"} if "lora_r" in values else {}
-    whole, micro = values.get("train.global_batch_size"), values.get("train.micro_batch_size", 1)
-    devices = values.get("devices", 1)
-    if all(isinstance(one, int) and one > 0 for one in (whole, micro, devices)):
-        found["gradient_accumulation_steps"] = max(1, whole // (micro * devices))
+    whole, samples = values.get("train.global_batch_size"), _samples_at_once(values)
+    if isinstance(whole, int) and samples is not None:
+        found["gradient_accumulation_steps"] = max(1, whole // samples)
+    fraction, epochs = values.get("train.lr_warmup_fraction"), values.get("train.epochs", 1)
+    if isinstance(fraction, float) and isinstance(epochs, int) and 0 < fraction < epochs:
+        found["warmup_steps"] = fraction / epochs
     return found
 
+
+def name_global_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """litgpt's own name for accumulation: the samples of all devices between two updates."""
+    steps, samples = values.get(ACCUMULATION), _samples_at_once(values)
+    if not isinstance(steps, int) or samples is None:
+        return {}
+    return {"train.global_batch_size": steps * samples, ACCUMULATION: None}
+
+
+def _samples_at_once(values: Mapping[str, Any]) -> int | None:
+    micro, devices = values.get("train.micro_batch_size", 1), values.get("devices", 1)
+    return micro * devices if isinstance(micro, int) and isinstance(devices, int) and micro * devices > 0 else None
+
+
+ACCUMULATION = "train.accumulation"
+"""Stands for accumulation until the global batch is known; in no file."""
 
 DIALECT = Dialect(
     name="litgpt",
@@ -35,7 +56,9 @@ DIALECT = Dialect(
     command="litgpt finetune_lora CHECKPOINT --config {config}",
     programs=("litgpt",),
     names={
+        "precision": "precision",
         "per_device_train_batch_size": "train.micro_batch_size",
+        "gradient_accumulation_steps": ACCUMULATION,
         "learning_rate": "optimizer.init_args.lr",
         "weight_decay": "optimizer.init_args.weight_decay",
         "warmup_steps": "train.lr_warmup_steps",
@@ -52,11 +75,7 @@ DIALECT = Dialect(
         "seed": "seed",
     },
     values={
-        "precision": {
-            "bf16": {"precision": "bf16-mixed"},
-            "fp16": {"precision": "16-mixed"},
-            "fp32": {"precision": "32-true"},
-        },
+        "precision": lightning_precision("precision"),
         "max_steps": {None: {}},
         "quantization": {
             "none": {"quantize": None},
@@ -72,9 +91,11 @@ DIALECT = Dialect(
         "quantization": (({"quantize": "bnb.nf4-dq"}, "nf4"), ({"quantize": "bnb.fp4-dq"}, "fp4")),
         "bnb_4bit_use_double_quant": (({"quantize": "bnb.nf4-dq"}, True), ({"quantize": "bnb.fp4-dq"}, True)),
     },
-    read_more=read_adapter,
+    read_more=read_training,
+    complete=name_global_batch,
+    computed={"gradient_accumulation_steps": "train.global_batch_size"},
     defaults={"per_device_train_batch_size": 1, "num_train_epochs": 5.0, "warmup_steps": 100.0},
-    read_as={"precision": {"bf16-true": "bf16", "16-true": "fp16"}},
+    read_as={"precision": LIGHTNING_WORDS},
     whole=frozenset({"num_train_epochs", "warmup_steps"}),
     extends_hf=False,
     nested=True,

@@ -79,6 +79,7 @@ DIALECT = Dialect(
         "finetuning_type", "cutoff_len", "lora_target", "template", "stage", "dataset_dir", "quantization_bit",
         "infer_backend", "export_dir", "adapter_name_or_path", "plot_loss",
     }),
+    certain_keys=frozenset({"finetuning_type", "lora_target", "infer_backend", "quantization_bit"}),
     choose_command=choose_command,
     data_keys=("dataset",),
     # DeepSpeed needs torchrun even on one GPU; Ray starts its own workers.

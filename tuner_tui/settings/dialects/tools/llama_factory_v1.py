@@ -38,7 +38,7 @@ DIALECT = Dialect(
     file_keys=frozenset(
         {
             "model_class",
-            "peft_config",
+            "peft_config.name",
             "dist_config",
             "kernel_config",
             "quant_config",
@@ -48,6 +48,7 @@ DIALECT = Dialect(
             "cutoff_len",
         }
     ),
+    certain_keys=frozenset({"dist_config", "kernel_config", "quant_config", "init_config"}),
     model_keys=("model",),
     data_keys=("train_dataset",),
     environment={"model": ("USE_V1", "1")},

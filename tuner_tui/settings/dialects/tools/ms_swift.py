@@ -94,6 +94,7 @@ DIALECT = Dialect(
             "swift_version",
         }
     ),
+    certain_keys=frozenset({"tuner_type", "train_type", "attn_impl", "quant_bits", "rlhf_type"}),
     choose_command=choose_command,
     model_keys=("model", "model_id_or_path"),
     data_keys=("dataset",),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.script_search import find_script, read_source
 
 METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "orpo", "cpo", "gkd", "ppo")
 METHOD_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -24,10 +26,12 @@ HANDBOOK_KEYS = frozenset({"dataset_mixer", "dataset_splits"})
 def choose_command(values: Mapping[str, Any], path: Path) -> str:
     """The script of the checkout that the file lies in, as of the alignment handbook; else TRL's own command."""
     method = training_method(values, path)
-    script = Path("scripts", f"{method}.py")
-    in_checkout = any((folder / script).is_file() for folder in path.absolute().parents)
-    if in_checkout or HANDBOOK_KEYS & values.keys():
-        return f"accelerate launch {script} --config {{config}}"
+    script = find_script(path, r"\b(H4ArgumentParser|TrlParser)\(", preferred=(method,))
+    if script is not None:
+        option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
+        return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"
+    if HANDBOOK_KEYS & values.keys():
+        return f"accelerate launch scripts/{method}.py --config {{config}}"
     return f"trl {method} --config {{config}}"
 
 
@@ -100,6 +104,17 @@ DIALECT = Dialect(
             "lora_target_modules",
             "packing",
             "loss_type",
+        }
+    ),
+    certain_keys=frozenset(
+        {
+            "use_peft",
+            "dataset_mixer",
+            "dataset_mixture",
+            "reward_funcs",
+            "num_generations",
+            "assistant_only_loss",
+            "max_completion_length",
         }
     ),
     choose_command=choose_command,

@@ -1,0 +1,109 @@
+"""The lengths of samples: figures by hand, and the probe in a real Python on data made here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.inventories import box, card, python
+from tuner_tui.advice.recommend.recommendation import recommend
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, is_here, measure_lengths
+from tuner_tui.memory.trace import TraceError
+from tuner_tui.settings.job import CommandJob
+
+
+def test_percentiles_and_what_is_cut() -> None:
+    found = SampleLengths((5, 1, 4, 2, 3, 10, 9, 8, 7, 6), 10)
+    assert [found.percentile(share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 5, 10, 10]
+    assert found.cut_share(7) == 0.3
+    assert found.longest == 10
+
+
+def test_padding_of_two_lengths_by_hand() -> None:
+    """Of two samples drawn from 2 and 4, the longest is 2 in one of four draws: 1 - 3 / (2/4 + 3 * 4/4) = 1/7."""
+    found = SampleLengths((2, 4), 2)
+    assert found.padding(2, 100).random == pytest.approx(1 / 7)
+    assert found.padding(1, 100).random == pytest.approx(0.0)
+    assert found.padding(2, 2).random == pytest.approx(0.0)  # cut to the same length
+
+
+def test_grouped_padding_by_hand() -> None:
+    """16 samples in batches of 2 are sorted 4 at a time; sorted as a whole, equal ones would share every batch."""
+    equal = SampleLengths((10,) * 16, 16)
+    assert equal.padding(2, 100).grouped == pytest.approx(0.0)
+    spread = SampleLengths(tuple(range(1, 401)), 400)
+    assert spread.padding(4, 1000).grouped < 0.1 < spread.padding(4, 1000).random
+    assert spread.padding(4, 1000).random == pytest.approx(1 - 200.5 / 320.7, abs=0.002)  # E[max] is about 401 * 4/5
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    rows = [{"messages": [{"role": "user", "content": "a" * 40}, {"role": "assistant", "content": "b" * (39 + 40 * n)}]}
+            for n in range(10)]  # fmt: skip
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "dataset_info.json").write_text('{"mine": {"file_name": "mine.json"}}')
+    (tmp_path / "data" / "mine.json").write_text(
+        json.dumps([{"instruction": "i" * 8, "input": "", "output": "o" * 31}])
+    )
+    (tmp_path / "texts").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "texts" / f"{name}.txt").write_text("x" * 400)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("data", "lengths", "total"),
+    [
+        ("chats.jsonl", [20 + 10 * n for n in range(10)], 10),  # 40 + 1 + 39 characters are 20 tokens
+        ("mine", [10], 1),
+        ("texts", [100, 100], 2),
+        ("mine, texts", [10, 100, 100], 3),
+    ],
+)
+def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths: list[int], total: int) -> None:
+    found = measure_lengths(CommandJob(command=("train",), data=data), Path(sys.executable), chats)
+    assert found is not None
+    assert (list(found.ordered), found.total) == (lengths, total)
+    assert found.unit == "tokens, taken as 4 characters each"
+
+
+@pytest.mark.train
+def test_a_table_is_read_by_datasets(tmp_path: Path) -> None:
+    import datasets
+
+    datasets.Dataset.from_dict({"input_ids": [[1] * n for n in (3, 5, 7)]}).to_parquet(str(tmp_path / "ids.parquet"))
+    found = measure_lengths(CommandJob(command=("train",), data="ids.parquet"), Path(sys.executable), tmp_path)
+    assert found is not None
+    assert (found.ordered, found.total) == ((3, 5, 7), 3)
+
+
+def test_data_that_is_not_here_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    assert measure_lengths(CommandJob(command=("train",), data="acme/chat"), tmp_path / "no-python", tmp_path) is None
+    (tmp_path / "hf" / "hub" / "datasets--acme--chat").mkdir(parents=True)
+    assert is_here("acme/chat", tmp_path)
+
+
+def test_data_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("{no json\n")
+    with pytest.raises(TraceError, match="cannot be read"):
+        measure_lengths(CommandJob(command=("train",), data="bad.jsonl"), Path(sys.executable), tmp_path)
+
+
+def test_lengths_lead_to_recommendations() -> None:
+    job, given = CommandJob(command=("train",)), {"max_length": 1024, "per_device_train_batch_size": 8}
+    machine = box(card("A100", gib=80.0))
+    spread = SampleLengths(tuple(range(1, 601)), 600)
+    found = recommend(machine, python(), job, given, lengths=spread)
+    assert found.values["train_sampling_strategy"] == "group_by_length"
+    assert any("max_length 640 cuts none" in note for note in found.notes)
+    even = SampleLengths((900,) * 50 + (2000,) * 50, 100)
+    found = recommend(machine, python(), job, given, lengths=even)
+    assert any("50% of the samples are cut at max_length 1,024; 2,048 would cut 1 %" in note for note in found.notes)
+    packed = SampleLengths(tuple(range(1, 601)), 600, packed=True)
+    found = recommend(machine, python(), job, given, lengths=packed)
+    assert "train_sampling_strategy" not in found.values

@@ -1,0 +1,108 @@
+"""Finds the script of a checkout that reads a configuration file, by what its source says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterator
+from itertools import islice
+from pathlib import Path
+
+FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 5, 400, 2**18
+"""How far a file's script is searched."""
+ROOT_MARKS = (
+    ".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yaml", "environment.yml",
+)  # fmt: skip
+"""What the top of a checkout has; only there is the whole checkout searched."""
+INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
+TRAINS = ("train", "finetune")
+SKIPPED = frozenset({"tests", "test", "docs", "build", "dist", "node_modules", "site-packages", "venv"})
+
+
+def find_scripts(path: Path, marker: str) -> dict[Path, str]:
+    """The scripts nearest to the file whose source has `marker`, with their sources."""
+    pattern = re.compile(marker)
+    for folder in _folders_above(path):
+        near = [one for inner in (folder, folder / "src", folder / "scripts") for one in sorted(inner.glob("*.py"))]
+        for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
+            found = {one: source for one in candidates if pattern.search(source := read_source(one))}
+            if found:
+                return found
+    return {}
+
+
+def find_script(path: Path, marker: str, preferred: Collection[str] = TRAINS) -> Path | None:
+    """The script near the file whose source has `marker`; None if there is none, or several are as likely.
+
+    Of several in a folder, the one that names the file counts, then the only one with a `preferred` word in its name,
+    then the one whose path shares most words with the file's: an evaluation reads the same file.
+    """
+    found = find_scripts(path, marker)
+    return _likeliest(path, found, preferred) if found else None
+
+
+def names_file(source: str, path: Path) -> bool:
+    """Whether a text in the source is the name of the file, with its suffix or without."""
+    return re.search(rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']", source) is not None
+
+
+def read_source(path: Path) -> str:
+    """The source of a script; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_SOURCE_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def console_script(scripts: Collection[Path]) -> str | None:
+    """The program that a project installs from the package of these scripts, if it is its only one: `terratorch`."""
+    first = min(scripts, default=Path("/"))
+    for root in first.parents[1 : FOLDERS_UP + 1]:
+        try:
+            project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        section = project.get("project")
+        programs = section.get("scripts") if isinstance(section, dict) else None
+        if not isinstance(programs, dict) or len(programs) != 1:
+            return None
+        ((name, target),) = programs.items()
+        package = str(target).partition(".")[0]
+        return str(name) if all(package in one.relative_to(root).parts[:2] for one in scripts) else None
+    return None
+
+
+def _folders_above(path: Path) -> Iterator[Path]:
+    for folder in islice(path.absolute().parents, FOLDERS_UP):
+        yield folder
+        if any((folder / mark).exists() for mark in ROOT_MARKS):
+            return
+
+
+def _whole_checkout(folder: Path) -> list[Path]:
+    if not any((folder / mark).exists() for mark in ROOT_MARKS):
+        return []
+    inner = (one for pattern in INNER for one in sorted(folder.glob(pattern)))
+    kept = (one for one in inner if not any(p in SKIPPED or p[0] == "." for p in one.relative_to(folder).parts))
+    return list(islice(kept, MOST_SCRIPTS))
+
+
+def _likeliest(path: Path, found: dict[Path, str], preferred: Collection[str]) -> Path | None:
+    named = [one for one, source in found.items() if names_file(source, path)]
+    if len(named) == 1 or len(found) == 1:
+        return next(iter(named or found))
+    trains = [one for one in found if any(word in one.stem for word in preferred)]
+    if len(trains) == 1:
+        return trains[0]
+    wanted = _words(path.stem) | _words(path.absolute().parent.name)
+    scores: dict[tuple[int, int], list[Path]] = {}
+    for one in named or trains or found:
+        words = _words(f"{one.parent.name} {one.stem}")
+        scores.setdefault((len(wanted & words), -len(words - wanted)), []).append(one)
+    shared, best = max(scores.items())
+    return best[0] if len(best) == 1 and shared[0] else None
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in re.split(r"[^a-z]+", text.lower()) if word}

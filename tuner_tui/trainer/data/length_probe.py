@@ -1,0 +1,151 @@
+"""Measures how long the samples of a data set are: a JSON request on stdin, one marked JSON line on stdout.
+
+Nothing is downloaded: local files, and what the caches of `datasets` and `transformers` hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import JobError, first_line
+
+MARK = "tuner-tui-trace "
+SEED = 7
+MOST_FILE_BYTES = 2**28
+"""More of a JSON Lines or text file is not read."""
+TURNS = ("messages", "conversations", "conversation", "dialog")
+TURN_TEXTS = ("content", "value", "text")
+PARTS = (
+    ("prompt", "completion"), ("prompt", "chosen"), ("prompt", "response"), ("instruction", "input", "output"),
+    ("instruction", "response"), ("question", "answer"), ("query", "response"), ("text",), ("content",),
+)  # fmt: skip
+"""Columns that make a sample together, the first that a row has."""
+
+
+def main() -> int:
+    """Measure the request on stdin. Returns 0, or 2 with `{"problem": sentence}` if nothing can be read."""
+    request = json.load(sys.stdin)
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    try:
+        answer = measure(request)
+    except JobError as error:
+        answer = {"problem": str(error)}
+    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
+    return 2 if "problem" in answer else 0
+
+
+def measure(request: Mapping[str, Any]) -> dict[str, Any]:
+    """`lengths` of a random sample, `total` samples, and the `unit` of the lengths. Raises `JobError`."""
+    until = time.monotonic() + request["seconds"]
+    opened = [open_rows(name, Path(request["folder"]), request["most"]) for name in request["data"]]
+    rows = [row for part, _ in opened for row in part]
+    if not rows:
+        raise JobError("the data has no rows")
+    random.Random(SEED).shuffle(rows)  # noqa: S311  reproducible
+    count, unit = make_counter(request["model"])
+    lengths: list[int] = []
+    for row in rows[: request["most"]]:
+        lengths.append(sample_length(row, count))
+        if time.monotonic() > until:
+            break
+    return {"lengths": lengths, "total": sum(total for _, total in opened), "unit": unit}
+
+
+def open_rows(name: str, folder: Path, most: int) -> tuple[list[Mapping[str, Any]], int]:
+    """Rows and their number in the data: a local file or folder, LLaMA-Factory's name for one, or a cached data set.
+
+    Of a table, which is not read whole, at most `most` rows drawn at random.
+    """
+    path = find_listed(name, folder) or folder / Path(name).expanduser()
+    texts = sorted(path.glob("*.txt")) if path.is_dir() else []
+    if path.is_dir() and not texts:
+        files = (one for one in sorted(path.iterdir()) if one.suffix in (".jsonl", ".json", ".parquet", ".csv"))
+        path = next(files, path)
+    if texts:
+        rows: list[Mapping[str, Any]] = [{"text": "\n".join(read_lines(one))} for one in texts]
+    elif path.suffix == ".txt" and path.is_file():
+        rows = [{"text": line} for line in read_lines(path)]
+    elif path.suffix in (".jsonl", ".json") and path.is_file():
+        rows = list(read_json(path))
+    else:
+        from .sources import open_files, open_hub_dataset
+
+        table, _ = open_files(path) if path.exists() else open_hub_dataset(name)
+        chosen = random.Random(SEED).sample(range(len(table)), min(len(table), most))  # noqa: S311
+        return [table[index] for index in chosen], len(table)
+    return rows, len(rows)
+
+
+def find_listed(name: str, folder: Path) -> Path | None:
+    """The file that LLaMA-Factory's `dataset_info.json` has for the name; None without one."""
+    for place in (folder / "data", folder):
+        try:
+            entry = json.loads((place / "dataset_info.json").read_text(encoding="utf-8")).get(name)
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(entry, dict) and isinstance(entry.get("file_name"), str):
+            return Path(place, entry["file_name"])
+    return None
+
+
+def read_json(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The objects of a JSON Lines file, or of a JSON list. Raises `JobError`."""
+    lines = read_lines(path)
+    try:
+        whole = lines and lines[0].lstrip().startswith("[")
+        rows = json.loads("\n".join(lines)) if whole else (json.loads(line) for line in lines)
+        yield from (row for row in rows if isinstance(row, dict))
+    except ValueError as error:
+        raise JobError(f"data {path} cannot be read: {first_line(error)}") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file that hold something, of a large file the first ones."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return [line for line in file.readlines(MOST_FILE_BYTES) if line.strip()]
+
+
+def make_counter(model: str | None) -> tuple[Callable[[str], int], str]:
+    """What counts the tokens of a text, and its unit; by the length of the text where there is no tokenizer here."""
+    if model is not None:
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(model)
+        except (OSError, ValueError, KeyError, ImportError):
+            pass
+        else:
+            return lambda text: len(tokenizer(text, verbose=False)["input_ids"]), "tokens"
+    return lambda text: max(1, len(text) // 4), "tokens, taken as 4 characters each"
+
+
+def sample_length(row: Mapping[str, Any], count: Callable[[str], int]) -> int:
+    """The length of one row: of its token ids, else of the texts that it is made of."""
+    ids = row.get("input_ids")
+    return len(ids) if isinstance(ids, list) else count(sample_text(row))
+
+
+def sample_text(row: Mapping[str, Any]) -> str:
+    """The text of a row: its turns, the columns of a usual form, else all of its texts."""
+    for key in TURNS:
+        turns = row.get(key)
+        if isinstance(turns, list):
+            return "\n".join(text for turn in turns if (text := turn_text(turn)))
+    names = next((names for names in PARTS if all(name in row for name in names)), tuple(row))
+    return "\n".join(text for name in names if (text := turn_text(row.get(name))))
+
+
+def turn_text(value: object) -> str:
+    """A text, that of a turn of a conversation, or of several turns."""
+    if isinstance(value, list):
+        return "\n".join(turn_text(one) for one in value)
+    if isinstance(value, dict):
+        return next((turn_text(value[key]) for key in TURN_TEXTS if key in value), "")
+    return value if isinstance(value, str) else ""
