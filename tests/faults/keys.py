@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.fakes.watched_box import FakeWatch, view
-from tests.ui.pilots import app_of, on_screen
+from tests.ui.pilots import app_of, on_screen, until
 from tuner_tui.ui.backend.records import RunListing
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS
 from tuner_tui.ui.watch_app import WatchApp
@@ -73,10 +73,7 @@ async def _all_handled(pilot: Pilot[None]) -> None:
     app = app_of(pilot)
     taken = asyncio.Event()
     app.call_later(taken.set)
-    while not (taken.is_set() or app._exit):
-        await pilot.pause()
-    if not app._exit:
-        await app._input.all_handled()
+    await until(pilot, lambda: app._exit or (taken.is_set() and not app._input.unhandled))
 
 
 async def press_random_keys(app: App[None], seed: int, count: int) -> None:

@@ -88,26 +88,26 @@ class OrderedInput:
         self._hand_on = hand_on
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._started = False
+        self.unhandled = 0
+        """Events that wait, or whose consequences are not done."""
 
     def put(self, event: Event) -> None:
         """Add an event that arrived."""
+        self.unhandled += 1
         self._events.put_nowait(event)
         if not self._started:
             self._started = True
             self._app.run_worker(self._hand_on_all(), exit_on_error=True)
 
     async def _hand_on_all(self) -> None:
-        while not self._app._exit:
+        while True:
             event = await self._events.get()
-            target = self._target(event)
-            await self._hand_on(event)
-            if isinstance(event, Key | Paste | MouseUp):
-                await self._all_done(target)
-            self._events.task_done()
-
-    async def all_handled(self) -> None:
-        """Wait until everything is done that the events so far lead to."""
-        await self._events.join()
+            if not self._app._exit and self._app.screen_stack:  # else nothing is left to take it
+                target = self._target(event)
+                await self._hand_on(event)
+                if isinstance(event, Key | Paste | MouseUp):
+                    await self._all_done(target)
+            self.unhandled -= 1
 
     def _target(self, event: Event) -> DOMNode:
         from textual.errors import NoWidget
@@ -115,14 +115,19 @@ class OrderedInput:
         if isinstance(event, MouseEvent):
             with suppress(NoWidget):
                 return self._app.get_widget_at(event.x, event.y)[0]
-        return self._app.focused or self._app.screen
+        return self._focused()
+
+    def _focused(self) -> DOMNode:
+        """The node that gets a key; the app itself while it closes and has no screen any more."""
+        screens = self._app.screen_stack
+        return (screens[-1].focused or screens[-1]) if screens else self._app
 
     async def _all_done(self, target: DOMNode) -> None:
         waited = True
         while waited:
             for _ in range(PASSES):
                 await _pass_up(target.ancestors_with_self)
-                target = self._app.focused or self._app.screen
+                target = self._focused()
             waited = await self._requests.all_answered()
 
 
