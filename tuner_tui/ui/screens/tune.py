@@ -218,7 +218,7 @@ class TuneScreen(SubScreen):
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
         below.display = wide or self.page != "trials"
-        below.styles.height = max(MIN_PLOT_ROWS, self.size.height * 3 // 10) if wide else "1fr"
+        below.styles.height = max(MIN_PLOT_ROWS, self.size.height * 45 // 100) if wide else "1fr"
         self._plots.display = wide or self.page == "tuning-plots"
         self._skipped.display = wide or self.page == "skipped"
 
