@@ -120,8 +120,9 @@ def test_sgd_scales_linearly() -> None:
 
 def test_the_sentence_names_both_ways_out() -> None:
     assert BatchChange(96, 80, BatchSplit(32, 3), 1.8e-5, "square-root scaling (Adam)").sentence == (
-        "Effective batch 80, where it was 96: per_device_train_batch_size=32 gradient_accumulation_steps=3 holds it "
-        "exactly, or keep it and set learning_rate=1.8e-05 (square-root scaling (Adam))."
+        "The effective batch is now 80 (was 96): per_device_train_batch_size=32 "
+        "gradient_accumulation_steps=3 keeps it, or keep it and set learning_rate=1.8e-05 (square-root "
+        "scaling (Adam))."
     )
 
 

@@ -84,7 +84,7 @@ def test_a_training_that_makes_no_step_is_stalled() -> None:
     idle = samples(gpu={}, workers=(0.0,) * 8)
     assert [finding.cause for finding in diagnose(situation(state=quiet, samples=idle))] == ["stalled"]
     (waiting,) = diagnose(situation(state=quiet))
-    assert (waiting.cause, waiting.where) == ("data-wait", "workers"), "its workers are at work"
+    assert (waiting.cause, waiting.where) == ("data-wait", "workers"), "its workers, which are busy"
     crowded = situation(state=quiet, inventory=box(cores=2))
     assert [finding.cause for finding in diagnose(crowded)] == ["too-many-workers"]
 
@@ -175,7 +175,7 @@ def test_where_card_and_processor_idle_the_batch_is_far_too_small() -> None:
     (finding,) = diagnose(situation(samples=samples(gpu=idle, cpu_pct=10.0)))
     titles = [remedy.title for remedy in finding.remedies]
     assert finding.cause == "gpu-underused"
-    assert any("neither card nor processor" in line for line in finding.evidence)
+    assert any("neither the GPU nor the CPU" in line for line in finding.evidence)
     assert any("192" in title for title in titles)
     assert "log, evaluate and save less often" in titles
 
@@ -307,7 +307,7 @@ def test_fakes_are_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("xid", "said", "remedy"),
     [
-        (48, "GPU 0 reported Xid 48: memory error that ECC cannot correct (two bits)", "reset"),
+        (48, "GPU 0 reported Xid 48: uncorrectable ECC memory error (double bit)", "reset"),
         (31, "GPU 0 reported Xid 31: page fault: a kernel used an illegal address", "CUDA_LAUNCH_BLOCKING"),
     ],
 )

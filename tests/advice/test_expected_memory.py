@@ -192,7 +192,7 @@ def test_a_batch_far_too_large_for_the_host_is_cut_to_what_fits_in_one_step() ->
     assert remedy.title == f"micro batch 4096 → {micro}, accumulation 1 → {accumulation}"
     assert remedy.peak is not None
     assert remedy.peak.verdict == "fits"
-    assert finding.sentence == "The run's own limit of 24 GiB (the host's memory) is used up"
+    assert finding.sentence == "The run's own limit of 24 GiB (the host's memory) is exhausted"
 
 
 def test_earlier_runs_of_a_command_say_which_batch_fits() -> None:

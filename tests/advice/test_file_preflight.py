@@ -55,7 +55,7 @@ def test_a_file_that_needs_nothing_more(tmp_path: Path) -> None:
             {"datasets": [{"path": "x", "data_files": "chat.jsonl"}]},
             (),
             "Files",
-            "Put it there, or change datasets.data_files",
+            "Create it, or change datasets.data_files",
         ),
         ({"datasets": [{"path": "./chat"}]}, ("/work/chat",), "Files", "cd /work"),
         ({"deepspeed": "ds/zero3.json"}, (), "Files", "change deepspeed in /work/my.yml"),

@@ -40,16 +40,16 @@ def test_a_good_box_has_nothing_but_good_marks() -> None:
     [
         (box(T4, shm_mib=64), "Shared memory", "warning", "64 MiB are free"),
         (box(T4, disk=Space("/runs", GIB, GIB // 2)), "Disk", "wrong", "0.5 GiB are free in /runs"),
-        (box(T4, cores=64, quota=2.0), "Cores", "warning", "2 cores are usable of 64"),
+        (box(T4, cores=64, quota=2.0), "Cores", "warning", "2 cores are usable, of 64"),
         (box(T4, cores=2), "Cores", "warning", "competes"),
         (box(T4, ram_gib=2), "Memory", "warning", "2.0 GiB"),
         (replace(box(T4), memory=HostMemory(64 * GIB, available_bytes=GIB)), "Memory", "warning", "1.0 GiB"),
-        (box(T4, cuda_visible_devices="-1"), "GPU", "wrong", "hides every card"),
+        (box(T4, cuda_visible_devices="-1"), "GPU", "wrong", "hides every GPU"),
         (box(T4, card("A100", 1, 80)), "GPU", "warning", "differ"),
-        (box(card("RTX 3090", memory_used_bytes=10 * GIB)), "GPU", "warning", "hold 10.0 GiB of GPU 0"),
+        (box(card("RTX 3090", memory_used_bytes=10 * GIB)), "GPU", "warning", "use 10.0 GiB of GPU 0"),
         (box(problems=(gpu_problem(GpuProblemKind.NO_LIBRARY),)), "GPU", "warning", "No NVIDIA driver"),
         (box(T4, problems=(gpu_problem(GpuProblemKind.GPU_LOST, 1),)), "GPU", "wrong", "fallen off the bus"),
-        (box(card("V100", gib=15.8)), "torch and GPU", "wrong", "no code for NVIDIA V100"),
+        (box(card("V100", gib=15.8)), "torch and GPU", "wrong", "no kernels for NVIDIA V100"),
     ],
 )
 def test_what_is_wrong_with_a_box(inventory: Inventory, name: str, state: str, said: str) -> None:

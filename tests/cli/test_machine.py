@@ -36,7 +36,7 @@ def test_a_preset_is_checked_against_the_cards_that_a_training_would_see(
     words = ["presets", "check", "t4-16gb", "cpu", "--json"]
     done = subprocess.run([*SELF, *words], env=environment, capture_output=True, text=True, check=True, timeout=300)
     other = {
-        item["name"]: [w["sentence"] for w in item["warnings"] if "other hardware" in w["sentence"]]
+        item["name"]: [w["sentence"] for w in item["warnings"] if "different hardware" in w["sentence"]]
         for item in json.loads(done.stdout)
     }
     assert [name for name, said in other.items() if not said] == [fits]
@@ -58,4 +58,4 @@ def test_the_wait_for_an_unknown_interpreter_is_told_to_a_person(
     os.close(reader)
     os.close(writer)
     assert json.loads(done.stdout)["recommended"]
-    assert (f"Asking {python}" in said) is terminal
+    assert (f"Reading the packages of {python}" in said) is terminal

@@ -41,7 +41,7 @@ def test_every_command_is_there_when_only_its_module_is_imported() -> None:
 def test_a_word_that_is_no_command_is_a_preset_or_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = said(capsys, "no-such-preset")
     assert (code, out) == (2, "")
-    assert "no-such-preset is neither a command, a run nor a preset" in err
+    assert "no-such-preset is not a command, run, preset or file" in err
 
 
 def test_the_start_of_a_command_suggests_it(capsys: pytest.CaptureFixture[str]) -> None:

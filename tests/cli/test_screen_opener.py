@@ -152,7 +152,7 @@ def test_a_name_that_is_nothing_is_one_sentence_and_2(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "neither a command, a run nor a preset" in done.stderr
+    assert "not a command, run, preset or file" in done.stderr
     assert "did you mean the command `tuner-tui demo`?" in done.stderr
 
 

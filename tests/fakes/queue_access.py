@@ -28,8 +28,8 @@ def some_lines(queued_t: float) -> tuple[QueuedRun, ...]:
             "q003", "waiting", "python eval.py",
             "There is room on GPU 0, but starting now would delay q002, which came first.", gpus=1, queued_t=queued_t,
         ),
-        QueuedRun("q004", "held", "python tiny.py", "You hold it; `tuner-tui queue release` lets it go on.", gpus=1),
-        QueuedRun("q005", "damaged", reason="/state/queue/q005.json is damaged: it is none of this version's entries."),
+        QueuedRun("q004", "held", "python tiny.py", "Held by you; `tuner-tui queue release` releases it.", gpus=1),
+        QueuedRun("q005", "damaged", reason="/state/queue/q005.json is damaged: it is not an entry of this version."),
     )  # fmt: skip
 
 

@@ -34,9 +34,9 @@ def measured(tokens_s: float, peak_gib: float, seconds: float = 41.0, **more: An
 
 
 WHY = "at most +11 % to gain: kernels are launched one by one for 11 % of a step"
-SIZE = "twice the micro batch; the model of memory expects 61 GiB"
+SIZE = "twice the micro batch; the memory model expects 61 GiB"
 TRIED = (
-    CompletedTrial(trial(1, "start", START, "the settings as they were given"), measured(21_400, 24.1)),
+    CompletedTrial(trial(1, "start", START, "the settings as given"), measured(21_400, 24.1)),
     CompletedTrial(trial(2, "noise", START, "what a difference must exceed"), measured(21_250, 24.1)),
     CompletedTrial(
         trial(3, "batch", START.changed(per_device_train_batch_size=16, gradient_accumulation_steps=2), SIZE, *BATCH),
@@ -80,8 +80,8 @@ def under_way(**changes: Any) -> TuningView:
 def at_its_end(**changes: Any) -> TuningView:
     """A tuning with a verdict."""
     confirmed = (
-        CompletedTrial(trial(9, "confirm", START, "start and winner in turn"), measured(21_300, 24.1)),
-        CompletedTrial(trial(10, "confirm", COMPILED, "start and winner in turn"), measured(57_300, 44.2)),
+        CompletedTrial(trial(9, "confirm", START, "start and winner, alternating"), measured(21_300, 24.1)),
+        CompletedTrial(trial(10, "confirm", COMPILED, "start and winner, alternating"), measured(57_300, 44.2)),
     )
     last = CompletedTrial(
         trial(8, "knob", COMPILED, "kernels", "torch_compile", bound=0.11), measured(57_100, 44.2, seconds=88.0)

@@ -54,13 +54,13 @@ INTERPRETER = Interpreter(
 DATA_WAIT = Finding(
     cause="data-wait",
     severity="warning",
-    sentence="The GPU waits for data 31 % of each step",
-    evidence=("over 40 s", "1 of 8 workers at 100 %, the others idle"),
+    sentence="The GPU waits for data for 31 % of each step",
+    evidence=("over 40 s", "1 of 8 workers is busy, the others are idle"),
     confidence="likely",
     remedies=(
         Remedy(
             "workers 8 → 4, persistent on",
-            "One worker holds the whole data set: more of them only wait.",
+            "one worker reads each shard of a streamed dataset: create at least as many shards as workers",
             {"dataloader_num_workers": 4, "dataloader_persistent_workers": True},
             effect="+22 … +31 % tokens/s",
             rests_on="bound by the wait measured",
@@ -86,7 +86,7 @@ OUT_OF_MEMORY = Finding(
         ),
         Remedy(
             "gradient checkpointing on",
-            "Activations are computed again in the backward pass.",
+            "activations are recomputed in the backward pass instead of stored",
             {"gradient_checkpointing": True},
             effect="about 40 % less activation memory, 20 % slower",
         ),
@@ -317,7 +317,7 @@ class FakeBackend(Backend):
             self.box.restarted.append((folder.name, config))
             return Path("/runs/r008")
 
-        return RestartOffer(f"{folder.name} saves a checkpoint, ends, and goes on from there as a new run.", restart)
+        return RestartOffer(f"{folder.name} saves a checkpoint and stops; a new run continues from there.", restart)
 
     def list_runs(self) -> Sequence[RunListing]:
         return self.box.runs

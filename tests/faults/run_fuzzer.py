@@ -23,7 +23,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from tests.runs.sandbox import QUICK_STOP, TIMEOUT_S, wait_gone
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.cli.commands.ps import list_run
 from tuner_tui.core.daemon_thread import DaemonCall
 from tuner_tui.core.procfs import ProcessId, all_processes, is_alive
 from tuner_tui.runs.launch.command import LaunchError
@@ -33,6 +32,7 @@ from tuner_tui.runs.launch.restart import plan_restart
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.run_list import list_run
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.control import Order
 from tuner_tui.runs.store.folder import RunFolder, list_runs

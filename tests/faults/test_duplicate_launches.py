@@ -30,7 +30,7 @@ def test_of_eight_identical_launches_at_once_one_starts(tmp_path: Path) -> None:
         rows = json.loads(tuner(state, "ps", "--json").stdout)
         assert [row["run"] for row in rows] == ["r001"]
         refused = [err for command, (_, err) in zip(commands, answers, strict=True) if command.returncode == 4]
-        assert all("already runs as r001" in err for err in refused)
+        assert all("is already running as r001" in err for err in refused)
     finally:
         for row in json.loads(tuner(state, "ps", "--json").stdout):
             if row["pid"] is not None:

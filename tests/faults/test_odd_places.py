@@ -20,7 +20,7 @@ def test_in_a_folder_that_is_gone(tmp_path: Path, words: str) -> None:
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "The current folder does not exist any more; change to another one."
+    assert ended.stderr.splitlines()[-1] == "The current folder no longer exists; change to another one."
 
 
 def test_a_device_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tuner_tui.hardware.planned import UnknownCardError, parse_cards
 )
 def test_a_name_or_a_size(text: str, memory_gib: list[int] | None, capability: tuple[int, int] | None) -> None:
     if memory_gib is None:
-        with pytest.raises(UnknownCardError, match="give its size"):
+        with pytest.raises(UnknownCardError, match="give the size"):
             parse_cards(text)
         return
     found = parse_cards(text)
@@ -41,7 +41,7 @@ def test_a_list_with_counts() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("309O", "did you mean 3090"), ("", "Name a card"), ("999xT4", "1 to 64"), ("A100-16GB", "not a card known")],
+    [("309O", "did you mean 3090"), ("", "Name a card"), ("999xT4", "1 to 64"), ("A100-16GB", "not a known GPU")],
 )
 def test_what_is_not_a_card(text: str, message: str) -> None:
     with pytest.raises(UnknownCardError, match=message):

@@ -108,7 +108,7 @@ def test_on_a_cpu_the_rest_of_the_process_is_what_was_measured() -> None:
     )
     assert found.peak_bytes(8) == pytest.approx(resident, abs=4)
     assert found.parts.context == pytest.approx(rest - CPU_SLACK_SHARE * tensors, abs=4)
-    assert "corrected by run r1: 1,200 MiB besides the tensors" in found.rests_on
+    assert "corrected by run r1: 1,200 MiB outside of tensors" in found.rests_on
 
 
 @pytest.mark.parametrize(("tensors_mib", "resident_mib"), [(31, 584), (219, 934), (370, 997), (1694, 2593)])
@@ -188,7 +188,7 @@ def test_sizes_off_the_floor_tell_the_others_and_the_largest_that_fits() -> None
     found = estimate_from_runs(runs, GIVEN, HOST, 32)
     assert isinstance(found, MeasuredEstimate)
     assert found.estimate.total_bytes == 3600 * MEBIBYTE
-    assert found.estimate.rests_on == "from 3 sizes measured, the last by run r001"
+    assert found.estimate.rests_on == "from 3 measured sizes, the newest from run r001"
     assert found.largest is not None
     assert 60 <= found.largest <= (8000 * 0.95 - 400) / 100
 

@@ -87,7 +87,7 @@ def test_another_architecture_is_given_the_nearest_family_and_says_so(model: str
     assert shape.approximates == model
     found = estimate(shape, Settings(), Device(False))
     assert found.uncertainty >= NEAREST_FAMILY_UNCERTAINTY
-    assert f"for want of one of {model}" in found.rests_on
+    assert f"used for {model}" in found.rests_on
 
 
 @pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "mamba", "albert", "deberta-v2", "t5"])

@@ -144,7 +144,7 @@ def test_fp16_takes_the_trace_of_bf16(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
-        ("", "before it had traced"),
+        ("", "before the trace was done"),
         (f'{MARK}{{"problem": "model x: no such folder"}}', "model x: no such folder"),
     ],
 )

@@ -85,7 +85,7 @@ def test_settings_without_a_placeholder_are_not_applied():
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("{learning_rat}", "did you mean {learning_rate}?"), ("{zzz}", "is no setting"), ("{tf32}", "which is empty")],
+    [("{learning_rat}", "did you mean {learning_rate}?"), ("{zzz}", "is not a setting"), ("{tf32}", "which is empty")],
 )
 def test_a_placeholder_nobody_can_fill_is_an_error(word, said):
     with pytest.raises(FieldError) as caught:
@@ -233,7 +233,7 @@ def test_none_applies_nothing_and_says_so():
 
 
 def test_a_dialect_nobody_knows_is_an_error():
-    with pytest.raises(SettingsError, match=r"'axolotol' is no dialect .*did you mean axolotl"):
+    with pytest.raises(SettingsError, match=r"'axolotol' is not a supported format.*did you mean axolotl"):
         applied("t.py", "hf-args", dialect="axolotol")
 
 

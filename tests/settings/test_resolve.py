@@ -103,7 +103,7 @@ def test_flags_are_names_and_texts():
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("seed", "write name=value"), ("sede=1", "did you mean 'seed'?"), ("=1", "unknown setting ''")],
+    [("seed", "use name=value"), ("sede=1", "did you mean 'seed'?"), ("=1", "unknown setting ''")],
 )
 def test_a_flag_that_says_nothing_is_an_error(word, said):
     with pytest.raises(SettingsError) as caught:
@@ -165,7 +165,7 @@ def test_the_built_in_job_takes_a_launcher_and_all_settings_by_itself() -> None:
     assert apply_job_options(builtin, JobOptions()) == builtin
     spread = BuiltinJob(launcher="torchrun", processes=2)
     assert apply_job_options(builtin, JobOptions(launcher="torchrun", processes=2)) == spread
-    with pytest.raises(SettingsError, match="--apply is for a command"):
+    with pytest.raises(SettingsError, match="--apply only works with a command"):
         apply_job_options(builtin, JobOptions(apply="inject"))
 
 

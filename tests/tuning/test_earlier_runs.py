@@ -71,7 +71,7 @@ def test_minutes_that_hold_no_comparison_are_refused_with_the_least_that_do(tmp_
     needed = time_needed(request(tmp_path))
     assert needed.minutes == 6
     needed.ensure(6.0)
-    with pytest.raises(SettingsError, match=r"2 min hold no tuning.*The least that makes sense is 6 min.*about 40 s"):
+    with pytest.raises(SettingsError, match=r"2 min are too short.*It needs at least 6 min.*about 40 s"):
         needed.ensure(2.0)
 
 

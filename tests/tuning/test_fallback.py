@@ -80,7 +80,7 @@ def test_not_more_often_than_it_may() -> None:
     assert isinstance(decide_fallback(oom_situation(before), before, 2, 1), FallbackStep)
     end = decide_fallback(oom_situation(before), before, 2, 2)
     assert isinstance(end, GiveUp)
-    assert "2 times" in end.sentence
+    assert "2 retries" in end.sentence
 
 
 @pytest.mark.parametrize("outcome", ["completed", "stopped", "failed", "lost"])
@@ -144,4 +144,4 @@ def test_it_is_told_that_the_gradient_would_grow_with_the_accumulation() -> None
     }  # fmt: skip
     told = decide_fallback(oom_situation(resolved(), oom_state(in_effect=seen), SCRIPT), resolved(), 3)
     assert isinstance(told, GiveUp)
-    assert "grow with the accumulation" in told.sentence
+    assert "grow with accumulation" in told.sentence

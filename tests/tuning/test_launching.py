@@ -51,7 +51,7 @@ def test_a_command_keeps_what_it_says_itself() -> None:
 
 
 def test_without_a_preset_a_command_or_a_project_job_there_is_nothing_to_train() -> None:
-    with pytest.raises(SettingsError, match="What shall be trained"):
+    with pytest.raises(SettingsError, match="Nothing to train"):
         build_request(LaunchOptions(Sources()), t4_machine)
 
 

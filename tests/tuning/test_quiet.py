@@ -38,7 +38,7 @@ def test_a_machine_is_too_busy_if_others_take_what_the_training_computes_on(
 def test_it_is_said_what_makes_it_busy() -> None:
     load = OtherLoad(cpu_share=0.5, processes=SPINNING, gpu_share=0.64, gpu_processes=("python serve.py",))
     assert Quiet.after(load, on_gpu=False).busy == (
-        "other processes use 50 % of the processor (python spin1.py 1.0 cores, python spin2.py 1.0 cores)"
+        "other processes use 50 % of the CPU (python spin1.py 1.0 cores, python spin2.py 1.0 cores)"
     )
     assert Quiet.after(load, on_gpu=True).busy == "other processes use 64 % of a GPU (python serve.py)"
 
@@ -85,7 +85,7 @@ def test_on_a_busy_machine_nothing_is_confirmed_however_clear_it_looks() -> None
     conclusion, confirming = tuned(BUSY, others=0.4)
     assert conclusion.winner == START
     assert conclusion.ratio is None
-    assert "while other programs used 40 % of the processor; before, other processes use 50 %" in conclusion.sentence
+    assert "while other programs used 40 % of the CPU; before, other processes use 50 %" in conclusion.sentence
     assert "python spin1.py" in conclusion.sentence
     assert confirming == 4, "two pairs; more would be as disturbed"
 

@@ -107,11 +107,12 @@ class BatchChange:
         way = f"or keep it and set learning_rate={self.learning_rate:.1e} ({self.rule})"
         if self.held is None:
             return (
-                f"Effective batch {self.after}, where it was {self.before}; no split near it holds that exactly: {way}."
+                f"The effective batch is now {self.after} (was {self.before}); no micro batch near it divides "
+                f"{self.before}: {way}."
             )
         micro = f"per_device_train_batch_size={self.held.micro}"
         split = f"{micro} gradient_accumulation_steps={self.held.accumulation}"
-        return f"Effective batch {self.after}, where it was {self.before}: {split} holds it exactly, {way}."
+        return f"The effective batch is now {self.after} (was {self.before}): {split} keeps it, {way}."
 
 
 def batch_change(before: Settings, after: Settings, replicas: int = 1) -> BatchChange | None:

@@ -71,7 +71,7 @@ class ExpectedPeak:
         bounds = f"{format_size(self.low_bytes)} to {format_size(self.high_bytes)}"
         exact = self.low_bytes == self.high_bytes
         words = f"peak {format_size(self.peak_bytes)} of {capacity}" + ("" if exact else f" ({bounds})")
-        doubt = {"fits": "", "tight": ": it may not fit", "too large": ": not enough alone"}[self.verdict]
+        doubt = {"fits": "", "tight": ": it may not fit", "too large": ": not enough by itself"}[self.verdict]
         return f"{words}{doubt}, {self.rests_on}"
 
 
@@ -170,7 +170,7 @@ def _by_estimate(
     capacity = device.capacity_bytes
     if measured is None:
         factor = max(1.0, capacity / before.total) if situation.ran_out_of_memory else 1.0
-        words = "by the estimate, raised to what did not fit" if factor > 1 else "by the estimate"
+        words = "estimated, raised above what did not fit" if factor > 1 else "by the estimate"
         return _around(after.total * factor, after.uncertainty, capacity, words)
     inside = measured.used_bytes - measured.outside_bytes
     peak = measured.outside_bytes + inside * after.tensors / before.tensors
@@ -234,7 +234,7 @@ def _by_scaling(
         return _around(peak(share), CALIBRATED_UNCERTAINTY, measured.capacity_bytes, "scaled from this run's memory")
     low, high = sorted((measured.used_bytes, peak(1.0)))
     guess = peak(GROWING_SHARE) if factor <= MAX_GUESSED_GROWTH else high
-    words = "scaled from the card's memory: how much of it grows with the batch is not known"
+    words = "scaled from the GPU's memory; the share that grows with the batch is unknown"
     return ExpectedPeak(guess, low, high, measured.capacity_bytes, words)
 
 

@@ -81,8 +81,8 @@ def program_checks(job: BuiltinJob | CommandJob, files: FileSystem) -> Iterator[
         return
     program = job.command[0]
     package = TOOL_PACKAGES.get(program)
-    advice = f"pip install {package}" if package else f"Put the folder of {program} on the PATH."
-    yield PreflightCheck("Program", "wrong", f"{program} is not found on the PATH.", advice)
+    advice = f"pip install {package}" if package else f"Add the folder of {program} to PATH."
+    yield PreflightCheck("Program", "wrong", f"{program} was not found on PATH.", advice)
 
 
 def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[PreflightCheck]:
@@ -95,9 +95,11 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     missing = {name: asked for name, asked in needed.items() if name not in interpreter.packages}
     for name, asked in missing.items():
         install = f"{interpreter.path} -m pip install {INSTALL.get(name, name)}"
-        yield PreflightCheck("Packages", "wrong", f"{asked} needs {name}, which {interpreter.path} lacks.", install)
+        yield PreflightCheck(
+            "Packages", "wrong", f"{asked} needs {name}, which is not installed in {interpreter.path}.", install
+        )
     if needed and not missing:
-        yield PreflightCheck("Packages", "good", f"{', '.join(needed)}: installed, as the file needs.")
+        yield PreflightCheck("Packages", "good", f"{', '.join(needed)}: installed.")
 
 
 def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightCheck]:
@@ -105,18 +107,18 @@ def path_checks(file: TrainingFile, files: FileSystem) -> Iterator[PreflightChec
     named = named_paths(file.values)
     missing = [one for one in named if not files.exists(one.path)]
     for one in missing:
-        sentence = f"{one.key}: the {one.kind} {one.path} is not there."
+        sentence = f"{one.key}: the {one.kind} {one.path} does not exist."
         yield PreflightCheck("Files", "wrong", sentence, _remedy(one, file, files))
     if named and not missing:
-        yield PreflightCheck("Files", "good", "The files and folders that the file names are there.")
+        yield PreflightCheck("Files", "good", "All files and folders named in the file exist.")
 
 
 def _remedy(missing: NamedPath, file: TrainingFile, files: FileSystem) -> str:
     """The folder near the file from which the path would be found, else what to change."""
     for folder in [*file.path.absolute().parents][:4]:
         if not missing.path.startswith(("/", "~")) and files.exists(str(folder / missing.path)):
-            return f"Start in the folder that it is relative to: cd {folder}"
-    return f"Put it there, or change {missing.key} in {file.path}."
+            return f"Start from the folder the path is relative to: cd {folder}"
+    return f"Create it, or change {missing.key} in {file.path}."
 
 
 def length_checks(resolved: Resolved, shape: ModelShape | None) -> Iterator[PreflightCheck]:
@@ -176,7 +178,7 @@ def _saves(settings: Settings) -> int | None:
 def state_checks(folder: str, files: FileSystem) -> Iterator[PreflightCheck]:
     """Whether runs can be recorded."""
     if not files.can_write(folder):
-        sentence = f"{folder}, where runs are recorded, cannot be written."
+        sentence = f"{folder}, where runs are stored, is not writable."
         yield PreflightCheck("State folder", "wrong", sentence, "export TUNER_STATE_DIR=/another/folder")
 
 

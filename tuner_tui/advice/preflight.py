@@ -82,20 +82,20 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
     visible = inventory.cuda_visible_devices
     cards = visible_cards(inventory)
     if inventory.gpus and not cards:
-        sentence = f"CUDA_VISIBLE_DEVICES={visible} hides every card: a training started here runs on the CPU."
-        yield PreflightCheck("GPU", "wrong", sentence, "Unset it, or set it to the numbers of the cards to use.")
+        sentence = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU: a training started here runs on the CPU."
+        yield PreflightCheck("GPU", "wrong", sentence, "Unset it, or set it to the indices of the GPUs to use.")
     elif cards:
         names = ", ".join(f"{card.index} {card.name}" for card in cards)
         rest = f" ({len(inventory.gpus) - len(cards)} hidden)" if len(cards) < len(inventory.gpus) else ""
         yield PreflightCheck("GPU", "good", f"A training sees {names}{rest}.")
     if any(not is_same_kind(card, cards[0]) for card in cards):
-        sentence = "The cards differ: in a training on all of them the weakest determines speed and precision."
+        sentence = "The GPUs differ: if all are used, the weakest one sets speed and precision."
         best = best_kind(cards)
         advice = f"{select_cards(best)} trains on {describe_cards(best)} alone, as the built-in job does."
         yield PreflightCheck("GPU", "warning", sentence, advice)
     for card in cards:
         if held := other_processes_bytes(card):
-            sentence = f"Other programs hold {held / GIB:.1f} GiB of GPU {card.index}."
+            sentence = f"Other programs use {held / GIB:.1f} GiB of GPU {card.index}."
             yield PreflightCheck(
                 "GPU", "warning", sentence, "Close other notebooks; `tuner-tui detect` names the processes."
             )
@@ -107,7 +107,7 @@ def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iter
     yield from (PreflightCheck("torch and GPU", "wrong", one.sentence, one.advice) for one in found)
     if inventory.gpus and "torch" in interpreter.packages and not found:
         yield PreflightCheck(
-            "torch and GPU", "good", "This torch has code for every card, and the driver runs its CUDA."
+            "torch and GPU", "good", "This torch build supports every GPU and the driver supports its CUDA."
         )
 
 
@@ -116,12 +116,14 @@ def core_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
     cpu = inventory.cpu
     usable = "1 core is" if cpu.usable_cores == 1 else f"{cpu.usable_cores} cores are"
     if cpu.usable_cores < cpu.logical_cores:
-        sentence = f"{usable} usable of {cpu.logical_cores}: affinity or a cgroup quota takes the rest."
-        advice = "os.cpu_count() ignores that: rules such as cpu_count() - 2 start too many loader workers."
+        sentence = f"{usable} usable, of {cpu.logical_cores}: CPU affinity or a cgroup quota limits them."
+        advice = "os.cpu_count() ignores this limit: code such as cpu_count() - 2 starts too many loader workers."
         yield PreflightCheck("Cores", "warning", sentence, advice)
     elif cpu.usable_cores <= 2 and inventory.gpus:
         sentence = f"{usable} usable: preparing batches competes with the training."
-        yield PreflightCheck("Cores", "warning", sentence, "Tokenise ahead; more cores keep the GPU busier.")
+        yield PreflightCheck(
+            "Cores", "warning", sentence, "Tokenize the data beforehand; more cores keep the GPU busier."
+        )
     else:
         yield PreflightCheck("Cores", "good", f"{usable} usable.")
 
@@ -133,9 +135,7 @@ def memory_check(inventory: Inventory) -> PreflightCheck:
     free = usable if available is None else min(usable, available)
     sentence = f"{free / GIB:.1f} GiB of memory are available."
     if free < MIN_RAM_BYTES:
-        advice = (
-            "Loading a model takes its weights in host memory first, and each loader worker needs a few hundred MB."
-        )
+        advice = "A model is loaded into host memory first, and each loader worker needs a few hundred MB."
         return PreflightCheck("Memory", "warning", sentence, advice)
     return PreflightCheck("Memory", "good", sentence)
 
@@ -148,7 +148,9 @@ def shared_memory_checks(shm: Space | None) -> Iterator[PreflightCheck]:
     if shm.free_bytes >= SMALL_SHM_BYTES:
         yield PreflightCheck("Shared memory", "good", sentence)
         return
-    advice = "Loader workers pass batches through it and die of a bus error when it is full: docker run --shm-size=8g."
+    advice = (
+        "Loader workers pass batches through it and crash with a bus error when it is full: docker run --shm-size=8g."
+    )
     yield PreflightCheck("Shared memory", "warning", sentence, advice)
 
 
@@ -156,11 +158,11 @@ def disk_checks(space: Space | None) -> Iterator[PreflightCheck]:
     """Checks the space for checkpoints."""
     if space is None:
         return
-    sentence = f"{space.free_bytes / GIB:,.1f} GiB are free in {space.path}, where runs are kept."
+    sentence = f"{space.free_bytes / GIB:,.1f} GiB are free in {space.path}, where runs are stored."
     if space.free_bytes >= DISK_FREE_BYTES.value:
         yield PreflightCheck("Disk", "good", sentence)
         return
-    advice = "A checkpoint takes about three times the weights; TUNER_STATE_DIR puts runs elsewhere."
+    advice = "A checkpoint is about three times as large as the weights; set TUNER_STATE_DIR to store runs elsewhere."
     yield PreflightCheck("Disk", "wrong", sentence, advice)
 
 
@@ -177,11 +179,11 @@ def settings_checks(
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
         yield PreflightCheck("Settings", state, problem.sentence, right)
     if not found:
-        yield PreflightCheck("Settings", "good", "The settings fit together, and fit this machine.")
+        yield PreflightCheck("Settings", "good", "The settings are consistent and suit this machine.")
 
 
 CHOOSE_INTERPRETER = Remedy(
-    "choose another interpreter: e edits the job", "The interpreter of your training environment is needed."
+    "choose another interpreter (e edits the job)", "Pass the Python of your training environment."
 )
 
 
@@ -209,7 +211,7 @@ def _missing_package_findings(interpreter: Interpreter, job: BuiltinJob | Comman
 
 def _compatibility_findings(inventory: Inventory, interpreter: Interpreter) -> Iterator[Finding]:
     for number, problem in enumerate(find_incompatibilities(inventory, interpreter)):
-        remedy = Remedy(problem.advice, "The settings cannot compensate for it.")
+        remedy = Remedy(problem.advice, "No setting can make up for it.")
         yield _environment_finding(f"misfit-{number}", problem.sentence, (remedy,), interpreter.path)
 
 

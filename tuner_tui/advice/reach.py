@@ -55,5 +55,5 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
         return remedy
     listed = ", ".join(sorted(by_hand))
     return replace(
-        remedy, change={}, why=f"{remedy.why}. Set it in the script or its options: the launch cannot pass {listed}"
+        remedy, change={}, why=f"{remedy.why}. Set it in the script or its options: {listed} cannot be passed at launch"
     )

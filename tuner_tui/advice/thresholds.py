@@ -36,7 +36,7 @@ WINDOW_S = Threshold(30, "seconds of samples looked at", JUDGEMENT)
 WINDOW_FULL_S = Threshold(6, "seconds of samples needed before hardware is judged", JUDGEMENT)
 
 # A finding appears after it held, and goes after it was gone.
-APPEAR_S = Threshold(4, "seconds a finding must hold", JUDGEMENT)
+APPEAR_S = Threshold(4, "seconds a finding must last", JUDGEMENT)
 VANISH_S = Threshold(10, "seconds a finding must be gone", JUDGEMENT)
 
 # Where the step goes.
@@ -67,7 +67,7 @@ GPU_VERY_LOW_PCT = Threshold(50, "% GPU-Util", NOTES_UTILISATION)
 POWER_LOW_SHARE = Threshold(0.55, "of the power limit while GPU-Util is high", JUDGEMENT)
 VRAM_LOW_SHARE = Threshold(0.80, "of the card", f"{NOTES_UTILISATION}: 80-95 % is good; {NOTES_3090}")
 VRAM_NEAR_LIMIT_SHARE = Threshold(0.95, "of the card", f"{NOTES_UTILISATION}: 80-95 % is good")
-OTHER_PROCESS_BYTES = Threshold(500e6, "bytes on the card held by others", f"{NOTES_T4}: close other notebooks")
+OTHER_PROCESS_BYTES = Threshold(500e6, "bytes of the GPU used by other processes", f"{NOTES_T4}: close other notebooks")
 THROTTLED_SHARE = Threshold(0.5, "of the samples", JUDGEMENT)
 
 # Memory of the host, and disk.

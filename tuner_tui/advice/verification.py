@@ -73,13 +73,11 @@ def _refused(situation: Situation) -> list[SettingCheck]:
     """Settings that never reached the training."""
     asked, state = _asked(situation), situation.state
     marks = {
-        name: SettingCheck(name, asked.get(name), None, "differs", "this way of passing settings cannot carry it")
+        name: SettingCheck(name, asked.get(name), None, "differs", "cannot be passed this way")
         for name in situation.not_applied
     }
     for name in map(setting_of_argument, state.not_injected):
-        marks[name] = SettingCheck(
-            name, asked.get(name), None, "differs", "no place to set it was found in the process"
-        )
+        marks[name] = SettingCheck(name, asked.get(name), None, "differs", "the process has no place to set it")
     for name in _unobserved(situation):
         why = f"the training is not observed, because {state.unobserved}" if state.unobserved else UNOBSERVED
         marks[name] = SettingCheck(name, asked.get(name), None, "differs", why)
@@ -156,17 +154,17 @@ def _optimizer(asked: Any, situation: Situation) -> SettingCheck:
     known = OPTIMIZERS.get(str(asked))
     if asked is None or known is None:
         return SettingCheck(
-            "optim", asked, word, "not asked" if asked is None else "unknown", "its class does not show it"
+            "optim", asked, word, "not asked" if asked is None else "unknown", "not visible from its class"
         )
     wrong = kind != known[0] or (known[1] is not None and bool(fused) != known[1])
-    why = "torch uses no fused kernel here" if wrong and kind == known[0] and known[1] else ""
+    why = "torch has no fused kernel here" if wrong and kind == known[0] and known[1] else ""
     return SettingCheck("optim", asked, word, "differs" if wrong else "agrees", why)
 
 
 def _tf32(asked: Any, situation: Situation) -> SettingCheck:
     seen = situation.state.in_effect.get("tf32")
     if asked and situation.supports("tf32") is False:
-        return SettingCheck("tf32", asked, seen, "unknown", "no card here computes in TF32")
+        return SettingCheck("tf32", asked, seen, "unknown", "no GPU here supports TF32")
     return _plain("tf32", asked, seen)
 
 
@@ -174,7 +172,7 @@ def _attention(asked: Any, situation: Situation) -> SettingCheck:
     mark = _plain("attn_implementation", asked, situation.state.in_effect.get("attn_implementation"))
     package = FLASH.get(str(asked))
     if mark.verdict == "differs" and package and situation.has_package(package) is False:
-        return SettingCheck(mark.name, asked, mark.seen, "differs", f"the interpreter has no {package}")
+        return SettingCheck(mark.name, asked, mark.seen, "differs", f"{package} is not installed")
     return mark
 
 

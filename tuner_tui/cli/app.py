@@ -13,8 +13,8 @@ def build(modules: list[str]) -> typer.Typer:
     """Return the command-line application with the commands of `modules`."""
     app = typer.Typer(
         cls=RootGroup,
-        help="Watch, tune and diagnose trainings. Without a command the screen opens; a preset or run in its place, as "
-        "in `tuner-tui r007`, opens it on that.",
+        help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
+        "`tuner-tui` opens the screen; `tuner-tui RUN|PRESET|FILE`, such as `tuner-tui r007`, opens it on that.",
         no_args_is_help=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -44,7 +44,7 @@ def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
 
     sequence = clipboard_sequence(text, environ) if sys.stderr.isatty() else None
     if sequence is None:
-        print_note("Not copied: this terminal has no clipboard, or the text is too long for it.")
+        print_note("Not copied: the terminal has no clipboard access, or the text is too long.")
         return
     sys.stderr.flush()
     os.write(sys.stderr.fileno(), sequence.encode())  # the stream itself shows escapes as text
@@ -128,7 +128,7 @@ def report_io_errors() -> Iterator[None]:
         if error.filename is not None:
             fail(f"{error.filename}: {error.strerror}.")
         if isinstance(error, FileNotFoundError):  # of `getcwd`, the only call of a path without a name
-            fail("The current folder does not exist any more; change to another one.")
+            fail("The current folder no longer exists; change to another one.")
         if error.errno not in WRITE_ERRORS:
             raise
         _discard_stdout()

@@ -49,9 +49,9 @@ def parse_size_option(flag: str, text: str) -> int:
     """Return the bytes of a size such as `6GiB`. Raises `SettingsError`, also below 1 MiB: the unit is missing then."""
     size = parse_size(text)
     if not size:
-        raise SettingsError(f"{flag} {text!r} is no size; write one such as 6GiB or 800MB.")
+        raise SettingsError(f"{flag}: {text!r} is not a size (try 6GiB or 800MB).")
     if size < MIB:
-        raise SettingsError(f"{flag} {text!r} is {size:,} bytes; write the unit, such as 6GiB or 800MB.")
+        raise SettingsError(f"{flag}: {text!r} is only {size:,} bytes; add a unit, such as 6GiB or 800MB.")
     return size
 
 
@@ -62,9 +62,7 @@ def check_interpreter(given: Path | None, request: LaunchRequest, prepared: Prep
     if prepared.interpreter.python_version is None:
         fail(f"--interpreter: {prepared.interpreter.problem}", USAGE)
     if _only_probed(request, given):
-        print_note(
-            f"--interpreter {given} is only asked for its packages: the command starts by its own {prepared.argv[0]}."
-        )
+        print_note(f"--interpreter {given} is only used to look up packages; the command runs {prepared.argv[0]}.")
 
 
 def _only_probed(request: LaunchRequest, given: Path) -> bool:

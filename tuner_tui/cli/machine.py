@@ -41,7 +41,7 @@ def read_local_machine(interpreter: Path | None, reading: DaemonCall[Inventory] 
     """
     python = default_interpreter(os.environ) if interpreter is None else interpreter
     if sys.stderr.isatty() and not is_cached(python):
-        print_note(f"Asking {python} for its torch and transformers: some seconds, once.")
+        print_note(f"Reading the packages of {python} (a few seconds, once).")
     reading = reading or start_reading_inventory()
     probed = probe_interpreter(python)
     return LocalMachine(reading.result(threading.TIMEOUT_MAX), probed)

@@ -38,7 +38,7 @@ def _pid_of(what: str) -> int:
         from tuner_tui.core.procfs import identify_process
 
         if identify_process(int(what)) is None:
-            fail(f"There is no process {what}; a run is named as in `tuner-tui ps`, such as {_similar_run_name(what)}.")
+            fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as {_similar_run_name(what)}.")
         return int(what)
     from tuner_tui.cli.run_lookup import find_run_or_exit
     from tuner_tui.runs.read.status import read_status

@@ -31,7 +31,7 @@ from tuner_tui.runs.store.folder import RunFolder
 POLL_S = 0.5
 PROGRESS_EVERY_S = 5.0
 INTERRUPT_ORDERS: tuple[tuple[Order, str], ...] = (
-    ("stop", "Asked to save and stop after this step; Ctrl-C again to terminate."),
+    ("stop", "Saving and stopping after this step; Ctrl-C again to terminate."),
     ("terminate", "Terminating; Ctrl-C again to kill."),
     ("kill", "Killing."),
 )
@@ -153,7 +153,7 @@ class _RunFollower:
     def _act(self) -> bool:
         """Turn interrupts into orders to the run; return True if they mean to stop following."""
         if self._leaves and (self._signals.interrupts or self._signals.terminated):
-            print_note(f"Run {self._folder.id} goes on; `tuner-tui attach {self._folder.id}` comes back to it.")
+            print_note(f"Run {self._folder.id} continues; `tuner-tui attach {self._folder.id}` follows it again.")
             return True
         while self._pressed < min(self._signals.interrupts, len(INTERRUPT_ORDERS)):
             order, sentence = INTERRUPT_ORDERS[self._pressed]
@@ -172,7 +172,7 @@ class _RunFollower:
         try:
             give_order(self._folder, order, print_note)
         except (LaunchError, OSError) as error:
-            print_note(f"The order cannot be given: {error}")
+            print_note(f"The request could not be sent: {error}")
 
     def _without_end(self, found: RunStatus) -> int:
         """Return the exit code of a run whose last event was never written: full disk, killed supervisor."""

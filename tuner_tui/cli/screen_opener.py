@@ -38,7 +38,7 @@ def open_named(
     )
     preset, folder = _resolve_name(name)
     if not sys.stdout.isatty() or not sys.stdin.isatty():
-        fail("The screen needs a terminal; `tuner-tui run` trains without one.")
+        fail("The screen needs a terminal; `tuner-tui run` works without one.")
     open_screen(overrides, preset, folder, theme, ascii_only)
 
 
@@ -146,5 +146,5 @@ def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
 
         command = closest_match(name, COMMANDS, cutoff=0.6)
         hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"
-        fail(f"{name} is neither a command, a run nor a preset{hint}")
+        fail(f"{name} is not a command, run, preset or file{hint}")
     return name, None

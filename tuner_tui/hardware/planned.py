@@ -55,7 +55,7 @@ def _parse_entry(entry: str) -> Iterator[PlannedCards]:
         return
     card, sizes = _find(name)
     if not sizes:
-        raise UnknownCardError(f"{card.name} is sold with shared or varying memory; give its size, such as 64GiB.")
+        raise UnknownCardError(f"{card.name} is sold with different memory sizes; give the size, such as 64GiB.")
     for gib in sizes:
         yield _planned(count, card.name, card, gib * GIB)
 
@@ -71,8 +71,8 @@ def _find(name: str) -> tuple[KnownCard, tuple[int, ...]]:
         if sized is not None and _short(card.name) == sized[1] and int(sized[2]) in card.memory_gib:
             return card, (int(sized[2]),)
     near = difflib.get_close_matches(wanted, [_short(card.name) for card in CARDS], n=1)
-    hint = f"; did you mean {near[0].upper()}?" if near else "; a size such as 24GiB also works."
-    raise UnknownCardError(f"{name!r} is not a card known here{hint}")
+    hint = f"; did you mean {near[0].upper()}?" if near else "; a memory size such as 24GiB also works."
+    raise UnknownCardError(f"{name!r} is not a known GPU{hint}")
 
 
 def _short(name: str) -> str:

@@ -100,7 +100,7 @@ def _calibrate_cpu(
     rest = run.resident_bytes - tensors
     if rest <= 0:
         return found
-    words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB besides the tensors"
+    words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB outside of tensors"
     context = max(0.0, rest - found.overhead.slack(tensors))
     overhead = replace(found.overhead, context_bytes=context, context_uncertainty_bytes=0.0)
     return replace(found, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0)
@@ -153,7 +153,7 @@ def estimate_from_runs(
     expected = model.peak_bytes(batch)
     off = model.uncertainty_bytes + model.slope_uncertainty_bytes * max(0, batch - model.largest_measured)
     uncertainty = max(CALIBRATED_UNCERTAINTY, off / expected)
-    words = f"from {len(newest)} sizes measured, the last by run {last.id}"
+    words = f"fitted to {len(newest)} measured sizes, the newest from run {last.id}"
     return MeasuredEstimate(_estimate_from_peak(batch, round(expected), uncertainty, words, device), largest)
 
 

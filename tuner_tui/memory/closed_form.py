@@ -246,8 +246,8 @@ def _forward_and_backward(
         phase("loss", before, 0, 0, kept + acts.loss_forward),
         phase("loss", copies, 0, 0, kept + acts.loss_backward),
         phase("backward", copies, sizes.word_matrix, sizes.dequantized, kept + again + acts.block_extra),
-        phase("backward's end", 0, sizes.earlier, sizes.dequantized, acts.ends + acts.block + acts.block_extra),
-        phase("backward's end", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
+        phase("end of backward", 0, sizes.earlier, sizes.dequantized, acts.ends + acts.block + acts.block_extra),
+        phase("end of backward", 0, sizes.gradients, max(tied, sizes.summed), acts.checkpoint),
     )
 
 

@@ -186,7 +186,7 @@ def estimate(shape: ModelShape, settings: Settings, device: Device, processes: i
     """The estimate by the closed form; `processes` train together, each on its own device (DDP)."""
     phases = memory_phases(shape, settings, device, processes)
     if shape.approximates:
-        words = f"closed form of {shape.family}, for want of one of {shape.approximates}"
+        words = f"closed form of {shape.family} (used for {shape.approximates})"
         return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
     return estimate_from_phases(phases, settings, device, CLOSED_FORM_UNCERTAINTY, "closed form")
 
@@ -198,9 +198,9 @@ def estimate_from_phases(
     saving = COMPILE_SAVING if settings.torch_compile else 0.0
     if device.cards > 1:
         uncertainty = max(uncertainty, DATA_PARALLEL_UNCERTAINTY)
-        rests_on = f"{rests_on}, the first of {device.cards} cards of DataParallel"
+        rests_on = f"{rests_on}, first of {device.cards} GPUs with DataParallel"
     if saving:
-        rests_on += ", without what torch.compile saves"
+        rests_on += ", savings of torch.compile not included"
     return MemoryEstimate(
         settings.per_device_train_batch_size,
         phases,

@@ -197,10 +197,13 @@ def parse_answer(output: str, python: Path, code: int) -> dict[str, Any]:
     """The answer in the probe's output. Raises `TraceError` where there is none or it reports a problem."""
     lines = marked_lines(output, MARK)
     if not lines:
-        raise TraceError(f"{python} ended with exit code {code} before it had traced: is it the Python that trains?")
+        raise TraceError(
+            f"{python} exited with code {code} before the trace was done: is it the Python of your training "
+            "environment?"
+        )
     answer: dict[str, Any] = json.loads(lines[-1])
     if "problem" in answer:
-        raise TraceError(f"It cannot be traced: {answer['problem']}.")
+        raise TraceError(f"The model cannot be traced: {answer['problem']}.")
     return answer
 
 
@@ -247,7 +250,7 @@ def phases_from_trace(
     known = trace.state_bytes or 0
     lines = [_chord(low, high, trace.weight_bytes, buckets, states, known) for low, high in pairwise(trace.train)]
     if device.cards > 1:  # DataParallel adds up the gradients of all cards next to its own
-        end = MemoryPhase("backward's end", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0)
+        end = MemoryPhase("end of backward", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0)
         lines = [*lines, end]
     fixed = trace.weight_bytes + trace.gradient_bytes + states
     step_line = MemoryPhase(

@@ -96,12 +96,12 @@ def entry_to_json(entry: QueueEntry) -> dict[str, Any]:
 def entry_from_json(data: Any) -> QueueEntry:
     """The entry of a file. Raises `EntryError`."""
     if not isinstance(data, dict) or data.get("v") != ENTRY_VERSION:
-        raise EntryError("it is none of this version's entries")
+        raise EntryError("it is not an entry of this version")
     try:
         allowed = data.get("allowed")
         progress = from_json(EntryProgress, data["progress"])
         if progress.state not in STATES:
-            raise EntryError(f"{progress.state!r} is no state")
+            raise EntryError(f"{progress.state!r} is not a valid state")
         return QueueEntry(
             id=_text(data["id"]),
             token=_text(data["token"]),
@@ -119,7 +119,7 @@ def entry_from_json(data: Any) -> QueueEntry:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 
@@ -173,11 +173,14 @@ def fill_secrets(request: LaunchRequest, environ: Mapping[str, str] = os.environ
     missing = sorted(name for name, value in filled.items() if HIDDEN in value)
     job = request.job
     if isinstance(job, CommandJob) and HIDDEN in " ".join((*job.command, *job.env.values())):
-        raise EntryError("Its command held a secret, which is kept in memory only and is gone: queue it again.")
+        raise EntryError("Its command contained a secret, which was kept in memory only and is lost: queue it again.")
     if missing:
         raise EntryError(
-            f"{', '.join(missing)} was kept in memory only and is gone: release it from a shell that has it set."
+            f"{', '.join(missing)} was kept in memory only and is lost: release the entry from a shell where it is set."
             if len(missing) == 1
-            else f"{', '.join(missing)} were kept in memory only and are gone: release it from a shell that has them."
+            else (
+                f"{', '.join(missing)} were kept in memory only and are lost: release the entry from a shell "
+                "where they are set."
+            )
         )
     return replace(request, environ=filled)

@@ -35,7 +35,7 @@ from tuner_tui.scheduling.entry import (
 )
 
 LOCK_TIMEOUT_S = 30.0
-HELD_BY_USER = "You hold it; `tuner-tui queue release` lets it go on."
+HELD_BY_USER = "Held by you; `tuner-tui queue release` releases it."
 SHM = Path("/dev/shm")  # noqa: S108  in a folder of our own, whose owner is checked
 NAME = re.compile(r"q(\d{3,9})\.json")
 
@@ -150,7 +150,7 @@ class Queue:
             finally:
                 os.close(lock)
         except LockedError as error:
-            raise QueueError("Another process changes the queue and does not come to its end; try again.") from error
+            raise QueueError("Another process is changing the queue and takes too long; try again.") from error
         except OSError as error:
             place = error.filename or self.path
             raise QueueError(f"The queue cannot be changed: {error.strerror} ({place}).") from error
@@ -274,10 +274,10 @@ class Queue:
 
 def _refuse_started(entry: QueueEntry) -> None:
     if entry.progress.state == "starting":
-        raise QueueError(f"{entry.id} is just being started.")
+        raise QueueError(f"{entry.id} is being started.")
     if entry.progress.state != "waiting":
         run = "its run" if entry.run_folder is None else entry.run_folder.id
-        raise QueueError(f"{entry.id} runs as {run}; `tuner-tui stop {run}` ends it.")
+        raise QueueError(f"{entry.id} is running as {run}; `tuner-tui stop {run}` stops it.")
 
 
 def _number(name: str) -> int:

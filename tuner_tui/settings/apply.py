@@ -123,7 +123,7 @@ def apply_placeholders(
         if name not in known:
             near = closest_match(name, known)
             hint = f"; did you mean {{{near}}}?" if near else ""
-            raise FieldError(name, f"the command has the placeholder {{{name}}}, which is no setting{hint}")
+            raise FieldError(name, f"the placeholder {{{name}}} in the command is not a setting{hint}")
         if known[name] is None:
             raise FieldError(name, f"the command needs a value for {{{name}}}, which is empty")
         used.add(name)
@@ -166,7 +166,7 @@ def apply_hydra(
     words = list(argv)
     aliased = [name for name in _in_field_order(names) if name in aliases]
     missing = [name for name in _in_field_order(names) if name not in aliases]
-    notes: tuple[str, ...] = ("a Hydra command takes only settings that have an alias",) if missing else ()
+    notes: tuple[str, ...] = ("Hydra commands only get settings that have an alias",) if missing else ()
     overrides: dict[str, Any] = {}
     for name in aliased:
         spelled = tuple(write_settings(tool, settings, targets, [name]).values.values())

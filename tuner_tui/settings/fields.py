@@ -224,7 +224,7 @@ def _float_text(value: float) -> str:
 def _parse_int(spec: FieldSpec, word: str) -> int:
     digits = word.removeprefix("-").removeprefix("+")
     if len(digits) > 1 and digits.startswith("0") and digits.strip("0_"):
-        octal = f"{spec.name}: '{shorten_text(word)}' starts with 0, which some tools read as octal; leave it out"
+        octal = f"{spec.name}: '{shorten_text(word)}' starts with 0, which some tools read as octal; remove it"
         raise FieldError(spec.name, octal)
     try:
         return int(word)

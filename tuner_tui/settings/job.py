@@ -35,10 +35,13 @@ class _BaseJob(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     fallback: int = Field(
-        0, ge=0, le=MAX_FALLBACKS, description="Out of memory: go on with a smaller micro batch, at most so many times"
+        0,
+        ge=0,
+        le=MAX_FALLBACKS,
+        description="OOM retries: restart with a smaller micro batch, at most this many times",
     )
     launcher: Launcher = "plain"
-    processes: int = Field(1, ge=1, description="Processes that the launcher starts, one a GPU")
+    processes: int = Field(1, ge=1, description="Number of processes, one per GPU")
 
 
 class BuiltinJob(_BaseJob):
@@ -53,7 +56,7 @@ class BuiltinJob(_BaseJob):
     label_column: str | None = None
     max_samples: int | None = Field(None, ge=1, description="Use at most this many training samples")
     trust_remote_code: bool = False
-    interpreter: str | None = Field(None, description="The Python that trains; empty: the shell's")
+    interpreter: str | None = Field(None, description="Python of the training environment; empty: the shell's")
 
 
 class CommandJob(_BaseJob):
@@ -65,15 +68,15 @@ class CommandJob(_BaseJob):
     kind: Literal["command"] = "command"
     command: tuple[str, ...] = Field(min_length=1)
     apply: ApplyMode = "none"
-    dialect: str = Field("hf", description="Whose names hf-args, hydra and yaml write: hf, trl, axolotl, ...")
-    aliases: dict[str, str] = Field(default_factory=dict, description="Settings name to the command's key")
-    model: str | None = Field(None, description="The model that the command trains, for estimates")
+    dialect: str = Field("hf", description="Config dialect of hf-args, hydra and yaml: hf, trl, axolotl, ...")
+    aliases: dict[str, str] = Field(default_factory=dict, description="Maps names of settings to keys of the command")
+    model: str | None = Field(None, description="Model of the command, for estimates")
     task: Literal["classification", "causal-lm"] | None = None
     data: str | None = None
     cwd: str | None = None
     on_cpu: bool = Field(False, description="The command trains on the CPU, by its own configuration")
     env: dict[str, str] = Field(default_factory=dict)
-    interpreter: str | None = Field(None, description="The Python whose packages train; it runs the launcher")
+    interpreter: str | None = Field(None, description="Python of the training environment; runs the launcher")
 
     @field_validator("aliases")
     @classmethod
@@ -122,5 +125,5 @@ def fallback_limit(flag: int | None, environment: Mapping[str, str]) -> int | No
     if flag is not None or not text:
         return flag
     if not (text.isascii() and text.isdigit()) or int(text) > MAX_FALLBACKS:
-        raise SettingsError(f"{FALLBACK_VARIABLE}={text[:40]} is no whole number from 0 to {MAX_FALLBACKS}")
+        raise SettingsError(f"{FALLBACK_VARIABLE}={text[:40]} is not a whole number from 0 to {MAX_FALLBACKS}")
     return int(text)

@@ -46,44 +46,44 @@ class Settings(BaseModel):
         8,
         ge=1,
         le=65536,
-        description="Samples one device takes at once; the first thing to shrink when memory runs out.",
+        description="Samples per device and step; lower it first when memory runs out.",
     )
     per_device_eval_batch_size: Annotated[int, FieldDisplay("eval batch", "Batch", "samples")] = Field(
         8,
         ge=1,
         le=65536,
-        description="Samples at once in evaluation; no gradients, so twice the micro batch usually fits.",
+        description="Samples per device in evaluation; twice the micro batch usually fits.",
     )
     gradient_accumulation_steps: Annotated[int, FieldDisplay("accumulation", "Batch", "micro batches")] = Field(
         1,
         ge=1,
         le=65536,
-        description="Micro batches added up before one optimizer step; holds the effective batch.",
+        description="Micro batches per optimizer step; keeps the effective batch.",
     )
     precision: Annotated[Precision, FieldDisplay("precision", "Speed")] = Field(
         "fp32",
-        description="bf16 needs capability 8.0; fp16 trains with a loss scaler; fp32 works everywhere.",
+        description="bf16 needs capability 8.0; fp16 uses a loss scaler; fp32 works everywhere.",
     )
     tf32: Annotated[bool | None, FieldDisplay("TF32", "Speed")] = Field(
         None,
-        description="10-bit mantissa for matrix products, Ampere and newer; empty leaves PyTorch's default.",
+        description="TF32 matrix products, Ampere and newer; empty: PyTorch's default.",
     )
     optim: Annotated[str, FieldDisplay("optimizer", "Optimizer", suggestions=OPTIMIZERS)] = Field(
         "adamw_torch",
         pattern=WORD,
-        description="Fused AdamW is the fast one; 8-bit AdamW saves 6 bytes a parameter.",
+        description="Fused AdamW is fastest; 8-bit AdamW saves 6 bytes per parameter.",
     )
     learning_rate: Annotated[float, FieldDisplay("learning rate", "Optimizer")] = Field(
         5e-5, gt=0, le=10, description="Peak learning rate, reached at the end of the warmup."
     )
     lr_scheduler_type: Annotated[str, FieldDisplay("schedule", "Optimizer", suggestions=SCHEDULES)] = Field(
-        "linear", pattern=WORD, description="How the learning rate falls after the warmup."
+        "linear", pattern=WORD, description="How the learning rate decays after the warmup."
     )
     warmup_steps: Annotated[float, FieldDisplay("warmup", "Optimizer", "steps or share")] = Field(
         0.0,
         ge=0,
         le=10_000_000,
-        description="Steps of rising learning rate; below 1 it is a share of all steps.",
+        description="Steps with rising learning rate; below 1: a share of all steps.",
     )
     weight_decay: Annotated[float, FieldDisplay("weight decay", "Optimizer")] = Field(
         0.0, ge=0, le=1, description="Decoupled weight decay of AdamW."
@@ -93,10 +93,10 @@ class Settings(BaseModel):
     )
     gradient_checkpointing: Annotated[bool, FieldDisplay("checkpointing", "Memory")] = Field(
         False,
-        description="Recompute activations in the backward pass: less memory, about a fifth slower a step.",
+        description="Recompute activations in the backward pass: less memory, steps 20 % slower.",
     )
     attn_implementation: Annotated[Attention, FieldDisplay("attention", "Speed")] = Field(
-        "auto", description="auto lets Transformers choose (SDPA where the model has it)."
+        "auto", description="auto: Transformers chooses (SDPA if the model supports it)."
     )
     torch_compile: Annotated[bool, FieldDisplay("compile", "Speed")] = Field(
         False, description="Compile the model: a slow first epoch, then faster steps."
@@ -105,11 +105,11 @@ class Settings(BaseModel):
         128,
         ge=8,
         le=1_048_576,
-        description="Tokens kept of each sample; activations grow at least linearly with it.",
+        description="Tokens per sample, longer ones are truncated; memory grows with it.",
     )
     train_sampling_strategy: Annotated[
         Literal["random", "sequential", "group_by_length"], FieldDisplay("sampling", "Speed")
-    ] = Field("random", description="group_by_length puts samples of like length together: less padding.")
+    ] = Field("random", description="group_by_length batches samples of similar length: less padding.")
     peft_method: Annotated[Literal["none", "lora", "dora"], FieldDisplay("adapter", "Memory")] = Field(
         "none", description="Train small adapter matrices instead of all weights."
     )
@@ -120,28 +120,27 @@ class Settings(BaseModel):
         32, ge=1, le=65536, description="Adapter scale: alpha divided by rank."
     )
     lora_dropout: Annotated[float, FieldDisplay("LoRA dropout", "Memory")] = Field(
-        0.0, ge=0, lt=1, description="Dropout in front of the adapters."
+        0.0, ge=0, lt=1, description="Dropout before the adapters."
     )
     weights_dtype: Annotated[WeightsDtype, FieldDisplay("weights", "Memory")] = Field(
         "auto",
-        description="auto trains fp32 weights, and keeps frozen ones under an adapter as saved; bf16 trains pure bf16, "
-        "which rounds small updates away.",
+        description="auto: fp32, frozen weights as saved; bf16: pure bf16, which loses small updates.",
     )
     quantization: Annotated[Quantization, FieldDisplay("quantization", "Memory")] = Field(
         "none",
-        description="Frozen weights under an adapter in 8 or 4 bits, by bitsandbytes; nf4 with LoRA is QLoRA.",
+        description="Store frozen weights in 8 or 4 bits (bitsandbytes); nf4 with LoRA is QLoRA.",
     )
     bnb_4bit_compute_dtype: Annotated[
         Literal["auto", "fp32", "fp16", "bf16"], FieldDisplay("4-bit compute", "Memory")
-    ] = Field("auto", description="What 4-bit weights are computed in; auto takes that of precision.")
+    ] = Field("auto", description="Data type 4-bit weights are computed in; auto: as precision.")
     bnb_4bit_use_double_quant: Annotated[bool, FieldDisplay("double quant", "Memory")] = Field(
-        False, description="Quantize the scales of 4-bit weights, too: 0.4 bits a weight less."
+        False, description="Also quantize the scales of 4-bit weights: saves 0.4 bits per weight."
     )
     dataloader_num_workers: Annotated[int, FieldDisplay("workers", "Data loading", "processes")] = Field(
         0,
         ge=0,
         le=1024,
-        description="Processes that prepare batches; 0 prepares them in the training process.",
+        description="Processes that prepare batches; 0: the training process does.",
     )
     dataloader_prefetch_factor: Annotated[
         int | None, FieldDisplay("prefetch", "Data loading", "batches per worker")
@@ -153,34 +152,34 @@ class Settings(BaseModel):
         False, description="Keep workers alive between epochs; needs at least one worker."
     )
     num_train_epochs: Annotated[float, FieldDisplay("epochs", "Length", "epochs")] = Field(
-        3.0, gt=0, le=100_000, description="Passes over the data; max steps wins where it is set."
+        3.0, gt=0, le=100_000, description="Passes over the data; ignored if max steps is set."
     )
     max_steps: Annotated[int | None, FieldDisplay("max steps", "Length", "steps")] = Field(
         None,
         ge=1,
         le=1_000_000_000,
-        description="Stop after this many optimizer steps; empty: train by epochs.",
+        description="Stop after this many optimizer steps; empty: use epochs.",
     )
     eval_strategy: Annotated[IntervalStrategy, FieldDisplay("evaluate", "Length")] = Field(
         "epoch", description="When to evaluate."
     )
     eval_steps: Annotated[int | None, FieldDisplay("eval every", "Length", "steps")] = Field(
-        None, ge=1, le=1_000_000_000, description="Evaluate every so many steps; needs evaluate = steps."
+        None, ge=1, le=1_000_000_000, description="Steps between evaluations; needs evaluate = steps."
     )
     save_strategy: Annotated[IntervalStrategy, FieldDisplay("save", "Length")] = Field(
         "epoch", description="When to save a checkpoint."
     )
     save_steps: Annotated[int, FieldDisplay("save every", "Length", "steps")] = Field(
-        500, ge=1, le=1_000_000_000, description="Save every so many steps; counts where save = steps."
+        500, ge=1, le=1_000_000_000, description="Steps between checkpoints; needs save = steps."
     )
     save_total_limit: Annotated[int | None, FieldDisplay("keep", "Length", "checkpoints")] = Field(
-        2, ge=1, le=10_000, description="Checkpoints kept on disk; empty keeps all."
+        2, ge=1, le=10_000, description="Checkpoints kept on disk; empty: all."
     )
     logging_steps: Annotated[int, FieldDisplay("log every", "Length", "steps")] = Field(
-        10, ge=1, le=1_000_000, description="Log loss and learning rate every so many steps."
+        10, ge=1, le=1_000_000, description="Steps between log lines of loss and learning rate."
     )
     seed: Annotated[int, FieldDisplay("seed", "Length")] = Field(
-        42, ge=0, le=2**32 - 1, description="Seed of every random choice."
+        42, ge=0, le=2**32 - 1, description="Seed of all random numbers."
     )
 
     def effective_batch(self, processes: int = 1) -> int:

@@ -142,7 +142,7 @@ def parse_flags(words: Iterable[str]) -> dict[str, str]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise SettingsError(f"--set {shorten_text(word)}: write name=value, such as learning_rate=1e-5")
+            raise SettingsError(f"--set {shorten_text(word)}: use name=value, such as learning_rate=1e-5")
         flags[_checked_name(field_name(name), "--set")] = text
     return flags
 
@@ -163,7 +163,7 @@ def apply_job_options(base: Job | None, options: JobOptions) -> Job | None:
     if base is None:
         return None
     if "apply" in changes:
-        raise SettingsError("--apply is for a command; the built-in job takes all settings.")
+        raise SettingsError("--apply only works with a command; the built-in job takes all settings.")
     return _check_launcher(base.model_copy(update=changes))
 
 
@@ -181,7 +181,7 @@ def _job_changes(options: JobOptions) -> dict[str, Any]:
         changes["launcher"] = _parse_choice("--launcher", options.launcher, get_args(Launcher))
     if options.processes is not None:
         if options.processes < 1:
-            raise SettingsError(f"--processes {options.processes}: at least one process trains.")
+            raise SettingsError(f"--processes {options.processes}: must be at least 1.")
         changes["processes"] = options.processes
     if options.task is not None:
         changes["task"] = _parse_choice("--task", options.task, ("classification", "causal-lm"))
@@ -191,7 +191,7 @@ def _job_changes(options: JobOptions) -> dict[str, Any]:
 
 def _check_launcher(job: Job) -> Job:
     if job.processes > 1 and job.launcher == "plain":
-        raise SettingsError("Several processes need a launcher: --launcher torchrun, or accelerate.")
+        raise SettingsError("Several processes need --launcher torchrun or --launcher accelerate.")
     return job
 
 
@@ -201,7 +201,7 @@ def _parse_choice(flag: str, text: str, choices: Sequence[Choice]) -> Choice:
             return choice
     near = closest_match(text, choices)
     hint = f"; did you mean {near}?" if near else "."
-    raise SettingsError(f"{flag} {text!r} is none of {', '.join(choices)}{hint}")
+    raise SettingsError(f"{flag}: {text!r} is not one of {', '.join(choices)}{hint}")
 
 
 _Layer = Mapping[str, tuple[Value, Origin]]
@@ -235,7 +235,9 @@ def _environment_layer(variables: Mapping[str, str]) -> _Layer:
             layer[name] = (_parse_from(name, text, variable), Origin(OriginKind.ENVIRONMENT, variable))
         elif (near := closest_match(name, FIELDS, cutoff=0.85)) is not None:
             right = f"{ENVIRONMENT_PREFIX}{near.upper()}"
-            raise SettingsError(f"environment variable {shorten_text(variable)} is no setting; did you mean {right}?")
+            raise SettingsError(
+                f"the environment variable {shorten_text(variable)} is not a setting; did you mean {right}?"
+            )
     return layer
 
 

@@ -61,11 +61,11 @@ def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
     """The text of a regular UTF-8 file of at most `most_bytes` bytes. Raises `PresetError`."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise PresetError(f"{path}: is not a file")
+            raise PresetError(f"{path} is not a file")
         with path.open("rb") as file:
             raw = file.read(most_bytes + 1)
     except OSError as error:
-        raise PresetError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise PresetError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError:
         raise PresetError(f"{shorten_text(str(path))}: is not a file name") from None
     if len(raw) > most_bytes:
@@ -134,7 +134,7 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     except (ValueError, OverflowError) as error:  # a date such as 2024-99-99, a number of thousands of digits
         raise PresetError(f"{source}: is not valid {kind}: {shorten_text(str(error), 120)}") from None
     if not isinstance(found.values, dict) or not all(isinstance(key, str) for key in found.values):
-        raise PresetError(f"{source}: must hold `key: value` lines whose keys are words")
+        raise PresetError(f"{source}: must contain `key: value` lines with words as keys")
     return found
 
 
@@ -161,7 +161,7 @@ class _Loader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent) and not self.aliases:
             raise _RefusedError(line, "YAML aliases (*name) are not used in presets; write the value out")
         if getattr(event, "tag", None) is not None:
-            raise _RefusedError(line, f"YAML tags ({shorten_text(str(event.tag), 40)}) are not read here")
+            raise _RefusedError(line, f"YAML tags ({shorten_text(str(event.tag), 40)}) are not supported")
         if self.depth > MAX_DEPTH:
             raise _RefusedError(line, f"is nested deeper than {MAX_DEPTH} levels")
         self.depth += 1
@@ -198,9 +198,9 @@ def _compose_mapping(loader: _ToolLoader, source: str) -> yaml.MappingNode:
         raise PresetError(f"{source}: is empty")
     node = cast(yaml.Node, loader.get_node())
     if loader.check_node():
-        raise _RefusedError(_peek(loader).start_mark.line + 1, "holds a second YAML document; one is read")
+        raise _RefusedError(_peek(loader).start_mark.line + 1, "contains a second YAML document; only one is allowed")
     if not isinstance(node, yaml.MappingNode):
-        raise _RefusedError(node.start_mark.line + 1, "must hold `key: value` lines")
+        raise _RefusedError(node.start_mark.line + 1, "must contain `key: value` lines")
     if _expanded_size(node, {}) > MAX_NODES:  # merge keys copy what an alias shares
         raise PresetError(f"{source}: its aliases expand to more than {MAX_NODES:,} values")
     return node
@@ -239,9 +239,9 @@ def _parse(text: str, source: str) -> MappingNode:
     tree = _tree(cast(yaml.Node, loader.get_node()))
     if loader.check_node():
         line = _peek(loader).start_mark.line + 1
-        raise _RefusedError(line, "holds a second YAML document; one is read")
+        raise _RefusedError(line, "contains a second YAML document; only one is allowed")
     if not isinstance(tree, MappingNode):
-        raise _RefusedError(tree.line, "must hold `key: value` lines")
+        raise _RefusedError(tree.line, "must contain `key: value` lines")
     return tree
 
 
@@ -249,7 +249,7 @@ def _tree(node: yaml.Node) -> Node:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.ScalarNode):
         if any("\ud800" <= character <= "\udfff" for character in node.value):
-            raise _RefusedError(line, "holds half of a surrogate pair, which is no text")
+            raise _RefusedError(line, "contains half of a surrogate pair, which is not text")
         return ScalarNode(node.value, line, node.style is None)
     if isinstance(node, yaml.SequenceNode):
         return SequenceNode(line, [_tree(child) for child in node.value])

@@ -32,7 +32,7 @@ def go_offline_if_unreachable() -> None:
         return
     hub = urlsplit(os.environ.get("HF_ENDPOINT", HUB))
     if not is_reachable(hub.hostname or "", hub.port or (80 if hub.scheme == "http" else 443)):
-        print(f"{hub.hostname} cannot be reached: only what is in the cache can be used")
+        print(f"{hub.hostname} cannot be reached: only cached files can be used")
         os.environ[OFFLINE] = "1"
 
 

@@ -65,7 +65,7 @@ def load_yaml(path: str) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise JobError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise JobError(f"{path} must hold keys and values, such as `learning_rate: 5.0e-05`")
+        raise JobError(f"{path} must contain keys and values, such as `learning_rate: 5.0e-05`")
     return values
 
 

@@ -91,9 +91,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
 def ensure_tunable(job: Job) -> None:
     """Raise `SettingsError` if no setting reaches the command, so that there is nothing to try."""
     if isinstance(job, CommandJob) and job.apply == "none":
-        raise SettingsError(
-            "No setting reaches this command: choose a way with --apply, such as inject or placeholders."
-        )
+        raise SettingsError("No setting can be passed to this command: use --apply, such as --apply inject.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +104,17 @@ class TimeNeeded:
     def ensure(self, minutes: float) -> None:
         """Raise `SettingsError` if a tuning of so many minutes is too short."""
         if minutes < self.minutes:
-            raise SettingsError(f"{minutes:g} min hold no tuning of this training. {self.sentence}")
+            raise SettingsError(f"{minutes:g} min are too short to tune this training. {self.sentence}")
 
 
 def time_needed(request: LaunchRequest) -> TimeNeeded:
     """Return the time that a tuning of `request` needs at least. Reads earlier runs of the job."""
     trial_s = read_earlier_runs(request.job, request.runs_root).trial_s
     minutes = least_minutes(trial_s)
-    takes = "at least 5 s" if trial_s is None else f"about {trial_s:.0f} s, by earlier runs"
+    takes = "at least 5 s" if trial_s is None else f"about {trial_s:.0f} s in earlier runs"
     return TimeNeeded(
         minutes,
-        f"The least that makes sense is {minutes} min, for the start, one change and two comparisons of both: a trial "
-        f"takes {takes}.",
+        f"It needs at least {minutes} min, for the start, one change and two comparisons: a trial takes {takes}.",
     )
 
 
@@ -152,5 +149,5 @@ def _start_process(folder: TuningFolder, spec: TunerSpec) -> None:
         # Another tuner may have taken the lock in the meantime: then that is the reason to report.
         ensure_no_other_tuning(folder.path.parent, folder)
         if is_locked(folder.machine_lock):
-            raise AlreadyTuningError(f"Another tuning is beginning on this machine; {WHY_EXCLUSIVE}.") from error
+            raise AlreadyTuningError(f"Another tuning is starting on this machine; {WHY_EXCLUSIVE}.") from error
         raise

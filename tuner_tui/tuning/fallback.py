@@ -62,8 +62,8 @@ def decide_fallback(
     if finding is None:
         return None
     if used >= max_steps:
-        times = "once" if max_steps == 1 else f"{max_steps} times"
-        return GiveUp(f"Out of memory again; it has fallen back {times}, as often as it may.")
+        retries = "1 retry" if max_steps == 1 else f"{max_steps} retries"
+        return GiveUp(f"Out of memory again after {retries}, the most allowed.")
     in_effect = situation.state.in_effect
     present = effective_settings(resolved.settings, chosen_settings(resolved, situation.job), in_effect)
     remedies = remedies_for(finding.cause, replace(situation, settings=present), finding.where)
@@ -98,7 +98,7 @@ def describe_change(change: Mapping[str, Value], before: Settings, after: Settin
         f"{FIELDS[name].label} {_format(name, getattr(before, name))} → {_format(name, value)}"
         for name, value in change.items()
     ]
-    held = f" (effective batch stays {after.effective_batch()} a device)" if MICRO in change else ""
+    held = f" (effective batch stays {after.effective_batch()} per device)" if MICRO in change else ""
     return ", ".join(parts) + held
 
 
@@ -136,9 +136,9 @@ def _holds_effective_batch(remedy: Remedy, situation: Situation, present: Settin
 
 def _nothing_left(remedies: tuple[Remedy, ...], situation: Situation) -> str:
     manual = [one.title for one in remedies if not one.change or not one.change.keys() <= SAME_TRAINING]
-    sentence = "nothing is left to try that keeps the training the same"
+    sentence = "no other change keeps the training the same"
     if situation.state.in_effect.get(LOSS_IGNORES_ACCUMULATION):
-        sentence += " (this model's gradient would grow with the accumulation)"
+        sentence += " (this model's gradients would grow with accumulation)"
     return f"{sentence}; by hand: {', '.join(manual[:3])}" if manual else sentence
 
 

@@ -42,7 +42,7 @@ def attach_fallback(folder: RunFolder, request: LaunchRequest) -> RunFolder:
 
 def start_fallback_process(folder: RunFolder, spec: ProcessSpec) -> None:
     """Start the process for the run in `folder` and return once it is ready. Raises `LaunchError` if it fails."""
-    start_detached(MODULE, folder.path, spec, folder.supervisor_log, "The automatic fallback")
+    start_detached(MODULE, folder.path, spec, folder.supervisor_log, "The OOM retry")
 
 
 def main(argv: list[str]) -> None:
@@ -105,7 +105,7 @@ def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | 
     try:
         following, step = launch_step(folder, decided, spec)
     except LaunchError as error:
-        return FallbackEnded(t=time.time(), sentence=f"{decided.sentence}. It could not be launched: {error}")
+        return FallbackEnded(t=time.time(), sentence=f"{decided.sentence}. The retry could not be launched: {error}")
     return _fell_back(decided, following, step, spec.job.fallback)
 
 

@@ -61,7 +61,7 @@ def build_request(options: LaunchOptions, read_machine: Callable[[Path | None], 
     training = resolve_training(sources)
     job, resolved = training.job, training.resolved
     if job is None:
-        raise SettingsError("What shall be trained? Give a preset (--preset demo) or a command (-- python train.py).")
+        raise SettingsError("Nothing to train. Give a preset (--preset demo) or a command (-- python train.py).")
     if isinstance(job, BuiltinJob):
         machine = read_machine(options.interpreter)
         inventory = limit_gpu_memory(machine.inventory, options.memory_limit_bytes)

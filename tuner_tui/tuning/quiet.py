@@ -57,7 +57,7 @@ class Quiet:
 def _cpu_reason(load: OtherLoad) -> str:
     names = ", ".join(f"{one.command} {one.cores:.1f} cores" for one in load.processes)
     who = names or "not visible from here"
-    return f"other processes use {format_share(load.cpu_share or 0.0)} of the processor ({who})"
+    return f"other processes use {format_share(load.cpu_share or 0.0)} of the CPU ({who})"
 
 
 def _gpu_reason(load: OtherLoad) -> str:

@@ -22,7 +22,7 @@ from tuner_tui.tuning.trial import Objective
 TUNINGS = NumberedFolders("t")
 ABORT = "abort"
 MACHINE_LOCK = "lock"
-WHY_EXCLUSIVE = "two at once would measure each other"
+WHY_EXCLUSIVE = "two at once would disturb each other"
 
 
 class TuningNotFoundError(LookupError):
@@ -115,7 +115,7 @@ def ensure_no_other_tuning(root: Path, own: TuningFolder | None = None) -> None:
     """Raise `AlreadyTuningError` if a tuning other than `own` is running. Raises `OSError`."""
     for folder in list_tunings(root):
         if folder != own and folder.live:
-            raise AlreadyTuningError(f"Tuning {folder.id} is under way on this machine; {WHY_EXCLUSIVE}.")
+            raise AlreadyTuningError(f"Tuning {folder.id} is running on this machine; {WHY_EXCLUSIVE}.")
 
 
 def acquire_locks(folder: TuningFolder) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def find_tuning(name: str, root: Path) -> TuningFolder:
         return TuningFolder(found)
     known = ", ".join(folder.id for folder in list_tunings(root)[:5])
     raise TuningNotFoundError(
-        f"There is no tuning {name!r}. " + (f"The newest are {known}." if known else "None was started yet.")
+        f"There is no tuning {name!r}. " + (f"The newest are {known}." if known else "There are no tunings yet.")
     )
 
 

@@ -30,33 +30,55 @@ def key_label(key: str) -> str:
     return "+".join(KEY_LABELS.get(part, part) for part in key.split("+"))
 
 
-APP_KEYS = (_key("ctrl+l", "app.redraw", "Redraw", "program.redraw", "Draw the whole screen again", PROGRAM, False),)
+APP_KEYS = (_key("ctrl+l", "app.redraw", "Redraw", "program.redraw", "Redraw the whole screen", PROGRAM, False),)
 MAIN_KEYS = (
-    _key("t", "want('train')", "Train", "run.train", "Start a training with the settings shown", RUN),
+    _key("t", "want('train')", "Train", "run.train", "Start training with these settings", RUN),
+    _key("s", "want('stop')", "Stop", "run.stop", "Stop the run (asks first; again: terminate, then kill)", RUN),
+    _key("c", "want('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and continue", RUN),
+    _key("e", "want('job')", "Job", "run.job", "Edit the job: command, launcher, how settings are passed", RUN),
     _key(
-        "s", "want('stop')", "Stop", "run.stop", "Ask the run to stop; then terminate; then kill, each after a yes", RUN
+        "R",
+        "want('restart')",
+        "Restart",
+        "run.restart",
+        "Save a checkpoint and restart with these settings",
+        RUN,
+        False,
     ),
-    _key("c", "want('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and go on", RUN),
-    _key("e", "want('job')", "Job", "run.job", "Edit what trains: command, launcher, how settings reach it", RUN),
-    _key("R", "want('restart')", "Restart", "run.restart", "Save, end, and go on with the settings shown", RUN, False),
-    _key("o", "want('tune')", "Tune", "run.tune", "Find the fastest settings that fit, by short real runs", RUN),
+    _key("o", "want('tune')", "Tune", "run.tune", "Find the fastest settings that fit, with short real runs", RUN),
     _key("a", "apply_remedy", "Apply", "troubles.apply", "Apply the remedy to the settings; u undoes it", TROUBLES),
-    _key("d", "diff", "Diff", "troubles.diff", "Show what the remedy would change", TROUBLES, False),
-    _key("w", "why", "Why", "troubles.why", "Show the evidence and what the remedy rests on", TROUBLES, False),
+    _key("d", "diff", "Diff", "troubles.diff", "Show what the remedy changes", TROUBLES, False),
+    _key(
+        "w",
+        "why",
+        "Why",
+        "troubles.why",
+        "Show the evidence and the source of the remedy",
+        TROUBLES,
+        False,
+    ),
     _key("p", "want('presets')", "Presets", "presets.load", "Load a preset", PRESETS),
-    _key("ctrl+s", "want('save')", "Save", "presets.save", "Save the settings as this preset", PRESETS, False),
-    _key("S", "want('save_as')", "Save as", "presets.save-as", "Save the settings under a new name", PRESETS, False),
-    _key("r", "want('runs')", "Runs", "runs.list", "List the runs: follow another one, or compare", PRESETS),
-    _key("Q", "want('queue')", "Queue", "runs.queue", "The runs that wait for a card, and why", PRESETS, False),
-    _key("v", "want('compare')", "Compare", "runs.compare", "Compare two runs: settings, speed, loss", PRESETS, False),
-    _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Undo the last change of settings", SETTINGS),
-    _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Redo the change undone last", SETTINGS, False),
+    _key("ctrl+s", "want('save')", "Save", "presets.save", "Save the settings to this preset", PRESETS, False),
+    _key("S", "want('save_as')", "Save as", "presets.save-as", "Save the settings as a new preset", PRESETS, False),
+    _key("r", "want('runs')", "Runs", "runs.list", "List the runs: open another one, or compare", PRESETS),
+    _key("Q", "want('queue')", "Queue", "runs.queue", "List the runs that wait for a GPU, and why", PRESETS, False),
+    _key(
+        "v",
+        "want('compare')",
+        "Compare",
+        "runs.compare",
+        "Compare settings, speed and loss of two runs",
+        PRESETS,
+        False,
+    ),
+    _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Undo the last change of the settings", SETTINGS),
+    _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Redo the change that was undone", SETTINGS, False),
     _key("tab", "panel(1)", "Next panel", "panels.next", "Go to the next panel", PANELS, False),
-    _key("shift+tab", "panel(-1)", "Last panel", "panels.back", "Go to the panel before", PANELS, False),
-    _key("slash", "search", "Search", "panels.search", "Find a field, or search in the output", PANELS),
-    _key("question_mark,f1", "help", "Help", "program.help", "All keys, and a glossary", PROGRAM),
+    _key("shift+tab", "panel(-1)", "Previous panel", "panels.back", "Go to the previous panel", PANELS, False),
+    _key("slash", "search", "Search", "panels.search", "Find a setting, or search the output", PANELS),
+    _key("question_mark,f1", "help", "Help", "program.help", "All keys and a glossary", PROGRAM),
     _key("T", "want('theme')", "Dark/light", "program.theme", "Dark or light", PROGRAM, False),
-    _key("q,ctrl+c", "want('leave')", "Quit", "program.quit", "Leave the screen; a training goes on", PROGRAM),
+    _key("q,ctrl+c", "want('leave')", "Quit", "program.quit", "Close the screen; trainings continue", PROGRAM),
 )
 PAGE_KEYS = tuple(
     _key(f"{number},alt+{number}", f"page({number})", label, f"panels.{number}", f"Go to {label}", PANELS, False)
@@ -65,55 +87,53 @@ PAGE_KEYS = tuple(
     )
 )
 SETTINGS_KEYS = (
-    _key("up,k", "move(-1)", "Up", "settings.up", "The field above", SETTINGS, False),
-    _key("down,j", "move(1)", "Down", "settings.down", "The field below", SETTINGS, False),
-    _key("pageup", "move(-10)", "Page up", "settings.page-up", "Ten fields up", SETTINGS, False),
-    _key("pagedown", "move(10)", "Page down", "settings.page-down", "Ten fields down", SETTINGS, False),
-    _key("home", "move(-999)", "First", "settings.first", "The first field", SETTINGS, False),
-    _key("end", "move(999)", "Last", "settings.last", "The last field", SETTINGS, False),
-    _key(
-        "enter", "edit", "Edit", "settings.edit", "Type a new value, or pick a choice; a switch just switches", SETTINGS
-    ),
-    _key("plus,equals_sign,right,l", "step(1)", "More", "settings.more", "The next sensible value", SETTINGS),
-    _key("minus,left,h", "step(-1)", "Less", "settings.less", "The sensible value before", SETTINGS),
-    _key("space", "step(1)", "Switch", "settings.switch", "On or off, or the next choice", SETTINGS, False),
-    _key("backspace,delete", "clear", "Empty", "settings.clear", "Leave the field empty", SETTINGS, False),
-    _key("slash", "find", "Find", "settings.find", "Find a field by its name", SETTINGS),
+    _key("up,k", "move(-1)", "Up", "settings.up", "Previous setting", SETTINGS, False),
+    _key("down,j", "move(1)", "Down", "settings.down", "Next setting", SETTINGS, False),
+    _key("pageup", "move(-10)", "Page up", "settings.page-up", "Ten settings up", SETTINGS, False),
+    _key("pagedown", "move(10)", "Page down", "settings.page-down", "Ten settings down", SETTINGS, False),
+    _key("home", "move(-999)", "First", "settings.first", "First setting", SETTINGS, False),
+    _key("end", "move(999)", "Last", "settings.last", "Last setting", SETTINGS, False),
+    _key("enter", "edit", "Edit", "settings.edit", "Type a value, choose from a list, or toggle a switch", SETTINGS),
+    _key("plus,equals_sign,right,l", "step(1)", "More", "settings.more", "Next larger common value", SETTINGS),
+    _key("minus,left,h", "step(-1)", "Less", "settings.less", "Next smaller common value", SETTINGS),
+    _key("space", "step(1)", "Switch", "settings.switch", "Toggle, or take the next choice", SETTINGS, False),
+    _key("backspace,delete", "clear", "Empty", "settings.clear", "Clear the value", SETTINGS, False),
+    _key("slash", "find", "Find", "settings.find", "Find a setting by name", SETTINGS),
 )
 TROUBLES_KEYS = (
-    _key("up,k", "move(-1)", "Up", "troubles.up", "The remedy above", TROUBLES, False),
-    _key("down,j", "move(1)", "Down", "troubles.down", "The remedy below", TROUBLES, False),
+    _key("up,k", "move(-1)", "Up", "troubles.up", "Previous remedy", TROUBLES, False),
+    _key("down,j", "move(1)", "Down", "troubles.down", "Next remedy", TROUBLES, False),
 )
 EDIT_KEYS = (
-    _key("enter", "submit", "Accept", "edit.accept", "Take the value typed", SETTINGS),
-    _key("escape", "cancel", "Cancel", "edit.cancel", "Leave the field as it was", SETTINGS),
-    _key("up", "accept(-1)", "Accept, up", "edit.up", "Accept and go up", SETTINGS, False),
-    _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go down", SETTINGS, False),
+    _key("enter", "submit", "Accept", "edit.accept", "Accept the typed value", SETTINGS),
+    _key("escape", "cancel", "Cancel", "edit.cancel", "Keep the old value", SETTINGS),
+    _key("up", "accept(-1)", "Accept, up", "edit.up", "Accept and go to the previous setting", SETTINGS, False),
+    _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go to the next setting", SETTINGS, False),
 )
 TUNE_KEYS = (
-    _key("a", "tuning('apply')", "Take winner", "tune.apply", "Put the winner into the settings, after a look", TUNING),
-    _key("x", "tuning('abort')", "End it", "tune.abort", "Stop the tuning; what was measured is kept", TUNING),
-    _key("R", "tuning('resume')", "Go on", "tune.resume", "Go on with a tuning that was ended early", TUNING),
-    _key("t", "tuning('start')", "Start", "tune.start", "Tune the settings shown, after a yes", TUNING),
-    _key("r", "tuning('pick')", "Tunings", "tune.list", "List the tunings and look at another one", TUNING),
+    _key("a", "tuning('apply')", "Apply winner", "tune.apply", "Show the winner's changes and apply them", TUNING),
+    _key("x", "tuning('abort')", "Stop", "tune.abort", "Stop the tuning; measurements are kept", TUNING),
+    _key("R", "tuning('resume')", "Resume", "tune.resume", "Resume a tuning that ended early", TUNING),
+    _key("t", "tuning('start')", "Start", "tune.start", "Start a tuning of these settings", TUNING),
+    _key("r", "tuning('pick')", "Tunings", "tune.list", "List the tunings and open another one", TUNING),
     _key("tab", "panel(1)", "Next panel", "tune.next", "Go to the next panel", PANELS, False),
-    _key("shift+tab", "panel(-1)", "Last panel", "tune.back", "Go to the panel before", PANELS, False),
+    _key("shift+tab", "panel(-1)", "Previous panel", "tune.back", "Go to the previous panel", PANELS, False),
     *(
         _key(f"{number}", f"page({number})", label, f"tune.{number}", f"Go to {label}", PANELS, False)
         for number, label in enumerate(("the trials", "the plots", "what was not tried"), start=1)
     ),
-    _key("escape,q,o", "leave", "Back", "tune.leave", "Back to the main screen; a tuning goes on", PROGRAM),
-    _key("question_mark,f1", "help", "Help", "tune.help", "All keys, and a glossary", PROGRAM),
+    _key("escape,q,o", "leave", "Back", "tune.leave", "Back to the main screen; the tuning continues", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "tune.help", "All keys and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "tune.theme", "Dark or light", PROGRAM, False),
 )
 COMPARE_KEYS = (
     _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),
-    _key("question_mark,f1", "help", "Help", "compare.help", "All keys, and a glossary", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "compare.help", "All keys and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
 )
 QUEUE_ENTRY_KEYS = (
     _key("enter", "order('follow')", "Show run", "queue.follow", "Show the run of the entry", QUEUE),
-    _key("h,space", "order('hold')", "Hold", "queue.hold", "Keep the entry from starting, or let it go on", QUEUE),
+    _key("h,space", "order('hold')", "Hold", "queue.hold", "Hold the entry, or release it", QUEUE),
     _key("K,shift+up", "order('up')", "Earlier", "queue.up", "A place nearer to the start", QUEUE),
     _key("J,shift+down", "order('down')", "Later", "queue.down", "A place further back", QUEUE),
     _key("x,delete", "order('remove')", "Remove", "queue.remove", "Remove the entry, after a yes", QUEUE),
@@ -122,7 +142,7 @@ QUEUE_ENTRY_KEYS = (
 )
 QUEUE_KEYS = (
     _key("a", "add", "Add", "queue.add", "Queue the training with the settings shown, after a yes", QUEUE),
-    _key("escape,q,Q", "leave", "Back", "queue.leave", "Back to the main screen; the queue goes on", PROGRAM),
+    _key("escape,q,Q", "leave", "Back", "queue.leave", "Back to the main screen; the queue continues", PROGRAM),
     _key("question_mark,f1", "help", "Help", "queue.help", "All keys, and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "queue.theme", "Dark or light", PROGRAM, False),
 )
@@ -130,15 +150,15 @@ WATCH_JOB_KEYS = (
     _key("s", "sort", "Sort", "watch.sort", "Sort by the next column: GPU memory, SM share, CPU, RSS, age", JOBS),
     _key("enter,space", "open", "Processes", "watch.open", "Show or hide the processes of a job", JOBS),
     _key("a", "open_all", "All", "watch.open-all", "Show or hide the processes of all jobs", JOBS),
-    _key("up,k", "move(-1)", "Up", "watch.up", "The job above", JOBS, False),
-    _key("down,j", "move(1)", "Down", "watch.down", "The job below", JOBS, False),
+    _key("up,k", "move(-1)", "Up", "watch.up", "Previous job", JOBS, False),
+    _key("down,j", "move(1)", "Down", "watch.down", "Next job", JOBS, False),
     _key("pageup", "move(-10)", "Page up", "watch.page-up", "Ten jobs up", JOBS, False),
     _key("pagedown", "move(10)", "Page down", "watch.page-down", "Ten jobs down", JOBS, False),
-    _key("home", "move(-9999)", "First", "watch.first", "The first job", JOBS, False),
-    _key("end", "move(9999)", "Last", "watch.last", "The last job", JOBS, False),
+    _key("home", "move(-9999)", "First", "watch.first", "First job", JOBS, False),
+    _key("end", "move(9999)", "Last", "watch.last", "Last job", JOBS, False),
 )
 WATCH_KEYS = (
-    _key("question_mark,f1", "help", "Help", "watch.help", "All keys, and a glossary", PROGRAM),
+    _key("question_mark,f1", "help", "Help", "watch.help", "All keys and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
-    _key("q,ctrl+c", "leave", "Quit", "watch.quit", "Leave; what is watched goes on", PROGRAM),
+    _key("q,ctrl+c", "leave", "Quit", "watch.quit", "Quit; the jobs continue", PROGRAM),
 )

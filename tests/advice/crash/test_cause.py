@@ -73,7 +73,7 @@ def test_a_port_in_use_is_named() -> None:
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
         "port: 29512, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n"
     )
-    assert finding.sentence.startswith("The launcher's port 29512 is taken")
+    assert finding.sentence.startswith("The launcher's port 29512 is in use")
     assert "--standalone" in finding.remedies[0].why
 
 

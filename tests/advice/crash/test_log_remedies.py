@@ -60,7 +60,7 @@ FULL = "CUDA out of memory. Tried to allocate 98.00 MiB (GPU 0; 15.90 GiB total 
     ],
 )
 def test_another_process_on_the_card_is_closed_first(message: str, closes: bool) -> None:
-    assert remedies(trace(message, *STEP))[0].title.startswith("close the other process") is closes
+    assert remedies(trace(message, *STEP))[0].title.startswith("end the other process") is closes
 
 
 def test_tf32_off_is_the_remedy_of_tf32() -> None:
@@ -99,7 +99,7 @@ def test_weights_in_fp16_are_not_answered_with_fp32_training() -> None:
         ("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'", "→ processing_class"),
         (
             "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'fp16_opt_level'",
-            "take fp16_opt",
+            "remove fp16_opt",
         ),
         ("ValueError: Some specified arguments are not used by the HfArgumentParser: ['--no_cuda', 'x']", "→ use_cpu"),
         ("usage: t.py [-h]\nt.py: error: unrecognized arguments: --lr 3 --warmup-ratio 0.1", "→ warmup_steps"),

@@ -34,7 +34,7 @@ def test_fragmentation_comes_first_where_the_figures_show_it() -> None:
 
 def test_others_on_the_card_are_evidence() -> None:
     (finding,) = read(MESSAGE.format("88.41 MiB"))
-    assert "process 811 holds 9.50 GiB of the card" in finding.evidence
+    assert "process 811 uses 9.50 GiB of the GPU" in finding.evidence
 
 
 GIB = 2**30

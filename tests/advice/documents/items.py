@@ -110,7 +110,7 @@ CHOOSING = (
     Item("004", "workers: min(8, cores - 2), 16 cores", ("workers", 16), 8),
     Item("004", "workers: min(8, cores - 2), 8 cores", ("workers", 8), 6),
     Item("004", "workers: min(8, cores - 2), 4 cores", ("workers", 4), 2),
-    Item("004", "heavy preprocessing: min(16, cores - 1)", ("left", "T4", "dataloader_num_workers", 15), "preparing a sample is heavy"),
+    Item("004", "heavy preprocessing: min(16, cores - 1)", ("left", "T4", "dataloader_num_workers", 15), "preparing a sample is expensive"),
     Item("004", "prefetch factor", ("recommend", "T4", "dataloader_prefetch_factor"), 4),
     Item("001", "5. pin memory", ("recommend", "T4", "dataloader_pin_memory"), True),
     Item("003", "9. persistent workers", ("recommend", "RTX 3090", "dataloader_persistent_workers"), True),
@@ -169,9 +169,9 @@ TROUBLE = (
     Item("004", "GPU < 50 %: prefetch 4", ("ladder", "data-wait", "dataloader_prefetch_factor"), 4),
     Item("004", "both low: 4x batch", ("ladder", "gpu-underused", "per_device_train_batch_size", "both-low"), 32),
     Item("004", "both low: less logging and checkpointing", ("title", "gpu-underused", "both-low"), "log, evaluate and save less often"),
-    Item("004", "both low: faster storage", ("title", "data-wait", "storage"), "put the data on faster storage"),
-    Item("001", "close other notebooks", ("title", "other-process", None), "end the other process on the card, or train on another card"),
-    Item("003", "12-14: zero_grad(set_to_none), one .item()", ("title", "launch-bound", None), "let the loop run ahead of the GPU"),
+    Item("004", "both low: faster storage", ("title", "data-wait", "storage"), "move the data to faster storage"),
+    Item("001", "close other notebooks", ("title", "other-process", None), "end the other process on the GPU, or train on another GPU"),
+    Item("003", "12-14: zero_grad(set_to_none), one .item()", ("title", "launch-bound", None), "avoid synchronizing with the GPU in the loop"),
 )  # fmt: skip
 
 ITEMS = (*HARDWARE, *PRESETS, *CHOOSING, *WATCHING, *TROUBLE)

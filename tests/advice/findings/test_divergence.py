@@ -40,7 +40,7 @@ def test_it_is_reported_after_the_end_with_a_smaller_rate() -> None:
     state = logged([2.3, 2701.0, 2650.0, 2712.0], finished=Finished(t=9.0, outcome="completed"))
     finding = diverged(situation(state=state, settings=Settings(learning_rate=0.1)))
     assert finding is not None
-    assert finding.sentence == "The training has diverged: its loss is 2,712"
+    assert finding.sentence == "The training diverged: the loss is 2,712"
     assert finding.remedies[0].title == "learning rate 0.1 → 0.05"
 
 

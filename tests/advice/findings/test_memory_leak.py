@@ -37,7 +37,7 @@ def memory_findings(
 
 def test_a_card_that_will_be_full_before_the_end() -> None:
     [finding] = memory_findings(rising(1.0))
-    assert finding.sentence == "GPU memory grows by 1 MB with every step: full in about 4,000 steps, 33 min"
+    assert finding.sentence == "GPU memory grows by 1 MB per step: full in about 4,000 steps, 33 min"
     assert finding.evidence == ("3.8 GiB → 4.2 GiB held between steps, over 448 steps",)
     assert finding.severity == "warning"
     assert ".item()" in finding.remedies[0].why
@@ -66,7 +66,7 @@ def test_too_few_looks_and_too_little_are_not_told(lows: WindowMinima) -> None:
 
 def test_the_hosts_memory_and_a_limit_of_the_runs_own() -> None:
     [finding] = memory_findings(anonymous=rising(8.0))
-    assert finding.sentence == "Host memory grows by 8 MB with every step: full in about 5,500 steps, 45 min"
+    assert finding.sentence == "Host memory grows by 8 MB per step: full in about 5,500 steps, 45 min"
     assert "memray" in finding.remedies[1].why
     assert memory_findings(anonymous=rising(1.0)) == []
     [limited] = memory_findings(anonymous=rising(1.0), inventory=box(), samples=samples(), memory_limit_bytes=6 * GB)

@@ -63,13 +63,13 @@ def test_a_rank_that_waits_for_data_is_named_as_such() -> None:
     now = of_ranks(rank(0, 0.14, 0.01), rank(1, 0.01, 0.14))
     [found] = diagnose(now)
     assert found.cause == "data-wait"
-    assert found.sentence.startswith("Rank 0 waits for data 70 % of each step, and the other ranks for rank 0")
-    assert found.remedies[0].title == "look at the data of rank 0"
+    assert found.sentence.startswith("Rank 0 waits for data for 70 % of each step, and the other ranks wait for rank 0")
+    assert found.remedies[0].title == "check the data of rank 0"
 
 
 def test_data_that_all_ranks_wait_for_is_no_rank_s() -> None:
     [found] = diagnose(of_ranks(rank(0, 0.1, 0.05), rank(1, 0.1, 0.05)))
-    assert found.sentence.startswith("Training waits for data 50 % of each step")
+    assert found.sentence.startswith("Training waits for data for 50 % of each step")
 
 
 @pytest.mark.parametrize(

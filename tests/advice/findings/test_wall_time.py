@@ -141,7 +141,7 @@ def verdict_and_causes(*events: ev.Event) -> tuple[str, tuple[str, ...]]:
 
 
 def test_it_is_told_in_the_verdict_and_as_a_hint() -> None:
-    assert verdict_and_causes(STARTED, ENDED) == ("Completed; no optimizer step was seen.", ("no-step",))
+    assert verdict_and_causes(STARTED, ENDED) == ("Completed; no optimizer step was observed.", ("no-step",))
 
 
 @pytest.mark.parametrize(

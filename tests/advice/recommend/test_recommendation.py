@@ -56,7 +56,7 @@ def test_batch_by_memory(gpu, batch, accumulation):
 
 @pytest.mark.parametrize(("gpu", "most"), [(K80, 24), (T4, 48), (RTX3090, 80), (A100_40, 128), (A100_80, 256)])
 def test_the_most_the_notes_got_onto_a_card_is_shown_and_not_taken(gpu, most):
-    assert "the most that fitted" in left(recommend(box(gpu), python()), "per_device_train_batch_size", most)
+    assert "the largest that fitted" in left(recommend(box(gpu), python()), "per_device_train_batch_size", most)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_checkpointing_only_where_memory_is_short():
         (box(T4, ram_gib=6), 6, 2, "GiB of memory"),
         (box(T4, shm_mib=64), 2, 2, "only 64 MiB are free in /dev/shm"),
         (box(T4, shm_mib=0), 0, None, "/dev/shm"),
-        (box(cores=64), 0, None, "without a GPU"),
+        (box(cores=64), 0, None, "on the CPU"),
     ],
 )
 def test_loader(inventory, workers, prefetch, said):
@@ -231,7 +231,7 @@ def test_a_command_of_unknown_batches_gets_no_workers_where_shared_memory_is_sma
 
 
 def test_heavy_preprocessing_may_take_more_workers():
-    assert "heavy" in left(recommend(box(T4, cores=32), python()), "dataloader_num_workers", 16)
+    assert "expensive" in left(recommend(box(T4, cores=32), python()), "dataloader_num_workers", 16)
 
 
 def test_processes_share_the_cores():
@@ -285,16 +285,16 @@ def test_a_torch_for_the_cpu_leaves_the_card_alone_and_says_so():
 
 
 def test_a_card_that_torch_has_no_code_for_is_said():
-    assert any("no code for NVIDIA V100" in note for note in recommend(box(V100), python()).notes)
+    assert any("no kernels for NVIDIA V100" in note for note in recommend(box(V100), python()).notes)
     k80 = recommend(box(K80), python("2.7.0", "12.6"))
-    assert any("CUDA 12 dropped it" in note for note in k80.notes)
+    assert any("CUDA 12 and all current torch wheels dropped it" in note for note in k80.notes)
 
 
 def test_of_different_cards_the_built_in_job_takes_the_best_alone_and_says_why():
     found = recommend(box(card("T4", 0, 15.0), card("A100", 1, gib=80)), python())
     assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("bf16", 128)
     (note,) = (note for note in found.notes if "differ" in note)
-    assert "takes GPU 1 (A100) alone" in note
+    assert "uses GPU 1 (A100) alone" in note
     assert "15 GiB of GPU 0 (T4) would limit every batch" in note
 
 
@@ -327,8 +327,8 @@ def test_8_gb_with_an_8_bit_optimizer_take_64_times_2():
 
 def test_the_batch_names_what_fits_by_estimate_and_who_measures():
     words = reason(recommend(box(RTX3090), python()), "per_device_train_batch_size")
-    assert words.startswith("24 GB and more: 48; by estimate 379 of bert-base-uncased")
-    assert words.endswith("`tune` measures")
+    assert words.startswith("24 GB and more: 48; estimate: 379 fit for bert-base-uncased")
+    assert words.endswith("`tuner-tui tune` measures")
 
 
 def test_a_slice_of_a_card_is_a_card_of_its_own():

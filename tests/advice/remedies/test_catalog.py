@@ -218,9 +218,9 @@ def test_without_a_gpu_a_smaller_batch_saves_host_memory() -> None:
 
 def test_the_gain_of_more_workers_is_bounded_by_the_wait_and_by_their_number() -> None:
     starved = situation(state=training(rates={"data_wait_share": 0.99}), settings=Settings(dataloader_num_workers=4))
-    assert remedies_for("data-wait", starved)[0].effect == "at most 1.5 times the steps a second"
+    assert remedies_for("data-wait", starved)[0].effect == "at most 1.5× the steps per second"
     mild = situation(state=training(rates={"data_wait_share": 0.2}), settings=Settings(dataloader_num_workers=4))
-    assert remedies_for("data-wait", mild)[0].effect == "at most 1.25 times the steps a second"
+    assert remedies_for("data-wait", mild)[0].effect == "at most 1.25× the steps per second"
 
 
 def test_a_script_whose_batch_is_not_known_is_told_no_figures() -> None:
@@ -241,7 +241,7 @@ def test_a_batch_that_was_seen_is_known() -> None:
 @pytest.mark.parametrize(("times", "offered"), [(0, True), (2, False)])
 def test_automatic_fallback_is_offered_where_it_is_off(times: int, offered: bool) -> None:
     titles = [r.title for r in remedies_for("gpu-oom", situation(job=BuiltinJob(fallback=times)), "training")]
-    assert ("switch the automatic fallback on" in titles) is offered
+    assert ("turn on OOM retries" in titles) is offered
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def own_loop(in_effect: dict[str, Any], job: CommandJob = INJECTED) -> Situation
 def test_a_loop_of_its_own_is_offered_only_what_it_has_a_place_for() -> None:
     offered = remedies_for("gpu-oom", own_loop(LOOP))
     assert offered[0].change == {"per_device_train_batch_size": 32}
-    assert "accumulates no gradients" in offered[0].why
+    assert "does not accumulate gradients" in offered[0].why
     changed = {name for remedy in offered for name in remedy.change}
     assert changed == {"per_device_train_batch_size"}, "a DataLoader takes no more than that"
     titles = " ".join(remedy.title for remedy in offered)
@@ -288,7 +288,7 @@ def test_the_learning_rate_is_lowered_from_the_one_in_effect(in_effect: dict[str
     (remedy,) = [one for one in remedies_for("nan", own_loop(in_effect)) if "learning rate" in one.title]
     assert remedy.title == title
     assert remedy.change == {}, "inject does not reach an optimizer"
-    assert "cannot pass learning_rate" in remedy.why
+    assert "learning_rate cannot be passed" in remedy.why
 
 
 def test_a_placeholder_in_the_command_carries_the_change() -> None:
@@ -316,7 +316,7 @@ def test_lora_is_offered_neither_on_random_weights_nor_where_the_log_shows_it() 
     log = ("trainable params: 4,194,304 || all params: 6,742,609,920 || trainable%: 0.0622",)
     titles = [one.title for one in remedies_for("gpu-oom", situation(settings=None, log=log), "training")]
     assert "train adapters: LoRA" not in titles
-    assert "quantize the base: 4 bits with LoRA (QLoRA)" in titles
+    assert "quantize the base model: 4 bits with LoRA (QLoRA)" in titles
 
 
 def test_pure_bf16_under_the_loss_scaler_is_set_back() -> None:

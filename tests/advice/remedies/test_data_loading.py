@@ -36,4 +36,4 @@ def offered(share: float, workers: int, cores: int) -> list[str]:
 
 def test_a_remedy_without_a_gain_is_not_offered() -> None:
     assert offered(0.99, 0, cores=2) == []
-    assert offered(0.5, 0, cores=2) == ["at most 2 times the steps a second"]
+    assert offered(0.5, 0, cores=2) == ["at most 2× the steps per second"]

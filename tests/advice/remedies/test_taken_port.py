@@ -32,7 +32,7 @@ def test_a_free_port_in_the_command(command: str, expected: str | None) -> None:
 
 
 def test_the_remedy_can_be_applied_and_names_the_holder() -> None:
-    end = Exited(t=1.0, exit_code=1, evidence=("port 29511 is held by process 7 of run r003 (x)", "port 4001 is free"))
+    end = Exited(t=1.0, exit_code=1, evidence=("port 29511 is used by process 7 of run r003 (x)", "port 4001 is free"))
     job = CommandJob(command=("torchrun", "--master_port=29511", "t.py"))
     free, holder = remedies_for("port-in-use", situation(state=RunState(exited=end), job=job))
     assert free.can_apply

@@ -58,7 +58,7 @@ def box(library: Path, seen: Scenario, folder: Path) -> dict[str, str]:
 
 def test_a_box_without_a_gpu_is_told_what_to_do(library: Path, python: Path, tmp_path: Path):
     text = detect(box(library, Scenario(), tmp_path), "--interpreter", str(python))
-    assert "GPUs         none that can be used" in text
+    assert "GPUs         none usable" in text
     assert "! The NVIDIA driver works but sees no GPU." in text
     assert "--gres=gpu:1" in text
     assert "torch 2.13.0  peft 0.21.2" in text
@@ -84,7 +84,7 @@ def test_equal_cards_share_their_abilities(library: Path, python: Path, tmp_path
 def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_path: Path):
     environment = {**box(library, scenario.eight_gpus, tmp_path), "CUDA_VISIBLE_DEVICES": "3,1"}
     text = detect(environment, "--interpreter", str(python))
-    assert "CUDA_VISIBLE_DEVICES=3,1: a training started here sees GPU 3, 1" in text
+    assert "CUDA_VISIBLE_DEVICES=3,1: a training started here uses GPU 3, 1" in text
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_problems_stand_at_the_end_with_their_advice(
 
 def test_a_missing_interpreter_is_a_line_of_the_report(tmp_path: Path):
     text = detect(os.environ, "--interpreter", str(tmp_path / "none"))
-    assert f"! There is no Python at {tmp_path / 'none'}: choose another interpreter." in text.replace("\n  ", " ")
+    assert f"! {tmp_path / 'none'} does not exist: choose another interpreter." in text.replace("\n  ", " ")
 
 
 def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
@@ -119,7 +119,7 @@ def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
     assert gpu["processes"][0]["pid"] == 1
     assert {ability["name"]: ability["able"] for ability in gpu["abilities"]}["bf16"] is False
     assert document["interpreter"]["packages"]["torch"] == "2.13.0"
-    assert "no code for Tesla V100" in document["misfits"][0]["sentence"]
+    assert "no kernels for Tesla V100" in document["misfits"][0]["sentence"]
     assert document["inventory"]["cpu"]["affinity_cores"] >= 1
 
 

@@ -61,7 +61,7 @@ def test_standard_input_for_a_person(app: typer.Typer) -> None:
 
 
 def test_nothing_found_is_an_answer(app: typer.Typer) -> None:
-    assert run(app, "-", stdin=HEALTHY).stdout.strip() == "Nothing wrong was found."
+    assert run(app, "-", stdin=HEALTHY).stdout.strip() == "No problems found."
 
 
 def test_bytes_that_are_no_text(app: typer.Typer) -> None:
@@ -104,7 +104,7 @@ def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run(app: typer.Typer, tmp_path: Path) -> None:
     result = run(app, str(tmp_path))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: nothing of a run is in it.\n"
+    assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: the run folder is empty.\n"
 
 
 @pytest.mark.parametrize("text", ["", "\n  \n"])

@@ -45,7 +45,7 @@ def test_data_that_is_not_there_is_told_before_the_training(tmp_path: Path) -> N
     preset.write_text(f"version: 1\nname: mine\njob: {{kind: builtin, model: tiny, data: {tmp_path}/gone.csv}}\n")
     result = call(box(card("T4", gib=15.0)), "--preset", str(preset))
     assert result.exit_code == 1
-    assert f"✗ Files The data {tmp_path}/gone.csv is not there" in " ".join(result.stdout.split())
+    assert f"✗ Files The data {tmp_path}/gone.csv does not exist" in " ".join(result.stdout.split())
     (tmp_path / "gone.csv").write_text("text,label\na,0\n")
     assert call(box(card("T4", gib=15.0)), "--preset", str(preset)).exit_code == 0
 
@@ -62,6 +62,6 @@ def test_a_tools_file_is_checked(tmp_path: Path) -> None:
     result = call(box(card("T4", gib=15.0)), str(file))
     said = " ".join(result.stdout.split())
     assert result.exit_code == 1
-    assert f"the data {tmp_path}/gone.jsonl is not there" in said
+    assert f"the data {tmp_path}/gone.jsonl does not exist" in said
     assert "max_length 4,096 is more than the 1,024 positions of gpt2. → --set max_length=1024" in said
-    assert "axolotl is not found on the PATH. → pip install axolotl" in said
+    assert "axolotl was not found on PATH. → pip install axolotl" in said

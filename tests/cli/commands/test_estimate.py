@@ -73,13 +73,13 @@ def test_parts_bar_verdict_and_largest_batch(call: Call) -> None:
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert lines[0].startswith("For causal-lm with gpt2 · micro batch ")
-    names = ("weights", "gradients", "optimizer states", "activations", "CUDA context", "allocator's slack", "peak")
+    names = ("weights", "gradients", "optimizer states", "activations", "CUDA context", "allocator overhead", "peak")
     for name in names:
         assert any(line.startswith(f"  {name} ") for line in lines), name
     assert any(line.startswith("▕█") and line.endswith("of 22.5 GiB") for line in lines)
-    assert "Largest micro batch that fits with that reserve: " in result.stdout
-    assert "Rests on: closed form. The CUDA context and the allocator's slack are assumed" in " ".join(lines)
-    assert "Not traced, so less exact" in result.stderr
+    assert "Largest micro batch that fits with this reserve: " in result.stdout
+    assert "Based on: closed form. CUDA context and allocator overhead are assumed" in " ".join(lines)
+    assert "Less exact, not traced" in result.stderr
     assert all(len(line) <= 120 for line in lines)
 
 
@@ -117,12 +117,12 @@ def test_a_run_that_was_measured_corrects_it_and_is_named(call: Call, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "Whose memory?"),
-        (("--task", "poetry", "--model", "gpt2"), "--task 'poetry' is none of classification, causal-lm"),
-        (("--model", "gpt2", "--memory", "much"), "--memory 'much' is no size"),
+        ((), "Name a model"),
+        (("--task", "poetry", "--model", "gpt2"), "--task: 'poetry' is not one of classification, causal-lm"),
+        (("--model", "gpt2", "--memory", "much"), "--memory: 'much' is not a size"),
         (("--model", "gpt2", "--set", "precisoin=bf16"), "precision"),
         (("--preset", "no-such-preset"), "no-such-preset"),
-        (("--model", "org/unheard-of"), "The model org/unheard-of is not known here."),
+        (("--model", "org/unheard-of"), "The model org/unheard-of cannot be estimated."),
     ],
 )
 def test_bad_input_is_a_sentence_and_2(call: Call, words: tuple[str, ...], sentence: str) -> None:
@@ -137,7 +137,7 @@ def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
     preset.write_text("version: 1\nname: mine\njob: {kind: command, command: [python, train.py]}\nsettings: {}\n")
     result = call("--preset", str(preset))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "What model `python train.py` trains is not known" in result.stderr
+    assert "Cannot tell which model `python train.py` trains" in result.stderr
     assert call("--preset", str(preset), "--model", "gpt2", "--task", "causal-lm").exit_code == 0
 
 
@@ -157,18 +157,18 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
     document = json.loads(call("--preset", str(preset), "--json").stdout)
     assert document["batch"] == 6
     assert document["total_bytes"] == pytest.approx(8 * 2**30 + CONTEXT_BYTES, rel=0.02)
-    assert document["rests_on"] == "from 3 sizes measured, the last by run r003"
+    assert document["rests_on"] == "fitted to 3 measured sizes, the newest from run r003"
     assert document["largest_batch"] is not None
     preset.write_text(text + "{per_device_train_batch_size: 8}\n")
     shown = call("--preset", str(preset)).stdout
     assert shown.startswith("For python train.py · micro batch 8")
-    assert "Rests on: measured by run r003." in shown
+    assert "Based on: measured by run r003." in shown
     for name in ("r001", "r002"):
         (root / name / "events.jsonl").unlink()
     preset.write_text(text + "{per_device_train_batch_size: 6}\n")
     alone = call("--preset", str(preset))
     assert (alone.exit_code, alone.stdout) == (2, "")
-    assert "At micro batch 8 this command took 10" in alone.stderr
+    assert "At micro batch 8 this command used 10" in alone.stderr
 
 
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
@@ -208,9 +208,9 @@ def test_without_a_card_a_limit_is_held_against_private_memory(call: Call) -> No
     assert limited["device"]["capacity_bytes"] == 3 * 1024 * MIB
     assert limited["total_bytes"] - plain["total_bytes"] == pytest.approx(RESERVED_BYTES, abs=4)
     words = " ".join(on_cpu(*GPT2, "--memory-limit", "3GiB").stdout.split())
-    assert "This is private memory, which a --memory-limit counts; 1.04 GiB of it" in words
+    assert "This is private memory, as --memory-limit counts it; libraries reserve 1.04 GiB" in words
     assert "(assumed: this Python was not measured)" in words
-    assert "a --memory-limit also counts what libraries reserve" in " ".join(on_cpu(*GPT2).stdout.split())
+    assert "--memory-limit also counts what libraries reserve" in " ".join(on_cpu(*GPT2).stdout.split())
 
 
 def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:
@@ -243,7 +243,7 @@ def test_what_would_make_it_fit_fits(call: Call) -> None:
 def test_a_card_that_is_unknown(call: Call) -> None:
     result = call(*GPT2, "--on", "T5000")
     assert result.exit_code == 2
-    assert "not a card known here" in result.output
+    assert "not a known GPU" in result.output
 
 
 AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 1024\nbf16: true\n"
@@ -294,7 +294,7 @@ def test_of_a_command_without_a_model_it_is_said_where_one_was_looked_for(call: 
     result = call("--", "python", "train.py", "--lr", "1e-4")
     assert result.exit_code == 2
     assert "`python train.py --lr 1e-4`" in result.output
-    for where in ("--model_name_or_path", "from_pretrained", "--model ID", "run the command for some steps"):
+    for where in ("--model_name_or_path", "from_pretrained", "--model ID", "run the command for a few steps"):
         assert where in " ".join(result.output.split())
 
 
@@ -352,4 +352,4 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
 
 
 def test_parts_that_are_neither_modules_nor_kinds(call: Call) -> None:
-    assert "'size' is none of module, kind" in call(*GPT2, "--by", "size").stderr
+    assert "'size' is not one of module, kind" in call(*GPT2, "--by", "size").stderr

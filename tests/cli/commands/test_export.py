@@ -67,8 +67,8 @@ def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
     [
         ("a: [", "not valid YAML"),
         ("- a", "key: value"),
-        ("1: a", "keys are words"),
-        ("x: 1", "nor a file of a tool"),
+        ("1: a", "words as keys"),
+        ("x: 1", "nor a known configuration file"),
         ("a: 2024-99-99", "month must be in 1..12"),
         (f"seed: {'1' * 5000}", "Exceeds the limit"),
         (f"a: {'[' * 3000}", "nested deeper than 16 levels"),

@@ -97,7 +97,7 @@ def test_show_tells_what_was_left_out_of_a_flat_file(call, tmp_path):
     flat.write_text("fp16: true\nfp16_opt_level: O2\n")
     result = call("show", str(flat))
     assert "precision: fp16" in result.stdout
-    assert "fp16_opt_level left out" in result.stderr
+    assert "fp16_opt_level ignored" in result.stderr
     assert json.loads(call("show", str(flat), "--json").stdout)["notes"]
 
 
@@ -144,7 +144,7 @@ def test_what_was_measured_with_other_settings_is_not_kept(call, own, tmp_path):
     [
         (["save", "../x"], "is not a preset name"),
         (["save", "x", "--set", "sed=1"], "did you mean 'seed'?"),
-        (["save", "x", "--set", "seed"], "write name=value"),
+        (["save", "x", "--set", "seed"], "use name=value"),
         (["save", "x", "--set", "seed=-1"], "seed must be a whole number"),
         (["save", "x", "--from", "dmo"], "did you mean 'demo'?"),
     ],
@@ -162,7 +162,7 @@ def test_check_says_what_is_good_and_what_is_not(call, tmp_path):
     bad.write_text("settings:\n  sed: 1\n")
     result = call("check", "demo", str(bad))
     assert result.exit_code == 2
-    assert "demo: good" in result.stdout
+    assert "demo: ok" in result.stdout
     assert f"{bad}:2: unknown setting 'sed'; did you mean 'seed'?\n" == result.stderr
 
 
@@ -184,12 +184,12 @@ def test_check_of_a_preset_for_other_hardware_says_so_once(call, tmp_path):
     )
     found = json.loads(call("check", str(path), "--json").stdout)[0]["warnings"]
     assert [item["sentence"] for item in found] == [
-        "It is for other hardware: GPU *A100*, 40 GiB or more, capability 8.0 or newer."
+        "It is for different hardware: GPU *A100*, 40 GiB or more, capability 8.0 or newer."
     ]
 
 
 def test_check_of_the_cpu_preset_beside_a_gpu(call):
-    assert "It is for other hardware: no GPU." in call("check", "cpu").stdout
+    assert "It is for different hardware: no GPU." in call("check", "cpu").stdout
 
 
 def test_check_tries_the_presets_command(call, tmp_path):
@@ -200,7 +200,7 @@ def test_check_tries_the_presets_command(call, tmp_path):
     assert refused.exit_code == 2
     assert "did you mean {seed}?" in refused.stderr
     path.write_text(head + "[t.py, '{seed}']}")
-    assert "takes no max_length" in call("check", str(path)).stdout
+    assert "has no option max_length" in call("check", str(path)).stdout
 
 
 def test_the_group_alone_shows_its_help(call):

@@ -46,7 +46,7 @@ def test_a_second_run_waits_for_the_first_and_says_so(queued: Shell, fifo: Fifo)
     assert (second["entry"], second["state"], second["run"]) == ("q002", "waiting", None)
     text = queued("queue").stdout
     assert text.splitlines()[0].split() == ["ENTRY", "STATE", "RUN", "WAITING", "WHAT"]
-    assert queued("queue", "rm", "q1").stderr == "q001 runs as r001; `tuner-tui stop r001` ends it.\n"
+    assert queued("queue", "rm", "q1").stderr == "q001 is running as r001; `tuner-tui stop r001` stops it.\n"
     assert queued("queue", "move", "q2", "1").returncode == 0
     assert queued("queue", "hold", "q2").stdout == "q002 is held.\n"
     assert queued("stop", "--now", "r001").returncode == 0

@@ -44,7 +44,7 @@ def test_setting_value_reason_and_source_stand_in_columns(call: Call) -> None:
 
 
 def test_what_was_considered_and_left_is_told(call: Call) -> None:
-    text = call().stdout.partition("Considered and left")[2]
+    text = call().stdout.partition("Considered, not recommended")[2]
     assert "flash_attention_2" in text
     assert "flash attention needs capability 8.0" in text
 
@@ -78,20 +78,22 @@ def test_a_presets_values_and_job_stay(call: Call) -> None:
     assert document["expected_time"] is None
     text = call("--preset", "demo").stdout
     assert "  learning_rate                 0.001              preset demo" in text
-    assert "not known for this job on such a machine" in " ".join(text.split())
+    assert "unknown until this job has trained here" in " ".join(text.split())
 
 
 def test_another_effective_batch_than_the_presets_is_told_with_its_learning_rate(call: Call) -> None:
     words = ("--preset", "rtx3070-8gb", "--set", "per_device_train_batch_size=40")
     text = " ".join(call(*words).stdout.split())
-    assert "! Effective batch 80, where it was 96: per_device_train_batch_size=32 gradient_accumulation_steps=3" in text
+    assert (
+        "! The effective batch is now 80 (was 96): per_device_train_batch_size=32 gradient_accumulation_steps=3" in text
+    )
     assert json.loads(call(*words, "--json").stdout)["batch_change"]["held"]["accumulation"] == 3
-    assert "where it was" not in call("--preset", "rtx3070-8gb").stdout
+    assert "The effective batch is now" not in call("--preset", "rtx3070-8gb").stdout
 
 
 def test_what_one_must_know_of_the_box_is_said() -> None:
     shared = box(card("K80", gib=11.2), cores=4)
-    assert "! The torch of this Python (CUDA 13.0) has no code for NVIDIA K80" in caller(shared)().stdout
+    assert "! This torch (CUDA 13.0) has no kernels for NVIDIA K80" in caller(shared)().stdout
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_a_named_model_takes_the_place_of_the_notes_job(call: Call) -> None:
     document = json.loads(call(*QWEN, "--json").stdout)
     assert (document["job"]["model"], document["job"]["task"]) == ("Qwen/Qwen2.5-7B", "causal-lm")
     assert {one["name"]: one["value"] for one in document["recommended"]}["peft_method"] == "lora"
-    assert "--task 'poetry' is none of classification, causal-lm" in call("--task", "poetry").stderr
+    assert "--task: 'poetry' is not one of classification, causal-lm" in call("--task", "poetry").stderr
 
 
 def test_cards_that_are_not_here(call: Call) -> None:
@@ -178,7 +180,7 @@ def test_memory_takes_the_place_of_the_cards(call: Call, monkeypatch: pytest.Mon
     assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (48, 2)
     without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
     (planned,) = without["cards"]
-    assert planned["card"] == "24.0 GiB card, taken as Ampere or newer"
+    assert planned["card"] == "24.0 GiB card, assumed to be Ampere or newer"
     assert {one["name"]: one["value"] for one in planned["recommended"]}["precision"] == "bf16"
 
 
@@ -187,5 +189,5 @@ def test_a_command_and_the_model_that_it_names(call: Call) -> None:
     document = json.loads(call(*words).stdout)
     assert document["job"]["command"] == list(words[2:])
     plain = call("--", "python", "train.py").stdout
-    assert "For your command, taken as a classification" in plain
+    assert "For your command, assumed to be classification" in plain
     assert "causal language modelling with Qwen/Qwen2.5-7B" in call(*words[1:]).stdout

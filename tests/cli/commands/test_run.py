@@ -102,7 +102,7 @@ def test_a_flag_that_does_not_choose_what_starts_the_command_says_so(shell: Shel
     done = shell("run", "--interpreter", str(link), "--", sys.executable, "-c", "pass")
     other = shell("run", "--interpreter", sys.executable, "--", sys.executable, "-c", "pass")
     assert done.returncode == other.returncode == 0
-    assert ("only asked for its packages" in done.stderr, "only asked" in other.stderr) == (True, False)
+    assert ("only used to look up packages" in done.stderr, "only used" in other.stderr) == (True, False)
 
 
 def test_run_json_is_json_lines_and_ends_with_finished(shell: Shell) -> None:
@@ -119,14 +119,14 @@ def test_run_out_of_memory_exits_3(shell: Shell) -> None:
     assert done.returncode == 3
     assert "Out of memory" in done.stdout
     assert done.stderr.count("`tuner-tui diagnose r001` says more.") == 1
-    assert "limit of 0.279 GiB (the host's memory) is used up." in done.stderr
+    assert "limit of 0.279 GiB (the host's memory) is exhausted." in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run"], "What shall be trained?"),
-        (["run", "--", "no-such-program"], "not found on the PATH"),
+        (["run"], "Nothing to train."),
+        (["run", "--", "no-such-program"], "not found on PATH"),
         (["run", "--preset", "no-such-preset"], "no preset"),
         (["run", "--set", "learning_rat=1", "--", "sh"], "learning_rate"),
         (["run", "--set", "learning_rate=fast", "--", "sh"], "learning_rate"),
@@ -169,7 +169,7 @@ def test_the_same_training_is_not_started_twice(shell: Shell, fifo: Fifo) -> Non
     fifo.word()
     again = shell(*words)
     assert (again.returncode, again.stdout) == (4, "")
-    assert "already runs as r001" in again.stderr
+    assert "is already running as r001" in again.stderr
     shell("stop", "r001")
     assert shell(*words).stdout == "r002\n"
     shell("stop", "--now", "r002")
@@ -194,7 +194,7 @@ def test_a_second_ctrl_c_presses_harder(shell: Shell, fifo: Fifo) -> None:
         running.send_signal(signal.SIGINT)
         announced = list(iter(lambda: line_of(running.stderr).split()[:2], ["Run", "r001,"]))
         assert announced[0][0] == "Command"
-        assert line_of(running.stderr).startswith("Asked")
+        assert line_of(running.stderr).startswith("Saving and stopping")
         assert line_of(running.stderr).startswith("Terminating")
         running.send_signal(signal.SIGINT)
         running.communicate(timeout=300)
@@ -223,7 +223,7 @@ def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: F
         attached.send_signal(signal.SIGINT)
         _, err = attached.communicate(timeout=300)
     assert attached.returncode == 130
-    assert "goes on" in err
+    assert "continues" in err
     assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"
     shell("stop", "--now", "r001")
     assert wait_ended(shell.folder()).outcome == "stopped"
@@ -304,7 +304,7 @@ def test_a_script_as_an_argument_is_one_line_of_the_list(shell: Shell) -> None:
 
 
 def test_no_runs_yet(shell: Shell) -> None:
-    assert shell("ps").stdout == "No run was started yet.\n"
+    assert shell("ps").stdout == "No runs yet. `tuner-tui run -- COMMAND` starts one.\n"
     assert json.loads(shell("ps", "--json").stdout) == []
 
 

@@ -10,6 +10,6 @@ DIFFERS = SettingCheck("tf32", True, False, "differs")
 
 
 def test_nothing_wrong_stands_only_above_settings_that_are_in_effect() -> None:
-    assert list(finding_lines((), (AGREES,))) == [["Nothing wrong was found."]]
-    assert list(finding_lines((), (AGREES, DIFFERS))) == [["1 setting that was asked for is not in effect:"]]
-    assert list(finding_lines((), (DIFFERS, DIFFERS))) == [["2 settings that were asked for are not in effect:"]]
+    assert list(finding_lines((), (AGREES,))) == [["No problems found."]]
+    assert list(finding_lines((), (AGREES, DIFFERS))) == [["1 requested setting is not in effect:"]]
+    assert list(finding_lines((), (DIFFERS, DIFFERS))) == [["2 requested settings are not in effect:"]]

@@ -47,7 +47,7 @@ def test_memory_and_verdict() -> None:
         done(START, measured()),
         TuningEnded(t=2.0, status="finished", verdict=verdict, preset="/x/demo-tuned.yaml", sentence="Room moved."),
     )
-    assert told[0] == "memory    1.00 of 2.00 GiB may be taken"
+    assert told[0] == "memory    1.00 of 2.00 GiB may be used"
     assert told[2:] == [
         "verdict   Confirmed: 1.50×.",
         "start     100 samples/s ± 1.0 %, 5 steps, 10 s",
@@ -64,12 +64,12 @@ def test_a_busy_machine_and_the_time_of_the_whole_job() -> None:
         winner=AFTER, sentence="Confirmed.", objective="job", job_steps=4000, start_job_s=405.2, best_job_s=342.0
     )
     told = lines(
-        TuningStarted(t=1.0, busy="other processes use 52 % of the processor (python spin.py 2.0 cores)"),
+        TuningStarted(t=1.0, busy="other processes use 52 % of the CPU (python spin.py 2.0 cores)"),
         TuningEnded(t=2.0, status="finished", verdict=verdict),
     )
     assert told == [
-        "busy      Other processes use 52 % of the processor (python spin.py 2.0 cores): trials are measured, but "
-        "nothing is confirmed or saved while this goes on.",
+        "busy      Other processes use 52 % of the CPU (python spin.py 2.0 cores): trials continue, but "
+        "nothing is confirmed or saved meanwhile.",
         "verdict   Confirmed.",
         "whole job 4,000 steps: 6 min 45 s → 5 min 42 s, start-up included",
     ]

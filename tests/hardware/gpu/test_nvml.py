@@ -284,7 +284,7 @@ def test_a_command_reports_hung_cards(box: BoxOf, command: str):
     done = subprocess.run(
         [sys.executable, "-m", "tuner_tui", command], env=hung, capture_output=True, text=True, timeout=300
     )
-    assert all(f"GPU {index} does not answer" in done.stdout for index in range(8))
+    assert all(f"GPU {index} does not respond" in done.stdout for index in range(8))
 
 
 def test_an_inventory_gives_up_on_a_card_that_does_not_answer(box: BoxOf):
@@ -297,4 +297,4 @@ print(json.dumps([[gpu.name for gpu in gpus], [[problem.kind, problem.sentence] 
 """
     names, problems = box(Scenario((FakeGpu(), FakeGpu(latency_s=60.0)))).python(script, timeout_s=30)
     assert names == ["NVIDIA A100-SXM4-80GB", "GPU 1"]
-    assert problems == [["no-answer", "GPU 1 does not answer."]]
+    assert problems == [["no-answer", "GPU 1 does not respond."]]

@@ -73,7 +73,7 @@ def test_the_figures_are_of_the_steps_after_the_warm_up(loop: tuple[ObservedProc
     assert figures.batch_shape[0] == 2
     assert figures.rss_peak_bytes is not None
     assert figures.batch_peak_bytes is figures.data_peak_bytes is None
-    assert "only a Trainer" in figures.evaluated
+    assert "a Trainer only" in figures.evaluated
 
 
 def test_weights_and_optimizer_states_are_reported(loop: tuple[ObservedProcess, Path]) -> None:

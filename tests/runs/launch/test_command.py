@@ -73,10 +73,10 @@ def test_the_configuration_file(folder: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("no-such-program",), "not found on the PATH"),
+        (("no-such-program",), "not found on PATH"),
         (("./train.py",), "does not exist"),
-        (("./data.txt",), "may be run"),
-        (("/",), "may be run"),
+        (("./data.txt",), "is not executable"),
+        (("/",), "is not executable"),
         (("sh", f"--token={HIDDEN}"), "secret"),
     ],
 )

@@ -94,7 +94,7 @@ def test_a_plain_loop_goes_on_from_what_it_saved(box: Sandbox) -> None:
     path = box.root / "last.pt"
     assert plan.checkpoint is not None
     assert (plan.checkpoint.path, plan.checkpoint.step) == (path, 6)
-    assert ("Resumes", f"{path}, by the script's own --resume {path}") in launch_summary(plan.prepared)
+    assert ("Resumes", f"{path}, through the script's own --resume {path}") in launch_summary(plan.prepared)
     again = restart(plan)
     box.folders.append(again)
     assert wait_ended(again).outcome == "completed"
@@ -114,7 +114,7 @@ def test_weights_alone_are_a_checkpoint_only_for_the_scripts_own_option(box: San
     without = LOOP.replace('"--resume"', '"--begin"').replace("args.resume", "args.begin")
     other = box.launch(without, "--weights-only")
     assert wait_ended(other).outcome == "completed"
-    with pytest.raises(LaunchError, match=r"last\.pt holds weights alone"):
+    with pytest.raises(LaunchError, match=r"last\.pt holds weights only"):
         prepare(LaunchRequest.resume(other, read_record(other)))
     with pytest.raises(NoCheckpointError):
         plan_restart(other)
@@ -124,5 +124,5 @@ def test_weights_alone_are_a_checkpoint_only_for_the_scripts_own_option(box: San
 def test_a_script_without_an_option_says_so(box: Sandbox) -> None:
     other = box.launch(LOOP.replace('"--resume"', '"--begin"').replace("args.resume", "args.begin"))
     assert wait_ended(other).outcome == "completed"
-    with pytest.raises(LaunchError, match="no option of its script to resume from it was found"):
+    with pytest.raises(LaunchError, match="its script has no known option to resume"):
         prepare(LaunchRequest.resume(other, read_record(other)))

@@ -127,7 +127,7 @@ def test_a_command_that_takes_no_checkpoint_is_not_stopped(box: Sandbox, fifo: F
     for name in ("model.safetensors", "optimizer.pt"):
         (path / name).write_text("x")
     (path / "trainer_state.json").write_text(json.dumps({"global_step": 3}))
-    with pytest.raises(LaunchError, match=r"write \{checkpoint\}"):
+    with pytest.raises(LaunchError, match=r"put \{checkpoint\}"):
         plan_restart(folder)
     assert read_status(folder).kind == "running"
     send_order(folder, "kill")

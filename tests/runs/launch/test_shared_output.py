@@ -32,7 +32,7 @@ def test_a_folder_that_both_commands_name(box: Sandbox, fifo: Fifo) -> None:
     second = prepare(box.request(WAITS, job=job(box, fifo, f"--out-dir={box.root}/x/../out")))
     said = f"run {first.id} writes to {box.root}/out too"
     assert second.shared_outputs == (said,)
-    assert ("Warning", f"{said}: checkpoints overwrite one another") in launch_summary(second)
+    assert ("Warning", f"{said}: checkpoints overwrite each other") in launch_summary(second)
     folder = launch(second)
     box.folders.append(folder)
     [finding] = [one for one in diagnose(situation_of_run(folder)) if one.cause == "shared-output"]

@@ -62,7 +62,7 @@ def test_an_unknown_name(tmp_path: Path, name: str) -> None:
 
 def test_no_runs_yet(tmp_path: Path) -> None:
     assert list_runs(tmp_path / "none") == []
-    with pytest.raises(RunNotFoundError, match="No run was started yet"):
+    with pytest.raises(RunNotFoundError, match="There are no runs yet"):
         find_run("r001", tmp_path / "none")
 
 

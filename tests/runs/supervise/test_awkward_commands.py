@@ -55,7 +55,7 @@ def test_one_that_never_takes_a_step(box: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        (CommandJob(command=("no-such-program",)), "'no-such-program' is not found on the PATH"),
+        (CommandJob(command=("no-such-program",)), "'no-such-program' was not found on PATH"),
         (CommandJob(command=("/no/such/python", "train.py")), "'/no/such/python' does not exist"),
         (CommandJob(command=(sys.executable, "train.py"), cwd="gone"), "gone does not exist"),
     ],

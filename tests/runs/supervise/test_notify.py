@@ -58,12 +58,12 @@ def test_a_command_gets_the_sentence_as_one_word_and_no_shell_sees_it(tmp_path: 
 
 def test_a_command_that_fails_is_a_sentence_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert notify.main(ended(tmp_path), {notify.NOTIFY_VARIABLE: str(tmp_path / "missing")}) == 1
-    assert "Nobody was notified" in capsys.readouterr().err
+    assert "Notification failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("no-such-command-here x", "no-such-command-here"), ("'open", "cannot be read"), ("  ", "no command")],
+    [("no-such-command-here x", "no-such-command-here"), ("'open", "is not valid"), ("  ", "does not exist")],
 )
 def test_targets_that_cannot_work_are_refused_before_the_training_starts(target: str, words: str) -> None:
     sentence = notify.target_problem(target)
@@ -141,4 +141,4 @@ def test_an_unreachable_address_is_reported(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.notify", str(ended(tmp_path).path)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 1
-    assert "Nobody was notified: Apprise could not deliver" in done.stderr
+    assert "Notification failed: Apprise could not deliver" in done.stderr

@@ -137,5 +137,5 @@ def test_a_code_given_to_sys_exit_is_a_failure_though_nobody_watched() -> None:
 
 
 def test_evidence_stands_in_for_a_missing_message() -> None:
-    end = Exited(t=1.0, exit_code=1, evidence=("port 29500 is held by process 7 (x)", "port 4 is free"))
-    assert determine_outcome(RunState(), end).sentence.endswith("exit code 1: port 29500 is held by process 7 (x).")
+    end = Exited(t=1.0, exit_code=1, evidence=("port 29500 is used by process 7 (x)", "port 4 is free"))
+    assert determine_outcome(RunState(), end).sentence.endswith("exit code 1: port 29500 is used by process 7 (x).")

@@ -25,7 +25,7 @@ def test_the_process_and_a_free_port_are_named(message: str) -> None:
         held.listen()
         port = held.getsockname()[1]
         holder, free = taken_port_evidence(f"step 3\n{message.format(port)}\n")
-        assert holder.startswith(f"port {port} is held by process {os.getpid()} (")
+        assert holder.startswith(f"port {port} is used by process {os.getpid()} (")
         number = int(free.removeprefix("port ").removesuffix(" is free"))
         assert number != port
         with socket.socket() as other:
@@ -36,7 +36,7 @@ def test_a_port_that_was_given_back() -> None:
     with socket.socket() as held:
         held.bind(("", 0))
         port = held.getsockname()[1]
-    assert taken_port_evidence(TORCHRUN.format(port))[0] == f"no process that may be looked at holds port {port} now"
+    assert taken_port_evidence(TORCHRUN.format(port))[0] == f"no visible process uses port {port} now"
 
 
 @pytest.mark.parametrize("log", ["", "port: 29500 is used", "[Errno 98] Address already in use"])

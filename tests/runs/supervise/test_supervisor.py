@@ -234,7 +234,7 @@ def test_a_full_disk_is_recorded_as_a_problem(box: Sandbox, tmp_path: Path) -> N
     last = wait_ended(folder)
     assert (last.outcome, last.exit_code) == ("completed", 0)
     assert any("No space left" in problem for problem in last.problems)
-    assert last.sentence == "Completed. The state folder had no space left."
+    assert last.sentence == "Completed. The disk of the state folder was full."
     assert read_status(folder).problems == last.problems
 
 
@@ -269,7 +269,7 @@ def test_a_command_that_does_not_exist_leaves_no_run(box: Sandbox) -> None:
 def test_a_folder_that_cannot_be_made(box: Sandbox) -> None:
     request = box.request("")
     wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"root": Path("/proc/no")})
-    with pytest.raises(LaunchError, match="cannot be made"):
+    with pytest.raises(LaunchError, match="cannot be created"):
         launch(prepare(wrong))
 
 

@@ -148,18 +148,21 @@ def test_old_and_new_spellings_are_read(values, settings):
 @pytest.mark.parametrize(
     ("values", "note"),
     [
-        ({"fp16_opt_level": "O2"}, "fp16_opt_level left out: it belonged to NVIDIA Apex"),
-        ({"output_dir": "out"}, "output_dir left out: an argument of TrainingArguments"),
-        ({"no_cuda": True}, "no_cuda left out: removed from transformers 5, which calls it use_cpu"),
-        ({"model_name_or_path": "gpt2"}, "model_name_or_path left out: no setting; the training script's own"),
-        ({"my_own_flag": 1}, "my_own_flag left out: no setting; the training script's own"),
-        ({"gradient_checkpointing_kwargs": {"use_reentrant": False}}, "gradient_checkpointing_kwargs left out"),
-        ({"save_strategy": "best"}, "save_strategy left out: saving at the best"),
-        ({"eval_steps": 0.2}, "eval_steps left out: a share of all steps"),
-        ({"train_sampling_strategy": "batch_rebalance"}, "train_sampling_strategy left out"),
-        ({"warmup_ratio": 1.0}, "warmup_ratio left out"),
-        ({"attn_implementation": "kernels-community/flash-attn3"}, "attn_implementation left out: kernels-community"),
-        ({"per_gpu_eval_batch_size": 8, "per_device_eval_batch_size": 4}, "per_gpu_eval_batch_size left out"),
+        ({"fp16_opt_level": "O2"}, "fp16_opt_level ignored: an option of NVIDIA Apex"),
+        ({"output_dir": "out"}, "output_dir ignored: an argument of TrainingArguments"),
+        ({"no_cuda": True}, "no_cuda ignored: removed from transformers 5, which calls it use_cpu"),
+        (
+            {"model_name_or_path": "gpt2"},
+            "model_name_or_path ignored: not a setting; an argument of the training script",
+        ),
+        ({"my_own_flag": 1}, "my_own_flag ignored: not a setting; an argument of the training script"),
+        ({"gradient_checkpointing_kwargs": {"use_reentrant": False}}, "gradient_checkpointing_kwargs ignored"),
+        ({"save_strategy": "best"}, "save_strategy ignored: saving at the best"),
+        ({"eval_steps": 0.2}, "eval_steps ignored: a share of all steps"),
+        ({"train_sampling_strategy": "batch_rebalance"}, "train_sampling_strategy ignored"),
+        ({"warmup_ratio": 1.0}, "warmup_ratio ignored"),
+        ({"attn_implementation": "kernels-community/flash-attn3"}, "attn_implementation ignored: kernels-community"),
+        ({"per_gpu_eval_batch_size": 8, "per_device_eval_batch_size": 4}, "per_gpu_eval_batch_size ignored"),
     ],
 )
 def test_what_is_no_setting_is_left_out_with_a_note(values, note):

@@ -48,5 +48,5 @@ def test_the_spelling_of_a_release(release: str, written: dict[str, object]) -> 
 
 @pytest.mark.parametrize("text", ["", "latest", "4.x", "-5", "5." + "1" * 10])
 def test_what_is_no_release_is_said(text: str) -> None:
-    with pytest.raises(SettingsError, match="is no release of transformers"):
+    with pytest.raises(SettingsError, match="is not a release of transformers"):
         arguments_of_release(text)

@@ -149,7 +149,7 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
         ("a.py", "def f(:\n", "a.py:1: is not valid Python"),
         ("a.ipynb", "{}", "is not a notebook"),
         ("a.ipynb", "[" * 5000, "is not a notebook"),
-        ("a.sh", "echo hello\n", "has no command"),
+        ("a.sh", "echo hello\n", "contains no training command"),
         ("a.py", "(" * 5000, "is not valid Python"),
     ],
 )

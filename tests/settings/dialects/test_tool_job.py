@@ -125,7 +125,7 @@ def test_a_section_takes_a_setting(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("model_name_or_path: a\ntemplate: t\ninfer_backend: vllm\n", "train nothing"),
+        ("model_name_or_path: a\ntemplate: t\ninfer_backend: vllm\n", "do not train"),
         ("model_name_or_path: a\ntemplate: t\nexport_dir: out\n", "llamafactory-cli export"),
         ("base_model: !!python/object/apply:os.system [true]\n", ":1: YAML tags"),
         ("a: &a [*a]\nbase_model: x\n", "aliases expand"),
@@ -151,7 +151,7 @@ def test_a_value_that_no_setting_has_stays_with_the_tool(tmp_path: Path) -> None
     opened(tmp_path, "base_model: m\nlora_alpha: 0.5\nmicro_batch_size: 2\n")
     loaded = load_preset(tmp_path / "my.yaml")
     assert loaded.preset.settings == {"per_device_train_batch_size": 2}
-    assert any(note.startswith("lora_alpha left out") for note in loaded.notes)
+    assert any(note.startswith("lora_alpha ignored") for note in loaded.notes)
 
 
 @pytest.mark.parametrize(

@@ -66,22 +66,22 @@ WRONG = [
     ({"precision": "bf16"}, MIXED, None, "error", "Tesla T4", {"precision": "fp16"}),
     ({"precision": "bf16"}, K80, None, "error", "Tesla K80", {"precision": "fp32"}),
     ({"precision": "fp16"}, K80, None, "error", "needs 5.3", {"precision": "fp32"}),
-    ({"precision": "bf16"}, NONE, None, "warning", "Without a GPU", {"precision": "fp32"}),
+    ({"precision": "bf16"}, NONE, None, "warning", "On the CPU", {"precision": "fp32"}),
     ({"precision": "fp16"}, NONE, None, "error", "silently off", {"precision": "fp32"}),
-    ({"precision": "fp16"}, A100, python("2.13.0+cpu", None), "error", "Without a GPU", {"precision": "fp32"}),
+    ({"precision": "fp16"}, A100, python("2.13.0+cpu", None), "error", "On the CPU", {"precision": "fp32"}),
     ({"tf32": True}, T4, None, "error", "has no TF32", {"tf32": None}),
-    ({"tf32": True}, NONE, None, "error", "Without a GPU there is no TF32", {"tf32": None}),
+    ({"tf32": True}, NONE, None, "error", "On the CPU there is no TF32", {"tf32": None}),
     (FLASH, T4, None, "error", "cannot run flash-attn", None),
-    (FLASH, A100, python(), "error", "has no flash-attn", {"attn_implementation": "sdpa"}),
-    ({**FLASH, "precision": "fp32"}, A100, None, "error", "fp16 or bf16 only", {"precision": "bf16"}),
-    ({**FLASH, "precision": "fp32"}, NONE, None, "error", "on a GPU only", {"attn_implementation": "sdpa"}),
+    (FLASH, A100, python(), "error", "flash-attn is not installed", {"attn_implementation": "sdpa"}),
+    ({**FLASH, "precision": "fp32"}, A100, None, "error", "fp16 or bf16", {"precision": "bf16"}),
+    ({**FLASH, "precision": "fp32"}, NONE, None, "error", "needs a GPU", {"attn_implementation": "sdpa"}),
     (FLEX, A100, python("2.4.1"), "error", "torch 2.5", {"attn_implementation": "sdpa"}),
     ({"optim": "adamw_bnb_8bit"}, A100, python(), "error", "needs bitsandbytes", {"optim": "adamw_torch"}),
     ({"optim": "paged_adamw_8bit"}, A100, python(), "error", "needs bitsandbytes", {"optim": "adamw_torch"}),
-    (FUSED, A100, python("1.13.1"), "error", "came with torch 2.0", {"optim": "adamw_torch"}),
-    (FUSED, NONE, python("2.3.1+cpu", None), "error", "since torch 2.4", {"optim": "adamw_torch"}),
+    (FUSED, A100, python("1.13.1"), "error", "needs torch 2.0", {"optim": "adamw_torch"}),
+    (FUSED, NONE, python("2.3.1+cpu", None), "error", "needs torch 2.4", {"optim": "adamw_torch"}),
     ({"optim": "adamw"}, A100, None, "warning", "did you mean adamw_torch?", {"optim": "adamw_torch"}),
-    ({"optim": "zzzz"}, A100, None, "warning", "knows no 'zzzz'.", {}),
+    ({"optim": "zzzz"}, A100, None, "warning", "has no 'zzzz'.", {}),
     ({"lr_scheduler_type": "cosin"}, A100, None, "warning", "did you mean cosine", {"lr_scheduler_type": "cosine"}),
     (MIN_LR, A100, None, "warning", "needs min_lr", {"lr_scheduler_type": "cosine"}),
     ({"lr_scheduler_type": "constant", "warmup_steps": 0.1}, A100, None, "warning", "ignores the warmup", None),
@@ -90,9 +90,9 @@ WRONG = [
         A100, None, "error", "evaluation is off", {"eval_strategy": "epoch"},
     ),
     ({"warmup_steps": 100.0, "max_steps": 100}, A100, None, "warning", "never ends", {"warmup_steps": 0.06}),
-    ({"warmup_steps": 1.5}, A100, None, "warning", "1.5 is taken as 1", {"warmup_steps": 1.0}),
-    ({"eval_steps": 10}, A100, None, "warning", "counts only where", {"eval_strategy": "steps"}),
-    ({"eval_strategy": "steps"}, A100, None, "warning", "so every 10 steps", {"eval_steps": 500}),
+    ({"warmup_steps": 1.5}, A100, None, "warning", "1.5 becomes 1", {"warmup_steps": 1.0}),
+    ({"eval_steps": 10}, A100, None, "warning", "needs evaluate = steps", {"eval_strategy": "steps"}),
+    ({"eval_strategy": "steps"}, A100, None, "warning", "log every (10 steps)", {"eval_steps": 500}),
     (
         {"eval_strategy": "steps", "eval_steps": 200, "max_steps": 100},
         A100, None, "warning", "never happens", {"eval_steps": 100},
@@ -157,7 +157,7 @@ def test_the_built_in_job_trains_in_bf16_on_a_cpu():
 
 def test_a_batch_larger_than_the_data_is_told():
     wrong = found({"gradient_accumulation_steps": 4}, job=BuiltinJob(max_samples=20))
-    assert "32 is more than the 20 samples" in wrong[0].sentence
+    assert "32 is larger than the job's 20 samples" in wrong[0].sentence
     assert found({"gradient_accumulation_steps": 4}, job=BuiltinJob(max_samples=32)) == ()
 
 

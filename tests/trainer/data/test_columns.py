@@ -42,5 +42,5 @@ def test_a_language_model_needs_no_label() -> None:
     [({}, "label column"), ({"label": "mood"}, "column `mood`"), ({"text": "body"}, "column `body`")],
 )
 def test_a_missing_column_is_named_with_those_present(arguments: dict[str, str], missing: str) -> None:
-    with pytest.raises(JobError, match=rf"no {missing}.*its columns are text, stars"):
+    with pytest.raises(JobError, match=rf"no {missing}.*it has text, stars"):
         find_columns(["text", "stars"], "classification", **arguments)

@@ -82,7 +82,7 @@ def test_an_evaluation_file_without_labels_is_not_used(tmp_path: Path, capsys: p
     opened = open_split_data(JobArguments(data=str(tmp_path / "train.csv")))
     assert opened.evaluation is not None
     assert (len(opened.train), len(opened.evaluation)) == (36, 4)
-    assert "evaluation data lacks one of text, label" in capsys.readouterr().out
+    assert "the evaluation data lacks one of text, label" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_evaluation_file_without_labels_is_not_used(tmp_path: Path, capsys: p
         ("empty.csv", "", "cannot be read"),
         ("broken.jsonl", '{"text": "a", \n', "cannot be read"),
         ("fake.parquet", "not parquet", "cannot be read"),
-        ("other.csv", "a,b\n1,2\n", "its columns are a, b"),
+        ("other.csv", "a,b\n1,2\n", "it has a, b"),
         ("rowless.csv", "text,label\n", "has no rows"),
     ],
 )
@@ -175,7 +175,7 @@ def test_names_of_a_hub_dataset_are_kept_and_its_unlabelled_rows_left_out() -> N
 
 @pytest.mark.parametrize(
     ("labels", "sentence"),
-    [(["a", "a"], r"one class only \(a\)"), ([0.5, 1.0], "holds fractions"), ([[1], [2]], "holds lists")],
+    [(["a", "a"], r"one class only \(a\)"), ([0.5, 1.0], "contains fractions"), ([[1], [2]], "contains lists")],
 )
 def test_labels_that_are_no_classes(labels: list[Any], sentence: str) -> None:
     with pytest.raises(JobError, match=sentence):

@@ -80,7 +80,7 @@ def test_checkpointing_recomputes_the_way_that_adapters_need(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("- a\n- b\n", "must hold keys and values"),
+        ("- a\n- b\n", "must contain keys and values"),
         ("a: [1\n", "is not YAML"),
         ("!!python/object:os.x {}\n", "is not YAML"),
     ],

@@ -220,7 +220,7 @@ def test_a_trained_model_is_trained_on_for_other_classes(tmp_path: Path) -> None
 
 
 def test_samples_longer_than_the_model_takes_are_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="max_length 513 is more than the 512 tokens that bert-base takes"):
+    with pytest.raises(JobError, match="max_length 513 is more than the 512 tokens bert-base supports"):
         train(tmp_path, model="bert-base", max_length=513)
 
 

@@ -85,7 +85,7 @@ def test_a_head_trains_in_fp32_on_16_bit_weights(saved: tuple[Path, torch.dtype]
 def test_16_bit_weights_do_not_reach_the_loss_scaler(saved: tuple[Path, torch.dtype]) -> None:
     folder, _ = saved
     job = JobArguments(task="causal-lm", model=str(folder), weights_dtype="saved")
-    with pytest.raises(JobError, match=r"weights_dtype saved trains .* the loss scaler of fp16 does not take"):
+    with pytest.raises(JobError, match=r"weights_dtype saved trains .* the fp16 loss scaler does not support"):
         refuse_16_bit_gradients(job, load(folder, "fp16", weights_dtype="saved"))
     refuse_16_bit_gradients(job, load(folder, "fp16"))
     refuse_16_bit_gradients(job, load(folder, "fp16", peft_method="lora"))

@@ -73,7 +73,7 @@ def test_of_two_that_begin_in_the_same_moment_one_tunes_and_nothing_of_the_other
 def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
     folder = state.new()
     turn = acquire_lock(folder.machine_lock)
-    with pytest.raises(AlreadyTuningError, match="beginning on this machine"):
+    with pytest.raises(AlreadyTuningError, match="starting on this machine"):
         state.start(folder)
     os.close(turn)
     assert list_tunings(state.root) == []

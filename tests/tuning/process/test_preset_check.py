@@ -29,9 +29,7 @@ def test_a_preset_that_trains_as_the_winner_did_is_saved() -> None:
 def test_another_accumulation_is_seen_in_the_settings_or_in_the_samples_of_a_step() -> None:
     winner = observed(16, 16, **{ACCUMULATION: 1})
     assert "accumulation" in preset_mismatch(observed(16, 128, **{ACCUMULATION: 8}), winner)
-    assert preset_mismatch(observed(16, 128), observed(16, 16)) == (
-        "it trains with 128 samples in a step instead of 16"
-    )
+    assert preset_mismatch(observed(16, 128), observed(16, 16)) == ("it trains with 128 samples per step instead of 16")
 
 
 def test_a_preset_that_does_not_run_is_not_saved() -> None:

@@ -77,7 +77,7 @@ def test_time_that_held_nothing_but_the_start_is_no_success(
     folder = TuningFolder(tmp_path)
     log = TrialLog(folder)
     log.add(TuningStarted(t=1.0))
-    verdict = TuningConclusion(winner=START, sentence="Nothing but the start was tried.", best=measured())
+    verdict = TuningConclusion(winner=START, sentence="Only the start was tried.", best=measured())
     log.add(TuningEnded(t=2.0, status="finished", verdict=verdict, early=early, preset=preset))
     with Interrupts() as interrupts:
         assert follow_tuning(folder, True, interrupts) == code

@@ -201,13 +201,13 @@ def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None
 
 
 def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:
-    over = Measurement(outcome="aborted", seconds=1.0, sentence="The time for the tuning was over.")
+    over = Measurement(outcome="aborted", seconds=1.0, sentence="The time limit of the tuning was reached.")
     ended = bench.tune(ListedRunner([measured(100), measured(150), over]))
     assert ended.status == "finished"
     assert ended.verdict is not None
     assert ended.verdict.winner.per_device_train_batch_size == 16
     assert ended.verdict.ratio is None
-    assert "was over" in ended.verdict.sentence
+    assert "time limit" in ended.verdict.sentence
 
 
 def test_time_that_ends_before_the_first_figure_is_a_failure(bench: Bench) -> None:

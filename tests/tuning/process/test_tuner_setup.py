@@ -114,4 +114,4 @@ def test_a_card_that_others_share_is_told_of() -> None:
     trial = Trial(number=1, purpose="start", settings=START.settings, reason="")
     tried = [CompletedTrial(trial, replace(measured(), room_bytes=int(gib * GIB))) for gib in (20, 19.9, 17)]
     assert describe_room_change(tried[:2]) == describe_room_change([]) == ""
-    assert "moved by 3.0 GiB; the least room was 17.0 GiB" in describe_room_change(tried)
+    assert "changed by 3.0 GiB; at least 17.0 GiB" in describe_room_change(tried)

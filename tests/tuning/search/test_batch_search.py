@@ -126,7 +126,7 @@ def test_one_run_proves_a_batch_by_what_is_resident() -> None:
     searched = BatchSearch(24 * GIB, max_batch=64).record(BatchProbe(1, 12 * GIB, 12 * GIB, 10 * GIB))
     proposal = searched.propose()
     assert proposal is not None
-    assert (proposal.batch, proposal.reason) == (6, "proved safe by the last run")
+    assert (proposal.batch, proposal.reason) == (6, "shown to be safe by the last trial")
 
 
 def test_a_phase_that_is_steeper_beyond_the_measured_sizes_is_within_the_proof() -> None:

@@ -30,7 +30,7 @@ def test_a_start_that_does_not_fit_falls_with_its_effective_batch_held() -> None
     search = run_search(Search(START, space(START)), linear_measurement)
     assert search.trials[0].measurement.outcome == "out-of-memory"
     assert search.trials[1].trial.purpose == "batch"
-    assert "effective batch held" in search.trials[1].trial.reason
+    assert "effective batch kept" in search.trials[1].trial.reason
     assert {one.trial.settings.effective_batch() for one in search.trials} == {64}
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size == 16
@@ -97,7 +97,7 @@ def test_a_start_that_is_killed_each_time_ends_it_with_what_to_do() -> None:
     search = run_search(Search(start, space(start)), lambda trial: killed())
     assert purposes(search) == ["start", "start"]
     assert search.verdict is not None
-    assert search.verdict.sentence.startswith("Killed by SIGKILL. See that nothing else")
+    assert search.verdict.sentence.startswith("Killed by SIGKILL. Make sure nothing else")
 
 
 @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
@@ -156,7 +156,7 @@ def test_a_command_that_takes_no_settings_ends_it_in_plain_words() -> None:
     )
     assert purposes(search) == ["start"]
     assert search.verdict is not None
-    assert "does not take the settings" in search.verdict.sentence
+    assert "ignores the settings" in search.verdict.sentence
     assert "batches of 8" in search.verdict.sentence
 
 
@@ -249,7 +249,7 @@ def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:
     assert "confirm" in purposes(search)
     assert search.verdict is not None
     assert search.verdict.winner == start
-    assert "the start stays" in search.verdict.sentence
+    assert "the start is kept" in search.verdict.sentence
 
 
 def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None:

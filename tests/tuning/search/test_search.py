@@ -97,7 +97,9 @@ def test_where_nothing_but_the_start_can_be_tried_it_says_why() -> None:
     verdict = run_search(Search(only, nowhere), linear_measurement).verdict
     assert verdict is not None
     assert verdict.winner == only
-    assert verdict.sentence.startswith("Nothing but the start was tried: the effective batch of 8 is held")
+    assert verdict.sentence.startswith(
+        "Only the start was tried: no larger micro batch divides the effective batch of 8"
+    )
     assert "--apply" in verdict.sentence
 
 
@@ -142,8 +144,8 @@ def test_what_does_not_reach_the_training_is_not_tried() -> None:
     job = CommandJob(command=("python", "train.py", "--bs={per_device_train_batch_size}"), apply="placeholders")
     search = run_search(Search(START, space(START, job)), linear_measurement)
     assert set(purposes(search)) == {"start", "noise"}
-    assert "it does not reach this training" in reasons(search, "precision")
-    assert "it does not reach this training" in reasons(search, "per_device_train_batch_size")
+    assert "cannot be passed to this training" in reasons(search, "precision")
+    assert "cannot be passed to this training" in reasons(search, "per_device_train_batch_size")
 
 
 def test_a_prime_effective_batch_leaves_one_and_itself() -> None:

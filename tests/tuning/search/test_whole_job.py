@@ -63,7 +63,7 @@ def test_what_makes_a_short_job_longer_is_not_chosen_and_its_length_is_said() ->
     verdict = searched(job(400)).verdict
     assert verdict is not None
     assert verdict.winner == START
-    assert verdict.sentence.endswith("compile on pays after 850 steps; this job has 400.")
+    assert verdict.sentence.endswith("compile on pays off after 850 steps; this job has 400.")
     assert verdict.objective == "job"
 
 
@@ -76,7 +76,7 @@ def test_in_a_long_job_it_is_chosen_with_the_time_of_both() -> None:
     assert verdict.ratio == pytest.approx(405 / 342)
     assert verdict.steady_ratio == pytest.approx(1.25)
     assert "over the whole job of 4,000 steps" in verdict.sentence
-    assert verdict.sentence.endswith("1.25× in steady state. It pays after 850 steps.")
+    assert verdict.sentence.endswith("1.25× in steady state. It pays off after 850 steps.")
 
 
 def test_jobs_of_any_length_are_not_made_longer() -> None:

@@ -100,7 +100,7 @@ def test_a_failure_has_a_plain_sentence() -> None:
     ("ranks", "run", "words"),
     [
         ((), state(step=None), "took no optimizer step"),
-        ((), state(step=None, ranks={}), "the observer cannot get into"),
+        ((), state(step=None, ranks={}), "the observer cannot be loaded into"),
         ((rank(steps=1, dataset_samples=9),), state(step=3), "3 optimizer steps of 9 samples"),
     ],
 )
@@ -122,14 +122,14 @@ def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
     assert measurement(run=failed(signal=15)).passing
     assert not measurement(run=failed(signal=11)).passing
     assert not measurement(run=failed(exit_code=1)).passing
-    assert measurement(stop_reason="It stood still for 121 s.", transient=True).passing
+    assert measurement(stop_reason="It made no progress for 121 s.", transient=True).passing
     assert not measurement(stop_reason="It took no optimizer step in 5 minutes.").passing
 
 
 def test_batches_of_another_size_than_asked_for() -> None:
     found = measurement(rank(batch_shape=(4, 12)))
     assert (found.outcome, found.not_applied) == ("not-applied", ("per_device_train_batch_size",))
-    assert found.sentence == "A micro batch of 8 was asked for, and batches of 4 were seen."
+    assert found.sentence == "A micro batch of 8 was requested, but batches of 4 were observed."
 
 
 @pytest.mark.parametrize("rest", [(3, 12), (8, 12)])
@@ -169,7 +169,7 @@ def test_batches_that_cannot_be_seen_give_no_speed() -> None:
     """Nor does the command take a batch size, by which they could be counted."""
     found = measurement(rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None), chosen=frozenset[str]())
     assert found.outcome == "failed"
-    assert "cannot be seen" in found.sentence
+    assert "cannot be observed" in found.sentence
 
 
 def test_what_a_plain_loop_cannot_take_from_within() -> None:
@@ -189,8 +189,8 @@ def test_the_room_of_the_fullest_card_is_what_its_context_and_others_leave() -> 
 
 
 def test_what_the_figure_leaves_out_is_said() -> None:
-    stream = rank(longest="the longest batch was not put first: the data is a stream", evaluated="one batch, x")
-    assert measurement(stream).sentence == "the longest batch was not put first: the data is a stream"
+    stream = rank(longest="longest batch not first: the dataset is a stream", evaluated="one batch, x")
+    assert measurement(stream).sentence == "longest batch not first: the dataset is a stream"
     assert measurement(rank(longest="longest batch first, of 9 samples: up to 3")).sentence == ""
 
 
@@ -229,7 +229,7 @@ def test_batches_that_are_not_seen_are_as_large_as_the_command_was_told() -> Non
     unseen = rank(samples=0, tokens=None, padding_tokens=None, batch_shape=None, dataset_samples=None)
     found = measurement(unseen)
     assert (found.outcome, found.samples_s, found.tokens_s) == ("measured", 80.0, None)
-    assert "its batches are not seen" in found.sentence
+    assert "batches not observed" in found.sentence
     unknown = measurement(unseen, not_applied=("per_device_train_batch_size",))
     assert (unknown.outcome, unknown.samples_s) == ("failed", None)
     nowhere = state(not_injected=("per_device_train_batch_size",))

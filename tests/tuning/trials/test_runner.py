@@ -147,7 +147,7 @@ def test_a_command_that_ignores_its_settings_is_found_out(trials: Trials) -> Non
     found = trials.run(trials.runner(command("ignores")), per_device_train_batch_size=16).measurement
     assert found.outcome == "not-applied"
     assert found.not_applied == ("per_device_train_batch_size",)
-    assert "16 was asked for, and batches of 4 were seen" in found.sentence
+    assert "16 was requested, but batches of 4 were observed" in found.sentence
 
 
 @pytest.mark.train
@@ -197,7 +197,7 @@ def test_an_abort_ends_the_trial_at_once(trials: Trials) -> None:
 def test_the_time_of_the_tuning_is_not_overrun(trials: Trials) -> None:
     job = trials.script("import signal\nwhile True: signal.pause()")
     found = trials.run(trials.runner(job), TrialCallbacks(deadline_t=time.time())).measurement
-    assert (found.outcome, found.sentence) == ("aborted", "The time for the tuning was over.")
+    assert (found.outcome, found.sentence) == ("aborted", "The time limit of the tuning was reached.")
 
 
 def test_a_trial_whose_supervisor_is_killed_is_ended_all_the_same(trials: Trials) -> None:
@@ -211,7 +211,7 @@ def test_a_trial_whose_supervisor_is_killed_is_ended_all_the_same(trials: Trials
 
     trial = Trial(number=1, purpose="start", settings=Settings(**START), reason="")
     found = trials.runner(job).run(trial, TrialCallbacks(launched=kill)).measurement
-    assert (found.outcome, found.sentence) == ("no-step", "Its supervisor was killed, and it was ended.")
+    assert (found.outcome, found.sentence) == ("no-step", "Its supervisor was killed, so it was stopped.")
     assert not read_status(trials.folders[0]).training_alive
 
 
@@ -250,7 +250,7 @@ TERMS = TrialProtocol(first_step_s=300, compiling_s=1800, stalled_s=120)
         (RunState(launched_t=1000.0, phase="compiling"), 1301.0, ""),
         (RunState(launched_t=1000.0, phase="compiling"), 2801.0, "no optimizer step in 30 minutes"),
         (RunState(launched_t=1000.0, last_step_t=2000.0), 2119.0, ""),
-        (RunState(launched_t=1000.0, last_step_t=2000.0), 2121.0, "stood still for 121 s"),
+        (RunState(launched_t=1000.0, last_step_t=2000.0), 2121.0, "made no progress for 121 s"),
         (RunState(launched_t=1000.0, last_step_t=2000.0, phase="evaluating", phase_since_t=2100.0), 2219.0, ""),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_trial_that_takes_several_times_its_prediction_is_given_up(trials: Tri
     job = trials.script("import signal, torch\nsignal.pause()")
     found = trials.run(trials.runner(job), TrialCallbacks(expected_s=1.0, give_up_s=2.0)).measurement
     assert (found.outcome, found.passing) == ("no-step", False)
-    assert found.sentence.startswith("It was predicted to take 1 s, and was given up after ")
+    assert found.sentence.startswith("It should have taken 1 s and was stopped after ")
 
 
 def test_who_gives_more_time_waits_longer_for_the_first_step() -> None:

@@ -90,8 +90,8 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
 
 
 def test_what_is_unknown_says_why_in_a_row() -> None:
-    assert texts(MemoryOutlook(unknown="not known for a command: its run measures it")) == [
-        "peak memory not known for a command: its run measures it",
+    assert texts(MemoryOutlook(unknown="unknown for a command until a run measures it")) == [
+        "peak memory unknown for a command until a run measures it",
         "time not known before a first run",
     ]
     assert texts(None) == ["peak VRAM"]

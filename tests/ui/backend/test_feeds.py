@@ -273,7 +273,7 @@ def test_what_cannot_be_read_is_said() -> None:
     gone = FileNotFoundError(2, "No such file or directory")
     refused = BackendError("There is no tuning t009.")
     for items, sentence in (
-        (map(fail, [gone]), "It cannot be read any more: No such file or directory."),
+        (map(fail, [gone]), "It can no longer be read: No such file or directory."),
         (map(fail, [refused]), "There is no tuning t009."),
     ):
         published = Published()

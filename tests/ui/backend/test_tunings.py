@@ -39,15 +39,15 @@ def tuning(job: BuiltinJob | CommandJob | None = None) -> TuningFolder:
 def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
     plan = Tunings().plan(opened())
     said = dict(plan.lines)
-    assert (plan.least_minutes, "The least that makes sense is 1 min" in said["Needs"]) == (1, True)
+    assert (plan.least_minutes, "It needs at least 1 min" in said["Needs"]) == (1, True)
     assert "short real runs" in said["Does"]
-    assert said["Holds"].startswith("the effective batch, 8")
+    assert said["Keeps"].startswith("the effective batch (8")
     assert "demo-tuned" in said["Saves"]
     assert "trainer" in said["Command"]
 
 
 def test_a_command_that_no_setting_reaches_is_refused() -> None:
-    with pytest.raises(BackendError, match="No setting reaches"):
+    with pytest.raises(BackendError, match="No setting can be passed"):
         Tunings().plan(opened(CommandJob(command=("python", "train.py"))))
 
 
@@ -56,7 +56,7 @@ def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
     log = TrialLog(first)
     log.add(TuningStarted(t=1.0))
     log.add(TrialCompleted(t=2.0, tried=under_way().tried[0]))
-    log.add(TuningEnded(t=3.0, status="aborted", sentence="It was aborted."))
+    log.add(TuningEnded(t=3.0, status="aborted", sentence="It was stopped."))
     here = Tunings()
     assert [line.id for line in here.list_newest()] == [second.id, first.id]
     assert here.list_newest()[1].status == "aborted"

@@ -110,7 +110,7 @@ def test_settings_stand_beside_figures_where_there_is_room() -> None:
 def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
     shown = texts(two_jobs(), 120)
     assert any("different jobs" in line for line in shown)
-    assert any(line.startswith("Settings: the same in both") for line in shown)
+    assert any(line.startswith("Settings: identical") for line in shown)
     assert not any("loss over samples" in line for line in shown)
 
 
@@ -119,7 +119,7 @@ def test_no_row_outgrows_its_place(width: int) -> None:
     for shown in (two_runs(), two_jobs(), replace(two_runs(), names=("r" * 30, "s" * 30))):
         rows = compare_rows(shown, width)
         tables = next(n for n, row in enumerate(rows) if plain_text(row.line).startswith("Set"))
-        assert all(line_width(row.line) <= max(width, len("Settings: the same in both")) for row in rows[tables:])
+        assert all(line_width(row.line) <= max(width, len("Settings: identical")) for row in rows[tables:])
 
 
 def test_two_curves_are_told_apart_without_colour() -> None:
@@ -157,4 +157,4 @@ def test_the_older_run_comes_first_with_a_plain_status(tmp_path: Path) -> None:
         folder.events.write_bytes(encode_event(Finished(t=3.0, outcome="out-of-memory", sentence=ending)))
     compared = next(compare_runs(tmp_path / "r001", tmp_path / "r002"))
     assert compared.names == ("r002", "r001")
-    assert compared.statuses == ("Out of memory; its limit was 3.0 GiB.", "Completed.")
+    assert compared.statuses == ("Out of memory; the limit was 3.0 GiB.", "Completed.")

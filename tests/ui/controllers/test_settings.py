@@ -37,7 +37,7 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
         await until(pilot, lambda: dialog(pilot) == "Presets")
         await pilot.press("enter")
         await until(pilot, lambda: value(pilot, BATCH) == 2)
-        assert "u brings your changes back" in said(pilot)
+        assert "u restores your changes" in said(pilot)
         await pilot.press("plus")
         seen = []
         for key in "uuuu":

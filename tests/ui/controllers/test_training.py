@@ -83,7 +83,7 @@ async def test_no_second_training_while_one_runs() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
         await pilot.press("t")
-        await until(pilot, lambda: "training already" in said(pilot))
+        await until(pilot, lambda: "already training" in said(pilot))
         assert not box.launched
 
 
@@ -179,7 +179,7 @@ async def test_q_leaves_without_stopping_and_says_that_the_training_goes_on(
         await until(pilot, lambda: not pilot.app.is_running)
     assert not box.orders
     assert pilot.app.return_code == 0
-    assert "r007 goes on training" in capsys.readouterr().err
+    assert "r007 continues" in capsys.readouterr().err
 
 
 async def test_fresh_samples_of_the_followed_run_replace_those_of_the_screen() -> None:

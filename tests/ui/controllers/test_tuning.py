@@ -70,7 +70,7 @@ async def test_too_few_minutes_are_refused_and_another_goal_is_chosen() -> None:
         await pilot.press("o")
         await until(pilot, lambda: dialog(pilot) == "Tune")
         await pilot.press("backspace", "3", "enter")
-        await until(pilot, lambda: "The least that makes sense here is 7 min." in screen_text(pilot.app))
+        await until(pilot, lambda: "It needs at least 7 min." in screen_text(pilot.app))
         await pilot.press("backspace", "8", "tab", "right", "enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
         assert (box.tuner.minutes, box.tuner.objectives) == ([8.0], ["steady"])
@@ -94,8 +94,8 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
     box.tuner.seen = under_way()
     async with on_screen(box) as pilot:
         main = app_of(pilot).main
-        await until(pilot, lambda: main.tuning_sign == "t003 tunes, trial 8")
-        await until(pilot, lambda: screen_text(pilot.app).splitlines()[-1].startswith(" o t003 tunes, trial 8 "))
+        await until(pilot, lambda: main.tuning_sign == "t003 tuning, trial 8")
+        await until(pilot, lambda: screen_text(pilot.app).splitlines()[-1].startswith(" o t003 tuning, trial 8 "))
         assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in screen_text(pilot.app)
         pilot.app.post_message(TuningStatusArrived(at_its_end()))
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
@@ -121,7 +121,7 @@ async def test_no_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("box", "why"),
     [
-        (busy_box(), "training already"),
+        (busy_box(), "already training"),
         (FakeBox(opened=opened(dataloader_prefetch_factor=4)), "worker"),
     ],
     ids=["beside a training", "with wrong settings"],
@@ -139,9 +139,9 @@ async def test_a_tuning_under_way_is_ended_after_a_yes() -> None:
         await pilot.press("o")
         await until(pilot, lambda: shown(pilot) is not None)
         await pilot.press("t")
-        await until(pilot, lambda: "is under way" in said(pilot))
+        await until(pilot, lambda: "is running" in said(pilot))
         await pilot.press("x")
-        await until(pilot, lambda: dialog(pilot) == "End the tuning")
+        await until(pilot, lambda: dialog(pilot) == "Stop the tuning")
         await pilot.press("y")
         await until(pilot, lambda: box.tuner.asked == [("abort", "t003")])
 
@@ -152,7 +152,7 @@ async def test_one_that_was_ended_early_goes_on() -> None:
         await pilot.press("o")
         await until(pilot, lambda: "R resumes it" in screen_text(pilot.app))
         await pilot.press("R")
-        await until(pilot, lambda: dialog(pilot) == "Go on with t003")
+        await until(pilot, lambda: dialog(pilot) == "Resume t003")
         await pilot.press("enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
         assert (box.tuner.asked, box.tuner.minutes) == ([("resume", "t003")], [9.0])
@@ -164,13 +164,13 @@ async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not(
         await pilot.press("o")
         await until(pilot, lambda: shown(pilot) is not None)
         await pilot.press("R")
-        await until(pilot, lambda: "nothing to go on with" in said(pilot))
+        await until(pilot, lambda: "nothing to resume" in said(pilot))
         await pilot.press("r")
         await until(pilot, lambda: dialog(pilot) == "Tunings")
         await pilot.press("j", "enter")
         await until(pilot, lambda: "Time was short" in screen_text(pilot.app))
         await pilot.press("R")
-        await until(pilot, lambda: dialog(pilot) == "Go on with t002")
+        await until(pilot, lambda: dialog(pilot) == "Resume t002")
         await pilot.press("enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t002"))
 
@@ -269,7 +269,7 @@ def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:
 
 def test_a_trial_beyond_the_limit_is_not_the_best() -> None:
     shown_rows = lines(under_way(limit_bytes=30 * GIB))
-    assert shown_rows[4].endswith("! too little left free")
+    assert shown_rows[4].endswith("! too little memory left")
     assert shown_rows[1].endswith("✓ best so far")
 
 
@@ -287,9 +287,9 @@ def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
 
 
 def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> None:
-    view = under_way(busy="other processes use 52 % of the processor (python spin.py 2.0 cores)")
+    view = under_way(busy="other processes use 52 % of the CPU (python spin.py 2.0 cores)")
     shown_rows = " ".join(plain_text(row.line).strip() for row in tuning_rows(view, START_S, 116))
-    assert "busy    other processes use 52 % of the processor (python spin.py 2.0 cores)" in shown_rows
+    assert "busy    other processes use 52 % of the CPU (python spin.py 2.0 cores)" in shown_rows
     assert "nothing is confirmed or saved" in shown_rows
     verdict = at_its_end().verdict
     assert verdict is not None
@@ -317,9 +317,9 @@ def test_a_tuning_that_ended_early_says_so(status: str) -> None:
 def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
     view = under_way(tried=(), current=None, skipped=())
     assert lines(view) == ["No trial yet."]
-    assert plain_text(tuning_rows(view, None, 80)[0].line).startswith("Between two trials")
+    assert plain_text(tuning_rows(view, None, 80)[0].line).startswith("Between trials")
     assert plain_text(skipped_rows(view, 40)[0].line) == "Nothing yet."
-    assert any("no figure yet" in plain_text(row.line) for row in tuning_plots(view, 80, 12))
+    assert any("no values yet" in plain_text(row.line) for row in tuning_plots(view, 80, 12))
 
 
 @given(st.integers(20, 200), st.integers(1, 40), st.sampled_from([under_way(), at_its_end(), aborted()]))
@@ -372,9 +372,9 @@ def test_where_the_start_stays_there_is_nothing_to_take() -> None:
     verdict = at_its_end().verdict
     assert verdict is not None
     kept = at_its_end(verdict=replace(verdict, winner=START))
-    assert [line for line in lines(kept) if "the start stays" in line]
+    assert [line for line in lines(kept) if "the start is kept" in line]
     shown_rows = "\n".join(plain_text(row.line) for row in tuning_rows(kept, None, 100))
-    assert "puts it into the settings" not in shown_rows
+    assert "applies it" not in shown_rows
 
 
 @pytest.mark.parametrize(
@@ -402,4 +402,4 @@ async def test_the_winner_of_another_training_is_said_to_be_that() -> None:
         await until(pilot, lambda: shown(pilot) is not None)
         await pilot.press("a")
         await until(pilot, lambda: dialog(pilot) == "The winner of t003")
-        await until(pilot, lambda: "for another training than" in screen_text(pilot.app))
+        await until(pilot, lambda: "to a different training than" in screen_text(pilot.app))

@@ -80,7 +80,7 @@ def test_a_stop_that_was_requested_is_said() -> None:
 def test_the_end_of_a_run_is_outcome_time_and_sentence() -> None:
     out = finished("out-of-memory", "Out of memory while training at step 12: [enforce fail].")
     assert text(scene(out, limit_bytes=GIB)) == (
-        "✗ r007 out of memory after 7 min 35 s  Out of memory while training at step 12; its limit was 1.0 GiB."
+        "✗ r007 out of memory after 7 min 35 s  Out of memory while training at step 12; the limit was 1.0 GiB."
     )
     done = text(scene(finished("completed", "Completed.")))
     assert done == "✓ r007 completed after 7 min 35 s  1,240 of 9,000 steps · loss 1.8404 · accuracy 0.8412"

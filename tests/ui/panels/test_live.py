@@ -203,7 +203,7 @@ def test_an_error_of_the_driver_is_said_in_words() -> None:
     broken = replace(recent[-1].gpus[1], xid=48, xid_age_s=30.0, throttle=("power cap",))
     held = replace(recent[-1], gpus=(recent[-1].gpus[0], broken))
     shown = text(LiveScene(NOW_S, None, History(), held, recent), 90, 30)
-    assert "! GPU 1: at its power cap; Xid 48: memory error that ECC cannot correct" in shown
+    assert "! GPU 1: at its power cap; Xid 48: uncorrectable ECC memory error" in shown
 
 
 def test_an_old_sample_is_marked() -> None:
@@ -260,7 +260,7 @@ def test_padding_that_was_estimated_says_so() -> None:
         (
             "Out of memory while training at step 12 of 400: [enforce fail at alloc_cpu.cpp:127] err == 0.",
             int(1.2 * GIB),
-            "Out of memory while training at step 12 of 400; its limit was 1.2 GiB.",
+            "Out of memory while training at step 12 of 400; the limit was 1.2 GiB.",
         ),
         ("Out of memory: CUDA out of memory. Tried to allocate 2.31 GiB.", None, "Out of memory."),
         ("The training failed: ValueError: nan.", GIB, "The training failed: ValueError: nan."),

@@ -146,7 +146,7 @@ async def test_the_in_effect_panel_marks_what_differs() -> None:
     app = PanelApp(panel)
     async with app.run_test(size=(100, 12)) as pilot:
         await pilot.pause()
-        assert "nothing to compare" in app.text
+        assert "No run is open" in app.text
         panel.record = launched(Settings(tf32=True, per_device_train_batch_size=16))
         panel.state = running(START_S, in_effect={"tf32": False, "per_device_train_batch_size": 16})
         await pilot.pause()

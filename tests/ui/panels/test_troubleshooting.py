@@ -57,7 +57,7 @@ async def test_a_remedy_that_changes_nothing_cannot_be_applied() -> None:
         await pilot.press("a")
         await until(pilot, lambda: value(pilot, WORKERS) == 4)
         await pilot.press("a")
-        await until(pilot, lambda: "have these values already" in said(pilot))
+        await until(pilot, lambda: "already have these values" in said(pilot))
         await pilot.press("d")
         await until(pilot, lambda: dialog(pilot) == DATA_WAIT.remedies[0].title)
         await pilot.press("a")

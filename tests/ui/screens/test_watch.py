@@ -43,7 +43,7 @@ async def test_cards_host_and_jobs_are_there() -> None:
     assert "r007 llama-1b-sft  1,240/9,000  14 %" in seen
     assert "4+32+1" in seen
     assert "python finetune.py --config big.yaml" in seen
-    assert "not to be seen from here" in seen
+    assert "not visible from here" in seen
     assert "power cap" in seen
     assert "lost" in seen
 

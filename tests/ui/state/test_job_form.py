@@ -47,7 +47,7 @@ def test_there_and_back(job: Job) -> None:
 @pytest.mark.parametrize(
     ("line", "text", "said"),
     [
-        ("command", "", "A command is needed"),
+        ("command", "", "Enter a command"),
         ("command", "python 'x", "not a valid shell line"),
         ("command", "python train.py --lr {lr}", r"{lr} is not a setting; {learning_rate}\?"),
         ("command", "python train.py --wd={weight_decy}", r"{weight_decy} is not a setting; {weight_decay}\?"),

@@ -41,22 +41,34 @@ def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
 
 
 def test_a_run_that_goes_on_and_none_at_all() -> None:
-    assert quiet_line(UiState(folder=FOLDER, view=running())) == "Nothing is wrong."
+    assert quiet_line(UiState(folder=FOLDER, view=running())) == "No problems found."
     assert "t trains" in quiet_line(UiState())
 
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:
     async with on_screen(FakeBox(opened=opened(dataloader_prefetch_factor=4))) as pilot:
         sentence = app_of(pilot).main.quiet_line
-        assert sentence.startswith("Nothing is wrong with this machine. The settings cannot train yet: Prefetch needs")
+        assert sentence.startswith("The machine is fine, but the settings cannot train yet: Prefetch needs")
 
 
-def test_the_list_of_runs_says_what_each_trained() -> None:
-    lines = [
-        RunListing("r002", FOLDER, "completed", "Completed.", "demo"),
-        RunListing("r001", FOLDER, "failed", "It raised.", "python train.py --lr 1e-4 --epochs 3"),
+def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
+    runs = [
+        RunListing(
+            "r002",
+            FOLDER,
+            "completed",
+            "Completed.",
+            "demo",
+            age_s=8000.0,
+            duration_s=750.0,
+            steps_s=3.125,
+            loss=0.41236,
+        ),
+        RunListing("r001", FOLDER, "failed", "It raised.", "python train.py --lr 1e-4 --epochs 3", age_s=200_000.0),
     ]
-    assert [item.about for item in run_items(lines)] == [
-        "completed  demo                            Completed.",
-        "failed     …train.py --lr 1e-4 --epochs 3  It raised.",
+    assert [item.about for item in run_items(runs, 80)] == [
+        "completed  2.2 h ago  12 min  3.12/s  loss 0.41  demo",
+        "failed     2.3 d ago                             … --epochs 3",
     ]
+    assert [item.about[-36:] for item in run_items(runs, 120)][1] == "python train.py --lr 1e-4 --epochs 3"
+    assert run_items(runs)[1].detail == "python train.py --lr 1e-4 --epochs 3\nIt raised."

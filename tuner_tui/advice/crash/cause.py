@@ -167,7 +167,7 @@ def _cause_from_kernel(state: RunState) -> CrashCause | None:
     if exited is None or not exited.oom_kill:
         return None
     evidence = exited.evidence or ("the kernel counted an out-of-memory kill during this run",)
-    sentence = "The kernel killed the training: the host's memory was full"
+    sentence = "The kernel killed the training: host memory was full"
     return CrashCause("host-oom", sentence, "certain", evidence, _normalize_location(state.phase))
 
 
@@ -227,7 +227,7 @@ def _cause_from_log(
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
     topic = None if pattern is None else pattern.topic
     if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
-        cause, sentence, topic = "host-oom", "No page-locked host memory left", None
+        cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", None
     return CrashCause(cause, sentence, confidence, _evidence(failure, launcher), where, subject, failure.message, topic)
 
 
@@ -236,7 +236,7 @@ def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
     free = situation.samples[-1].host.disk_free_bytes if situation.samples else None
     if cause.cause != "checkpoint-io" or free is None or free > FULL_DISK_BYTES:
         return cause
-    evidence = (*cause.evidence, f"{free / 1e6:.0f} MB were free on the disk")
+    evidence = (*cause.evidence, f"{free / 1e6:.0f} MB free on the disk")
     return replace(cause, cause="disk-full", sentence="The disk is full", evidence=evidence)
 
 
@@ -302,12 +302,12 @@ def _cause_from_signal(
     if number == signal.SIGBUS:
         return CrashCause("shm", "A bus error: shared memory (/dev/shm) is full", "likely", evidence)
     if number == signal.SIGKILL and not_for_memory:
-        sentence = "The training was killed, and not by the kernel for memory"
+        sentence = "The training was killed, but not by the kernel's out-of-memory killer"
         return CrashCause("unknown", sentence, "likely", evidence)
     if number == signal.SIGKILL:
-        sentence = "The training was killed without a message, as the kernel does when the host's memory is full"
+        sentence = "The training was killed without a message; the kernel does this when host memory is full"
         return CrashCause("host-oom", sentence, "possible", evidence)
-    return CrashCause("unknown", f"Native code ended the training with {name}", "possible", evidence)
+    return CrashCause("unknown", f"The training crashed in native code ({name})", "possible", evidence)
 
 
 def _normalize_location(where: str | None) -> str | None:

@@ -16,10 +16,10 @@ OTHER_PROCESS = re.compile(rf"Process (\d+) has {SIZE} memory in use")
 
 EXPANDABLE = Remedy(
     title="set PYTORCH_ALLOC_CONF=expandable_segments:True",
-    why="PyTorch holds more free memory than was requested, in pieces that are too small; before torch 2.9 the "
-    "variable is called PYTORCH_CUDA_ALLOC_CONF",
-    effect="the pieces are joined; the settings stay as they are",
-    rests_on="the figures of the message",
+    why="PyTorch has enough free memory, but in blocks that are too small; before torch 2.9 the variable "
+    "is PYTORCH_CUDA_ALLOC_CONF",
+    effect="free blocks are merged; the settings do not change",
+    rests_on="the numbers in the error message",
     source="PyTorch: memory management",
 )
 
@@ -33,19 +33,19 @@ def is_fragmented(message: str) -> bool:
 def other_processes(message: str) -> tuple[str, ...]:
     """The other processes that the message names, with the memory they hold, as evidence."""
     return tuple(
-        f"process {pid} holds {size} {unit} of the card"
+        f"process {pid} uses {size} {unit} of the GPU"
         for pid, size, unit in OTHER_PROCESS.findall(message)
         if OTHER_PROCESS_BYTES.value <= (parse_size(f"{size} {unit}") or 0) < 2**50  # a container reports nonsense
     )
 
 
 OTHER_ON_CARD = Remedy(
-    title="close the other process on the card first, or train on another card",
-    why="it holds memory that this training would need: `nvidia-smi` names it, an old notebook or a crashed run most "
-    "often. If it is a rank of this training, each rank needs a card of its own (`torch.cuda.set_device(local_rank)`, "
-    "and `map_location` where a checkpoint is loaded)",
-    effect="its memory is free for this training; the settings stay as they are",
-    rests_on="the figures of the message",
+    title="end the other process on the GPU first, or train on another GPU",
+    why="it uses memory that this training needs; `nvidia-smi` names it, often an old notebook or a "
+    "crashed run. If it is a rank of this training, give each rank its own GPU "
+    "(`torch.cuda.set_device(local_rank)`, and `map_location` when loading a checkpoint)",
+    effect="its memory becomes available; the settings do not change",
+    rests_on="the numbers in the error message",
     source=f"{NOTES_T4}: close other notebooks",
 )
 CAPACITY = re.compile(rf"total capacity of {SIZE}|{SIZE} total capacity")
@@ -65,9 +65,7 @@ def held_by_others(message: str) -> tuple[str, ...]:
         own = reserved + CONTEXT_BYTES
     if total is None or free is None or own is None or total - free - own < OTHER_PROCESS_BYTES.value:
         return ()
-    return (
-        f"about {format_limit(total - free - own)} of the card are held by others: neither free nor this process's",
-    )
+    return (f"about {format_limit(total - free - own)} of the GPU are used by other processes",)
 
 
 def first_size(pattern: re.Pattern[str], message: str) -> int | None:
@@ -93,7 +91,7 @@ def gpu_memory_limit(situation: Situation, message: str) -> int | None:
 
 def limit_reached(limit_bytes: int, of: str) -> str:
     """The cause as a sentence; `of` is `the card's` or `the host's`."""
-    return f"The run's own limit of {format_limit(limit_bytes)} ({of} memory) is used up"
+    return f"The run's own limit of {format_limit(limit_bytes)} ({of} memory) is exhausted"
 
 
 def format_limit(limit_bytes: int) -> str:
@@ -104,8 +102,8 @@ def format_limit(limit_bytes: int) -> str:
 def raise_limit(limit_bytes: int) -> Remedy:
     return Remedy(
         title=f"raise the limit of {format_limit(limit_bytes)}",
-        why="it was set at the launch (`--memory-limit`), not by the machine",
-        source="the run's record",
+        why="it was set at launch (`--memory-limit`), not by the machine",
+        source="the run record",
     )
 
 

@@ -54,8 +54,8 @@ def data_wait(situation: Situation) -> Finding | None:
 
 def _who_waits(rank: int | None, share: str) -> str:
     if rank is None:
-        return f"Training waits for data {share} of each step"
-    return f"Rank {rank} waits for data {share} of each step, and the other ranks for rank {rank}"
+        return f"Training waits for data for {share} of each step"
+    return f"Rank {rank} waits for data for {share} of each step, and the other ranks wait for rank {rank}"
 
 
 WORKER_WARNING = re.compile(
@@ -74,7 +74,8 @@ def worker_warning(situation: Situation) -> Finding | None:
     return Finding(
         cause="too-many-workers",
         severity="hint",
-        sentence=f"{workers} loader workers share {cores} {'core' if cores == '1' else 'cores'}: PyTorch warns of it",
+        sentence=f"{workers} loader workers share {cores} {'core' if cores == '1' else 'cores'}, which PyTorch "
+        "warns about",
         evidence=(found[0],),
         confidence="likely",
         where="cpu",
@@ -94,12 +95,12 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     if full and loads and not _workers_idle(loads):
         return "cpu", "every core is busy"
     if covers_window(samples) and _one_worker_busy(loads):
-        return "one-worker", f"1 of {len(loads)} workers is busy, the others idle"
+        return "one-worker", f"1 of {len(loads)} workers is busy, the others are idle"
     if covers_window(samples) and loads and _workers_idle(loads):
-        return "storage", "the workers wait too, for storage, a network or one another"
+        return "storage", "the workers wait too: for storage, the network or each other"
     if not loads and (settings is None or settings.dataloader_num_workers == 0):
-        return "main-process", "batches are prepared in the training process"
-    return "workers", "the workers are too few or too slow"
+        return "main-process", "no workers: the training process prepares batches itself"
+    return "workers", "too few workers, or slow ones"
 
 
 def _one_worker_busy(loads: tuple[float, ...]) -> bool:

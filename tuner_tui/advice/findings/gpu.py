@@ -29,9 +29,9 @@ HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reli
 """Throttle reasons that nobody configured, unlike a power cap or fixed clocks."""
 
 XID_FAULTS = {
-    "card": "NVIDIA lists it as a fault of the card, its power, cooling or slot",
-    "program": "NVIDIA lists it as mostly a fault of the program, rarely of the memory",
-    "unknown": "NVIDIA lists more than one possible cause",
+    "card": "NVIDIA lists it as a hardware, power, cooling or slot fault",
+    "program": "NVIDIA lists it as usually a program error, rarely faulty memory",
+    "unknown": "NVIDIA lists several possible causes",
 }
 
 
@@ -103,7 +103,7 @@ def lost_gpu(situation: Situation) -> Finding | None:
     return Finding(
         cause="gpu-lost",
         severity="failed",
-        sentence=f"GPU {lost[0].index} does not respond any more",
+        sentence=f"GPU {lost[0].index} no longer responds",
         evidence=(f"the driver lost {lost[0].name}{age}",),
         confidence="certain",
         where=f"gpu {lost[0].index}",
@@ -150,7 +150,7 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
         return Finding(
             cause="gpu-memory-near-limit",
             severity="warning" if retries else "hint",
-            sentence=f"GPU {index} has {format_size(total - used)} left: a longer batch would not fit",
+            sentence=f"GPU {index} has {format_size(total - used)} free: a longer batch would not fit",
             evidence=evidence,
             confidence="likely" if retries else "possible",
             where="training",
@@ -160,7 +160,7 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
 
 
 def _retry_evidence(retries: int) -> tuple[str, ...]:
-    return (f"the allocator emptied its cache {retries} times to go on",) if retries else ()
+    return (f"the allocator emptied its cache {retries} times to continue",) if retries else ()
 
 
 def gpu_underused(situation: Situation) -> Finding | None:
@@ -178,12 +178,12 @@ def gpu_underused(situation: Situation) -> Finding | None:
     load = (
         ()
         if cpu is None
-        else (f"all cores {format_percent(cpu)}" + (": neither card nor processor is busy" if both else ""),)
+        else (f"all cores {format_percent(cpu)}" + (": neither the GPU nor the CPU is busy" if both else ""),)
     )
     return Finding(
         cause="gpu-underused",
         severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
-        sentence=f"The GPU is busy only {format_percent(busy)} of the time, and does not wait for data",
+        sentence=f"The GPU is busy only {format_percent(busy)} of the time and does not wait for data",
         evidence=(
             f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}",
             *load, *_data_wait_evidence(situation), *_memory_evidence(situation),
@@ -209,7 +209,7 @@ def gpu_memory_unused(situation: Situation) -> Finding | None:
     return Finding(
         cause="gpu-memory-unused",
         severity="hint",
-        sentence=f"{format_size(total - used)} of the GPU's memory are unused: a larger batch may be faster",
+        sentence=f"{format_size(total - used)} of GPU memory are unused: a larger batch may be faster",
         evidence=(f"{format_size(used)} of {format_size(total)} used", f"GPU busy {format_percent(busy)}"),
         confidence="possible",
         where="training",
@@ -240,7 +240,7 @@ def launch_bound(situation: Situation) -> Finding | None:
     return Finding(
         cause="launch-bound",
         severity="hint",
-        sentence="The GPU runs many small kernels: busy by GPU-Util, idle by its power",
+        sentence="The GPU runs many small kernels: GPU-Util is high, power is low",
         evidence=(
             f"GPU busy {format_percent(busy)}, at {format_share(power)} of its power limit",
             f"a micro step takes {micro_s * 1000:.0f} ms",
@@ -262,7 +262,7 @@ def slow_kernels(situation: Situation) -> Finding | None:
     return Finding(
         cause="slow-kernels",
         severity="hint",
-        sentence="The GPU is busy, and this machine can do the same work faster",
+        sentence="The GPU is busy, but the same work can run faster on it",
         evidence=(f"GPU busy {format_percent(busy)}", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
         confidence="likely",
         where="training",
@@ -281,7 +281,7 @@ def compiling(situation: Situation) -> Finding | None:
     return Finding(
         cause="compiling",
         severity="hint",
-        sentence=f"The model compiles, for {format_short_duration(since_s)} so far; steps will be faster afterwards",
+        sentence=f"The model compiles, for {format_short_duration(since_s)} so far; steps are faster afterwards",
         evidence=(f"phase compiling for {format_short_duration(since_s)}",),
         confidence="certain",
         where="training",

@@ -30,13 +30,13 @@ def cpu_contended(situation: Situation) -> Finding | None:
     return Finding(
         cause="cpu-contended",
         severity="warning",
-        sentence=f"Other programs use {format_share(part)} of the processor: "
-        f"training waits {format_percent(queue)} of the time",
+        sentence=f"Other programs use {format_share(part)} of the CPU: training waits for a core "
+        f"{format_percent(queue)} of the time",
         evidence=(
             f"all cores {format_percent(cpu_pct(samples))} over {format_short_duration(span_s(samples))}",
-            f"the training's processes take {format_percent(training_cpu_pct(samples))} of one core",
-            f"its main thread could run and got no core {format_percent(queue)} of the time"
-            + ("" if counted else ", sampled once a second: the kernel here does not count that"),
+            f"the training's processes use {format_percent(training_cpu_pct(samples))} of one core",
+            f"its main thread was ready but had no core {format_percent(queue)} of the time"
+            + ("" if counted else " (sampled once a second; this kernel does not count it)"),
         ),
         confidence="certain" if counted else "likely",
         where="host",
@@ -66,7 +66,7 @@ def host_memory_near_limit(situation: Situation) -> Finding | None:
     used, limit = host_memory_usage(situation, newest)
     if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE.value:
         return None
-    sentence = f"{format_size(limit - used)} of host memory left: the kernel kills processes when it is gone"
+    sentence = f"{format_size(limit - used)} of host memory left; the kernel kills processes when it runs out"
     evidence = f"{format_size(used)} of {format_size(limit)} used"
     return _finding("host-memory-near-limit", "warning", sentence, evidence, situation)
 
@@ -89,8 +89,8 @@ def swapping(situation: Situation) -> Finding | None:
     rate = median_known(sample.host.swap_in_bytes_s for sample in samples)
     if rate is None or rate < thresholds.SWAP_IN_BYTES_S.value:
         return None
-    sentence = "The host reads memory back from swap: everything waits for the disk"
-    evidence = f"{rate / 1e6:.0f} MB/s from swap over {format_short_duration(span_s(samples))}"
+    sentence = "The host is swapping: everything waits for the disk"
+    evidence = f"{rate / 1e6:.0f} MB/s read from swap over {format_short_duration(span_s(samples))}"
     return _finding("swapping", "warning", sentence, evidence, situation)
 
 
@@ -101,7 +101,7 @@ def small_shm(situation: Situation) -> Finding | None:
     free = newest.host.shm_free_bytes if newest is not None and workers else None
     if free is None or free >= thresholds.SHM_NEAR_LIMIT_BYTES.value:
         return None
-    sentence = "Shared memory (/dev/shm) is nearly full: loader workers will die of a bus error"
+    sentence = "Shared memory (/dev/shm) is nearly full: loader workers will crash with a bus error"
     return _finding("shm-near-limit", "warning", sentence, f"{free / 1e6:.0f} MB free in /dev/shm", situation)
 
 
@@ -111,7 +111,7 @@ def disk_nearly_full(situation: Situation) -> Finding | None:
     free = None if newest is None else newest.host.disk_free_bytes
     if free is None or free >= thresholds.DISK_FREE_BYTES.value:
         return None
-    sentence = "Little disk space is left for checkpoints"
+    sentence = "Disk space for checkpoints is low"
     return _finding("disk-nearly-full", "warning", sentence, f"{format_size(free)} free", situation)
 
 

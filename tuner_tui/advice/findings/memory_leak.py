@@ -131,7 +131,7 @@ def _leak_finding(situation: Situation, steps: float, leak: MemoryLeak) -> Findi
     return Finding(
         cause="memory-grows",
         severity="warning",
-        sentence=f"{memory} grows by {leak.growth.bytes_a_step / 1e6:.3g} MB with every step: full in {when}",
+        sentence=f"{memory} grows by {leak.growth.bytes_a_step / 1e6:.3g} MB per step: full in {when}",
         evidence=(leak.evidence,),
         confidence="likely",
         where="training",

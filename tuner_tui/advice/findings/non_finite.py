@@ -77,19 +77,19 @@ def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
     norms = [entry.grad_norm for entry in logged]
     gradients = count_trailing_non_finite(norms)
     if losses:
-        return "The loss is not finite", (f"the last {losses} losses logged are nan or infinite",), "certain"
+        return "The loss is not finite", (f"the last {losses} logged losses are nan or infinite",), "certain"
     if gradients and (
         gradients >= MIN_GRADIENT_NORMS or _is_loss_masked(logged) or (_ends_with_nan(norms) and gradients > 1)
     ):
-        shown = f"the last {gradients} gradient norms logged are nan or infinite"
+        shown = f"the last {gradients} logged gradient norms are nan or infinite"
         hidden = (
-            ("the loss is logged as 0.0 there: the Trainer's filter writes that for nan",)
+            ("the loss is logged as 0.0 there: Trainer's log filter replaces nan by 0",)
             if _is_loss_masked(logged)
             else ()
         )
         return "The gradients are not finite", (shown, *hidden), "certain" if gradients > 1 else "likely"
     if count_trailing_non_finite([entry.eval_loss for entry in logged]):
-        return "The evaluation loss is not finite", ("the last evaluation loss logged is nan or infinite",), "likely"
+        return "The evaluation loss is not finite", ("the last logged evaluation loss is nan or infinite",), "likely"
     return None
 
 
@@ -127,7 +127,7 @@ def non_finite_values(situation: Situation) -> Finding | None:
     return Finding(
         cause="nan",
         severity="warning",
-        sentence="The training computes values that are not finite: every further step is wasted",
+        sentence="Loss or gradients are nan or infinite: every further step is wasted",
         evidence=(evidence, f"at step {state.step or 0}"),
         confidence=confidence,
         where="training",
@@ -158,13 +158,13 @@ def diverged(situation: Situation) -> Finding | None:
     if lowest is not None and high >= HIGH_LOSSES:
         evidence = f"the last {high} losses logged are {DIVERGED:g} times the lowest, {lowest:.4g}, or more"
     elif loss >= LARGE_LOSS and isinstance(rate, int | float) and rate > LARGEST_RATE:
-        evidence = f"the learning rate {rate:.3g} is larger than any common optimizer bears"
+        evidence = f"the learning rate {rate:.3g} is too large for any common optimizer"
     else:
         return None
     return Finding(
         cause="diverged",
         severity="warning",
-        sentence=f"The training has diverged: its loss is {loss:,.4g}",
+        sentence=f"The training diverged: the loss is {loss:,.4g}",
         evidence=(evidence,),
         confidence="likely",
         where="training",
@@ -193,11 +193,12 @@ def loss_scale(situation: Situation) -> Finding | None:
     return Finding(
         cause="loss-scale",
         severity="warning",
-        sentence=f"Loss and gradient are {times} times too large: this model ignores that {times} batches are added up",
+        sentence=f"Loss and gradients are {times} times too large: this model does not average over {times} "
+        "accumulated batches",
         evidence=(
-            f"gradient accumulation {times}; the Trainer of transformers {version or '(version unknown)'} leaves the "
-            "division to the model, which computes its loss without it",
-            *((f"gradients are clipped at {clip:g}, so they are clipped {times} times as early",) if clip else ()),
+            f"gradient accumulation {times}; the Trainer of transformers {version or '(version unknown)'} "
+            "leaves the division to the model, which does not do it",
+            *((f"gradients are clipped at {clip:g}, so clipping starts {times} times too early",) if clip else ()),
         ),
         confidence="certain",
         where="training",
@@ -220,7 +221,7 @@ def _from_events(
     if grad_norm is None or math.isfinite(grad_norm):
         return None
     if math.isnan(grad_norm) and loss == 0.0:
-        return "gradient norm nan, loss 0.0: the Trainer's log filter writes that for nan", "certain"
+        return "gradient norm nan, loss 0.0: Trainer's log filter replaces nan by 0", "certain"
     scaler = situation.settings is not None and situation.settings.precision == "fp16"
     searching = scaler and steps < thresholds.SCALER_STEPS.value
     return None if searching else (f"gradient norm {grad_norm}", "likely")

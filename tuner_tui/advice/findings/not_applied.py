@@ -57,10 +57,10 @@ def placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterator
     if found is not None:
         command, carried = found
         yield Remedy(
-            title=f"pass {', '.join(carried)} by the command's own flags",
+            title=f"pass {', '.join(carried)} through the command's own flags",
             why=f"`tuner-tui run … -- {shlex.join(command)}`",
-            effect="the script receives the value as if it were typed",
-            rests_on="the flags in the command" + (", and those its parser accepts" if situation.state.options else ""),
+            effect="the script gets the value as if you had typed it",
+            rests_on="the command's flags" + (" and those its parser accepts" if situation.state.options else ""),
             command=command,
         )
 
@@ -78,7 +78,7 @@ def not_observed(situation: Situation) -> Finding | None:
         cause="not-observed",
         severity="hint",
         sentence=f"Not observed, because {state.unobserved}",
-        evidence=("steps, loss and speed are read from the output where it prints them; nothing can be injected",),
+        evidence=("steps, loss and speed are read from the output; settings cannot be injected",),
         confidence="certain",
     )
 
@@ -91,9 +91,9 @@ def fallback_cannot_act(situation: Situation) -> Finding | None:
     return Finding(
         cause="no-fallback",
         severity="warning",
-        sentence="The automatic fallback cannot act on this training",
+        sentence="OOM retries do not work for this training",
         evidence=(
-            "it has a loop of its own, with no Trainer: no accumulation could make up for a smaller micro batch, "
+            "it has its own loop, without a Trainer: accumulation cannot make up for a smaller micro batch, "
             "and nothing would resume it",
         ),
         confidence="certain",
@@ -117,14 +117,14 @@ def not_resumed(situation: Situation) -> Finding | None:
     return Finding(
         cause="not-resumed",
         severity="warning",
-        sentence="The launch named a checkpoint, but the training started at step 0",
-        evidence=(f"the launch named {situation.resumed_from}", "the Trainer reports 0 as its first step"),
+        sentence="A checkpoint was given, but the training started at step 0",
+        evidence=(f"launched with {situation.resumed_from}", "Trainer reports that its first step is 0"),
         confidence="certain",
         remedies=(
             Remedy(
                 title="stop it and make the script load the checkpoint",
-                why="write {checkpoint} where the command takes its path, or call train(resume_from_checkpoint=…) with "
-                "it: this training starts from the initial weights",
+                why="put {checkpoint} where the command takes the path, or call train(resume_from_checkpoint=…); "
+                "this training started from the initial weights",
             ),
         ),
     )
@@ -137,14 +137,14 @@ def shared_output(situation: Situation) -> Finding | None:
     return Finding(
         cause="shared-output",
         severity="warning",
-        sentence=f"Two trainings write to one folder: {situation.shared_outputs[0]}",
-        evidence=("their checkpoints overwrite one another, and neither can be resumed safely",),
+        sentence=f"Two trainings write to the same folder: {situation.shared_outputs[0]}",
+        evidence=("their checkpoints overwrite each other, and neither can be resumed safely",),
         confidence="certain",
         where="checkpoint",
         remedies=(
             Remedy(
-                title="give each run an output folder of its own",
-                why="write {output_dir} where the command takes its folder: the launch fills in that of the run",
+                title="give each run its own output folder",
+                why="put {output_dir} where the command takes the folder; the run's own folder is filled in",
                 effect="every run keeps its checkpoints",
                 source="tuner-tui run",
             ),

@@ -73,12 +73,12 @@ def slow_rank(situation: Situation) -> Finding | None:
         return None
     slow, others = found.slow, found.others
     after_step = slow.between_s - others.between_s > found.lost_s / 2
-    what = "in its loop's own code, after the optimizer step" if after_step else "in its forward pass or optimizer"
+    what = "in the loop's own code after the optimizer step" if after_step else "in its forward pass or optimizer"
     return Finding(
         cause="slow-rank",
         severity="warning",
-        sentence=f"Rank {slow.rank} is slow {what}: the other ranks wait for it {format_share(found.lost_share)} "
-        "of each step",
+        sentence=f"Rank {slow.rank} is slow {what}: the other ranks wait for it for "
+        f"{format_share(found.lost_share)} of each step",
         evidence=found.evidence,
         confidence="likely",
         where=f"rank {slow.rank}",

@@ -51,7 +51,7 @@ def _waiting_for_workers(situation: Situation, quiet_s: float, loads: tuple[floa
     return Finding(
         cause=cause,
         severity="warning",
-        sentence=f"No step for {format_short_duration(quiet_s)}: the training waits for its workers, which are at work",
+        sentence=f"No step for {format_short_duration(quiet_s)}: the training waits for its workers, which are busy",
         evidence=(
             f"last sign of life {format_short_duration(quiet_s)} ago, at step {situation.state.step or 0}",
             f"{len(loads)} workers at {format_percent(sum(loads))} of a core together",
@@ -71,7 +71,7 @@ def _process_evidence(situation: Situation) -> tuple[str, ...]:
     if not loads:
         return ()
     busiest = max(loads)
-    meaning = "it computes" if busiest > 50 else "it waits: a lock, a disk, a network, another rank"
+    meaning = "it computes" if busiest > 50 else "it waits for a lock, a disk, the network or another rank"
     return (f"its busiest process uses {format_percent(busiest)} of a core: {meaning}",)
 
 
@@ -95,7 +95,7 @@ def between_steps(situation: Situation) -> Finding | None:
     return Finding(
         cause="between-steps",
         severity="warning",
-        sentence=f"{format_share(part)} of each step passes in the loop's own code, after the optimizer step",
+        sentence=f"{format_share(part)} of each step is spent in the loop's own code after the optimizer step",
         evidence=(
             f"from the optimizer step to the next request for a batch{spent}, "
             f"{format_short_duration(training_s(situation) or 0)} into the training",
@@ -127,7 +127,7 @@ def padding(situation: Situation) -> Finding | None:
         cause="padding",
         severity="hint",
         sentence=f"{format_share(part)} of all tokens are padding",
-        evidence=(f"padding {format_share(part)} of the tokens of the last seconds",),
+        evidence=(f"padding {format_share(part)} of recent tokens",),
         confidence="certain",
         where="training",
         remedies=remedies_for("padding", situation),
@@ -173,13 +173,13 @@ def no_steps(situation: Situation) -> Finding | None:
     return Finding(
         cause="no-step",
         severity="hint",
-        sentence="The program ended without an observed optimizer step",
+        sentence="The program ended without an optimizer step",
         evidence=("it imported torch and exited with code 0",),
         confidence="likely",
         remedies=(
             Remedy(
-                title="if it was meant to train, check that there is at least one full batch",
-                why="a dataset smaller than a batch yields none with drop_last, and an empty split yields none at all",
+                title="if it should train, check that the data holds at least one full batch",
+                why="with drop_last a dataset smaller than one batch yields nothing; an empty split never does",
             ),
         ),
     )

@@ -32,7 +32,7 @@ SMALL_GIB = 8
 MAX_EFFECTIVE_BATCH = 256
 MIN_STEPS = 50
 MAX_EVAL_BATCH = int(FIELDS["per_device_eval_batch_size"].maximum or 0)
-STARTING_POINT = "a starting point, `tune` measures"
+STARTING_POINT = "a starting point; `tuner-tui tune` measures"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     limit = limit_micro_batch(draft, workload, noted.micro, share)
     _micro_batch(draft, share, limit, noted, workload)
     if noted.most is not None and limit.from_notes:
-        why = "the most that fitted such a card in the notes: no room for longer batches or another model"
+        why = "the largest that fitted such a GPU in the notes; no room for longer batches or another model"
         draft.reject("per_device_train_batch_size", noted.most, why, NOTES_UTILISATION)
     _accumulation(draft, share)
     _eval_batch(draft, workload)
@@ -93,7 +93,7 @@ def _ways_to_fit(draft: RecommendationDraft) -> str:
     elif settings.quantization == "none" and _can_quantize(draft.target.weakest):
         ways.append("quantized weights")
     held = any(other_processes_bytes(card) for card in draft.target.cards)
-    return f"{', '.join(ways)}{', or close the other programs on the card' if held else ' or a larger card'}"
+    return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else ' or a larger GPU'}"
 
 
 def _can_quantize(card: Gpu | None) -> bool:
@@ -106,7 +106,7 @@ def _certainly(draft: RecommendationDraft, workload: Workload) -> str:
         per_device_train_batch_size=1, per_device_eval_batch_size=1, max_length=max(8, workload.tokens)
     )
     found = estimate(workload.model.shape, one, draft.target.device, draft.target.processes)
-    return "fits" if found.verdict == "too large" else "fits for certain"
+    return "fits" if found.verdict == "too large" else "is certain to fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +130,13 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int
         fits = largest_batch(draft, workload, accumulated=True)
     if fits == 0:
         rejected = (one.reason for one in draft.rejected if one.name == "quantization" and "pip install" in one.reason)
-        why = next(rejected, f"take {_ways_to_fit(draft)}")
-        draft.note(f"By estimate not one sample of {_describe_model(workload)} {_certainly(draft, workload)}: {why}.")
+        why = next(rejected, f"use {_ways_to_fit(draft)}")
+        draft.note(
+            f"Estimate: not even one sample of {_describe_model(workload)} {_certainly(draft, workload)}: {why}."
+        )
     if workload.language_model and fits is not None and not workload.model.guessed:
         count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
-        words = f"by estimate {count} of {workload.tokens:,} tokens fit, of {_describe_model(workload)}"
+        words = f"estimate: {count} of {workload.tokens:,} tokens fit for {_describe_model(workload)}"
         return MicroBatchLimit(max(1, fits), words, False)
     if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
         micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
@@ -144,10 +146,10 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, micro: int
         scaled_to.append(f"{workload.tokens:,} tokens")
     if fits is not None and fits < micro:
         micro = max(1, fits)
-        scaled_to.append(f"{_describe_model(workload)} ({fits} fit by estimate)")
+        scaled_to.append(f"{_describe_model(workload)} (estimate: {fits} fit)")
     words = f" at {NOTES_TOKENS} tokens, scaled to {', '.join(scaled_to)}" if scaled_to else ""
     if fits is not None and fits > micro and not workload.model.guessed:
-        words += f"; by estimate {fits} of {_describe_model(workload)} fit"
+        words += f"; estimate: {fits} fit for {_describe_model(workload)}"
     return MicroBatchLimit(micro, words, not scaled_to)
 
 
@@ -186,13 +188,13 @@ def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
     micro = draft.settings.per_device_train_batch_size
     if workload.language_model and workload.has_large_logits:
         wanted, source = micro, "estimate"
-        reason = "same as the micro batch: the logits of a language model need as much memory in evaluation"
+        reason = "same as the micro batch: a language model's logits need as much memory in evaluation"
     else:
         wanted, source = min(2 * micro, MAX_EVAL_BATCH), f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"
-        reason = "twice the micro batch: no gradients are kept"
+        reason = "twice the micro batch: evaluation keeps no gradients"
     fitting = _largest_eval_batch(draft, workload, wanted)
     if fitting < wanted:
-        reason, source = f"{wanted} would not fit in evaluation, by estimate", "estimate"
+        reason, source = f"estimate: {wanted} would not fit in evaluation", "estimate"
     draft.advise("per_device_eval_batch_size", fitting, reason, source)
 
 
@@ -225,13 +227,13 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends the notes' rate, scaled with the effective batch; rejects a rate where the notes have none."""
     effective = draft.settings.effective_batch(draft.target.replicas)
     if not isinstance(draft.target.job, BuiltinJob):
-        draft.note(f"The learning rate is your command's own; here is the effective batch it belongs to: {effective}.")
+        draft.note(f"The command sets its own learning rate; it belongs to an effective batch of {effective}.")
     elif draft.settings.peft_method != "none":
         source = "LoRA (Hu et al. 2021), QLoRA (Dettmers et al. 2023)"
-        draft.advise("learning_rate", ADAPTER_LEARNING_RATE, "what adapters are usually trained with", source)
+        draft.advise("learning_rate", ADAPTER_LEARNING_RATE, "usual for adapters", source)
     elif workload.language_model or not workload.model.pretrained:
         what = "a language model" if workload.language_model else "a model that starts from random weights"
-        why = f"the notes have no figure for {what}: left as it is, for an effective batch of {effective}"
+        why = f"the notes have no value for {what}: unchanged, for an effective batch of {effective}"
         draft.reject("learning_rate", BASE_LEARNING_RATE, why, NOTES_UTILISATION)
     else:
         _scaled_learning_rate(draft, effective, workload)
@@ -264,7 +266,7 @@ def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: 
     source = f"{NOTES_UTILISATION}; Malladi et al. 2022"
     most = largest_rate(workload)
     if most is not None and rate > most[0]:
-        reason = f"the most that {workload.model.label} is usually trained with; scaled with the batch it would be "
+        reason = f"the largest that {workload.model.label} is usually trained with; scaled with the batch it would be "
         draft.advise("learning_rate", most[0], f"{reason}{rate:.1e} at effective batch {effective}", most[1])
         return
     draft.advise("learning_rate", float(f"{rate:.2g}"), reason, source)

@@ -41,7 +41,7 @@ def _workers(draft: RecommendationDraft, prefetch: int) -> None:
             count, reason, source = limited, why, its_source
     needed = any(draft.given.get(name) for name in ("dataloader_prefetch_factor", "dataloader_persistent_workers"))
     if count == 0 and needed:
-        count, reason, source = 1, f"prefetch and persistent workers need one; otherwise 0: {reason}", source
+        count, reason, source = 1, f"prefetch and persistent workers need at least one; otherwise 0: {reason}", source
     draft.advise("dataloader_num_workers", count, reason, source)
     _heavy_preprocessing(draft, count)
 
@@ -49,7 +49,7 @@ def _workers(draft: RecommendationDraft, prefetch: int) -> None:
 def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
     """Workers by the notes' rule, from the cores available to one training process; with reason and source."""
     if not target.on_gpu:
-        return 0, "without a GPU the training itself uses all cores", JUDGEMENT
+        return 0, "on the CPU, the training itself uses all cores", JUDGEMENT
     cores = target.inventory.cpu.usable_cores // target.processes
     count = min(MAX_WORKERS, cores - SPARE_CORES)
     each = f" for each of {target.processes} processes" if target.processes > 1 else ""
@@ -62,7 +62,7 @@ def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
 def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
     """Workers on fewer cores than the rule needs: on two, one worker still loads while the GPU computes."""
     if cores < 2:
-        return 0, f"{cores} usable core{each}: a worker would compete with the training", NOTES_UTILISATION
+        return 0, f"{cores} usable core{each}: a worker would compete with training", NOTES_UTILISATION
     reason = f"{cores} usable cores{each}: the rule leaves none, but one worker loads while the GPU computes"
     return 1, reason, f"{NOTES_UTILISATION}, {NOTES_T4}"
 
@@ -70,7 +70,7 @@ def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
 def workers_by_memory(target: TrainingTarget) -> tuple[int, str, str]:
     """The most workers that host memory allows, at 1 GiB each; with reason and source."""
     usable = target.inventory.memory.usable_bytes
-    return usable // WORKER_BYTES // target.processes, f"{usable / GIB:.1f} GiB of memory, 1 GiB a worker", JUDGEMENT
+    return usable // WORKER_BYTES // target.processes, f"{usable / GIB:.1f} GiB of memory, 1 GiB per worker", JUDGEMENT
 
 
 def workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, str, str]:
@@ -79,7 +79,7 @@ def workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, str,
     source = "PyTorch, multiprocessing in containers"
     if shm is None or shm.free_bytes >= SMALL_SHM_BYTES:
         return MAX_WORKERS_HEAVY, "", source
-    free = f"only {shm.free_bytes / 2**20:.0f} MiB are free in /dev/shm, through which workers pass batches"
+    free = f"only {shm.free_bytes / 2**20:.0f} MiB are free in /dev/shm, which workers use to pass batches"
     larger = "docker run --shm-size=8g gives more"
     if isinstance(target.job, CommandJob):
         return 0, f"{free}; the size of this command's batches is unknown ({larger})", source
@@ -94,7 +94,7 @@ def _heavy_preprocessing(draft: RecommendationDraft, count: int) -> None:
     cores = draft.target.inventory.cpu.usable_cores // draft.target.processes
     heavy = min(MAX_WORKERS_HEAVY, cores - SPARE_CORES_HEAVY)
     if draft.target.on_gpu and heavy > count >= MAX_WORKERS:
-        why = "only where preparing a sample is heavy (images, tokenising on the fly); data wait decides"
+        why = "only if preparing a sample is expensive (images, tokenizing on the fly); the data wait shows it"
         draft.reject("dataloader_num_workers", heavy, why, NOTES_UTILISATION)
 
 
@@ -106,7 +106,7 @@ def _prefetch(draft: RecommendationDraft) -> tuple[int, str, str]:
         return PREFETCH_LITTLE, "little space in /dev/shm", NOTES_3070
     if draft.settings.dataloader_num_workers > MANY_WORKERS:
         return PREFETCH_LITTLE, "many workers keep enough batches ready", NOTES_3070
-    return PREFETCH, "batches are ready before the GPU asks for them", SOURCE
+    return PREFETCH, "batches are ready before the GPU needs them", SOURCE
 
 
 def _pinning(draft: RecommendationDraft) -> None:
@@ -114,4 +114,4 @@ def _pinning(draft: RecommendationDraft) -> None:
         reason = "page-locked memory: faster copies to the GPU, which overlap with its work"
         draft.advise("dataloader_pin_memory", True, reason, f"{NOTES_T4}, {SOURCE}")
     else:
-        draft.advise("dataloader_pin_memory", False, "without a GPU there is nothing to pin memory for", "PyTorch")
+        draft.advise("dataloader_pin_memory", False, "pinned memory has no effect on the CPU", "PyTorch")

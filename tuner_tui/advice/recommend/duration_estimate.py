@@ -172,7 +172,7 @@ def estimate_duration(
         return _estimate_from_runs(samples, alike, 0.0, "with these settings")
     if same:
         return _estimate_from_runs(
-            samples, same, OTHER_SETTINGS, f"with other settings, {format_share(OTHER_SETTINGS)} allowed for them"
+            samples, same, OTHER_SETTINGS, f"with other settings (± {format_share(OTHER_SETTINGS)} added)"
         )
     noted = noted_speed(job, settings, cards)
     if noted is None:

@@ -64,7 +64,7 @@ class JobMemoryEstimator:
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
         if self.interpreter is None:
-            raise TraceError("There is no interpreter to trace with: choose the one that trains.")
+            raise TraceError("No interpreter to trace with: pass --interpreter.")
         return self._traced_estimate(trace_memory(self.interpreter, self.job, settings, self.device), settings)
 
     def _traced_estimate(self, found: MemoryTrace, settings: Settings) -> MemoryEstimate:

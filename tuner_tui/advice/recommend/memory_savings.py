@@ -29,25 +29,25 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends fused AdamW, or 8-bit AdamW if full states leave no room and bitsandbytes is installed."""
     target = draft.target
     if not target.on_gpu:
-        draft.advise("optim", "adamw_torch", "fused kernels save time only on a GPU", NOTES_T4)
+        draft.advise("optim", "adamw_torch", "fused kernels are faster only on a GPU", NOTES_T4)
         return
     if _is_memory_short(draft, workload) and _eight_bit(draft, workload):
         return
     if target.able("fused") and target.has("torch", (2, 0)):
-        reason = "one kernel in place of many: 5–20 % of the optimizer step"
+        reason = "one kernel instead of many: saves 5–20 % of the optimizer step"
         draft.advise("optim", "adamw_torch_fused", reason, f"{NOTES_T4}, {NOTES_3090}")
         return
     known = target.has("torch")
-    version = f"torch {target.machine.version_text('torch') or ''}" if known else "no known torch"
+    version = f"torch {target.machine.version_text('torch') or ''}" if known else "an unknown torch"
     why = f"{target.card_label} with {version}"
     draft.reject("optim", "adamw_torch_fused", f"needs torch 2.0 and a card of capability 5.0; here {why}", NOTES_T4)
-    draft.advise("optim", "adamw_torch", "works with every torch and card", NOTES_T4)
+    draft.advise("optim", "adamw_torch", "works with every torch and GPU", NOTES_T4)
 
 
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     target = draft.target
     size = _gb(_full_bytes(workload, "adamw_torch"))
-    short = f"{workload.model.label} takes {size} with AdamW's full states, too much of this card"
+    short = f"{workload.model.label} needs {size} with full AdamW states, too much for this GPU"
     card = target.weakest
     if card is None or card.capability is None or card.capability < BITSANDBYTES_LEAST:
         draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes needs capability 7.0", NOTES_3070_8BIT)
@@ -56,7 +56,7 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
         why = f"{short}; but bitsandbytes is not installed (pip install bitsandbytes)"
         draft.reject("optim", "adamw_bnb_8bit", why, NOTES_3070_8BIT)
         return False
-    draft.advise("optim", "adamw_bnb_8bit", f"{short}; 8-bit states save 6 bytes a parameter", NOTES_3070_8BIT)
+    draft.advise("optim", "adamw_bnb_8bit", f"{short}; 8-bit states save 6 bytes per parameter", NOTES_3070_8BIT)
     return True
 
 
@@ -68,15 +68,15 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         return
     optim = "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch"
     least = _full_bytes(workload, optim)
-    needed = f"a full training of {model.label} takes {_gb(least)} before the first sample"
+    needed = f"a full training of {model.label} needs {_gb(least)} before the first sample"
     if least < HOPELESS_SHARE * memory and _full_training_fits(draft, workload, optim):
         why = f"a full training of {model.label} fits; LoRA and DoRA train a few percent of the parameters"
         draft.reject("peft_method", "lora", why, NOTES_3090)
     elif not model.pretrained:
-        why = f"{needed}; but it starts from random weights, on which adapters learn next to nothing"
+        why = f"{needed}; but the model starts from random weights, where adapters learn almost nothing"
         draft.reject("peft_method", "lora", why, "LoRA (Hu et al. 2021)")
     elif target.has("peft"):
-        draft.advise("peft_method", "lora", f"{needed}; adapters leave the weights as they are", NOTES_3090)
+        draft.advise("peft_method", "lora", f"{needed}; adapters leave the weights unchanged", NOTES_3090)
     else:
         draft.reject("peft_method", "lora", f"{needed}; peft is not installed (pip install peft)", NOTES_3090)
     if draft.settings.peft_method != "none" and model.pretrained:
@@ -122,7 +122,9 @@ def _quantization(draft: RecommendationDraft, workload: Workload, memory: int) -
     else:
         draft.advise("quantization", "nf4", f"{why}: QLoRA", QLORA)
         if draft.settings.quantization in ("nf4", "fp4"):
-            draft.advise("bnb_4bit_use_double_quant", True, "the scales, too: 0.4 bits a weight less", QLORA)
+            draft.advise(
+                "bnb_4bit_use_double_quant", True, "quantizes the scales too: saves 0.4 bits per weight", QLORA
+            )
 
 
 def _frozen_bytes(workload: Workload, settings: Settings) -> float:
@@ -139,9 +141,9 @@ def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
     if without is not None and without < COMFORTABLE_BATCH:
         count = "no sample" if without == 0 else f"{without} at once"
-        draft.advise("gradient_checkpointing", True, f"without it {count} would fit, by estimate; {cost}", source)
+        draft.advise("gradient_checkpointing", True, f"estimate: {count} would fit without it; {cost}", source)
     else:
-        draft.reject("gradient_checkpointing", True, f"{cost}, which is not needed here", source)
+        draft.reject("gradient_checkpointing", True, f"{cost}; not needed here", source)
 
 
 def largest_batch(

@@ -18,12 +18,12 @@ def precision(draft: RecommendationDraft) -> None:
     target = draft.target
     if not target.on_gpu:
         draft.advise("precision", "fp32", f"{target.card_label}; fp32 works on every CPU", "PyTorch")
-        draft.reject("precision", "fp16", "accelerate starts no fp16 autocast on a CPU", "accelerate 1.15")
+        draft.reject("precision", "fp16", "accelerate has no fp16 autocast on the CPU", "accelerate 1.15")
     elif target.able("bf16"):
         reason = f"{target.card_label} has bf16 tensor cores: the range of fp32, no loss scaler"
         draft.advise("precision", "bf16", reason, PRECISION_SOURCE)
     elif target.weakest is None or target.weakest.capability is None:
-        reason = "the driver does not report the card's capability, and fp32 works on all"
+        reason = "the driver does not report the compute capability; fp32 works on every GPU"
         draft.advise("precision", "fp32", reason, "capability unknown")
     else:
         _before_ampere(draft, target.weakest.capability)
@@ -36,12 +36,12 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
     modelled = modelled_job(draft.target.job)
     model = None if modelled is None else modelled.model
     if overflows_fp16(model):
-        why = f"{model} was trained in bf16, and its activations overflow fp16: the loss becomes nan"
+        why = f"{model} was trained in bf16, and its activations overflow in fp16: the loss becomes nan"
         draft.reject("precision", "fp16", why, "transformers: notes on Gemma and T5")
         draft.advise("precision", "fp32", f"{label} has no bf16, and in fp16 this model's loss becomes nan", "PyTorch")
         return
     if all(has_tensor_cores(card.name, capability) for card in draft.target.cards):
-        reason = f"{label} has fp16 tensor cores and no bf16; a loss scaler comes with it"
+        reason = f"{label} has fp16 tensor cores and no bf16; training uses a loss scaler"
         draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
         _note_16_bit_weights(draft)
         return
@@ -71,10 +71,10 @@ def tf32(draft: RecommendationDraft) -> None:
     target = draft.target
     source = f"{NOTES_3070}, {NOTES_3090}"
     if target.able("tf32"):
-        reason = f"{target.card_label}: what stays fp32 runs on tensor cores (10 mantissa bits, 19 in all)"
+        reason = f"{target.card_label}: fp32 operations run on tensor cores (10 mantissa bits, 19 in all)"
         draft.advise("tf32", True, reason, source)
     elif target.on_gpu:
-        why = f"{target.card_label} has none: it came with Ampere (8.0), and TrainingArguments refuses it"
+        why = f"{target.card_label} has none: it needs Ampere (8.0), and TrainingArguments rejects it"
         draft.reject("tf32", True, why, NOTES_T4)
 
 
@@ -82,7 +82,7 @@ def attention(draft: RecommendationDraft) -> None:
     """Recommends SDPA where the model supports it, the default of Transformers."""
     target = draft.target
     flash = " with torch's flash kernels" if target.able("flash") else ""
-    reason = f"Transformers takes SDPA{flash} where the model has it: 30–50 % of attention's time in the notes"
+    reason = f"Transformers takes SDPA{flash} where the model supports it: 30–50 % faster attention in the notes"
     draft.advise("attn_implementation", "auto", reason, NOTES_3090)
     if not target.on_gpu:
         return
@@ -91,7 +91,7 @@ def attention(draft: RecommendationDraft) -> None:
     elif not target.has("flash-attn"):
         why = "flash-attn is not installed, and SDPA runs the same kind of kernel"
     else:
-        why = "not every model supports it, and SDPA runs the same kind of kernel; worth a try at long sequences"
+        why = "not every model supports it, and SDPA runs the same kind of kernel; worth trying with long sequences"
     draft.reject("attn_implementation", "flash_attention_2", why, NOTES_3090)
 
 
@@ -100,7 +100,9 @@ def compilation(draft: RecommendationDraft) -> None:
     target = draft.target
     below = target.machine.gpu_below(TRITON_MIN_CAPABILITY)
     if below is not None:
-        why = f"{target.card_label} is too old for its kernels, which need 7.0"
+        why = f"{target.card_label} is too old for its kernels, which need capability 7.0"
     else:
-        why = "1.1–1.5× after a slow first epoch, and it may fail; try it on a training of more than a few minutes"
+        why = (
+            "1.1–1.5× faster after a slow first epoch, and it may fail; try it for trainings of more than a few minutes"
+        )
     draft.reject("torch_compile", True, why, f"{NOTES_T4}, {NOTES_3090}")

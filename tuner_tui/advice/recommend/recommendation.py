@@ -132,7 +132,7 @@ def _note_environment(draft: RecommendationDraft) -> None:
 def _note_interpreter(draft: RecommendationDraft) -> None:
     interpreter = draft.target.interpreter
     if interpreter is None:
-        draft.note("The training interpreter is unknown: only what runs with every torch is recommended.")
+        draft.note("The training interpreter is unknown: only settings that work with every torch are recommended.")
         return
     if interpreter.problem is not None:
         draft.note(interpreter.problem)
@@ -153,30 +153,30 @@ def _note_gpus(draft: RecommendationDraft) -> None:
         _note_unequal_gpus(draft, visible)
     if target.replicas > 1 and target.processes == 1 and not isinstance(target.job, CommandJob):
         draft.note(
-            f"One process spreads each batch over {target.replicas} cards. One process a card is faster: "
+            f"One process splits each batch over {target.replicas} GPUs. One process per GPU is faster: "
             f"`--launcher torchrun --processes {target.replicas}`."
         )
     if not target.spread_known and all(is_same_kind(card, visible[0]) for card in visible):
         count = len(target.cards)
         draft.note(
-            "The batch counts for one card. If the command uses a Trainer, its single process splits each step among "
-            f"{count} cards, and the effective batch is that many times larger: its first steps show which. One "
-            f"process a card is faster: `tuner-tui run --launcher torchrun --processes {count} -- …`, or "
+            "The batch is for one GPU. If the command uses a Trainer, its single process splits each step "
+            f"over {count} GPUs and the effective batch is that many times larger; the first steps show it. "
+            f"One process per GPU is faster: `tuner-tui run --launcher torchrun --processes {count} -- …`, or "
             f"`torchrun --nproc_per_node {count} …`."
         )
     if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
         draft.note(
-            f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every card: these settings are for the CPU."
+            f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every GPU: these settings are for the CPU."
         )
     for card in target.cards:
         if card.mig:
             draft.note(
-                f"{card.name} is sliced (MIG): the driver reports the memory of the whole card, not of the slice."
+                f"{card.name} is partitioned (MIG): the driver reports the memory of the whole GPU, not of the slice."
             )
         elif " MIG " in card.name:
             draft.note(
-                f"{card.name} is a slice of a card (MIG), and these values are for its memory. CUDA shows a process "
-                f"one slice: {select_cards([card])}."
+                f"{card.name} is a MIG slice; these values are for its memory. A CUDA process sees one slice: "
+                f"{select_cards([card])}."
             )
         elif card.memory_total_bytes is None:
             draft.note(f"The driver does not report the memory of {card.name}, which may share it with the CPU.")
@@ -191,10 +191,10 @@ def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
     found = estimate(model.shape, asked, target.device, target.processes)
     if found.verdict == "too large":
         size, has = format_size(found.total_bytes), format_size(target.inventory.memory.usable_bytes)
-        draft.note(f"By estimate the training takes {size} of the {has} of memory here: take a smaller model.")
+        draft.note(f"Estimate: the training needs {size}, and this machine has {has}. Use a smaller model.")
     elif model.parameters > SLOW_ON_A_PROCESSOR:
         draft.note(
-            f"Without a GPU a step of {model.label} takes minutes. `tuner-tui recommend --on 3090` is for a card."
+            f"On the CPU, a step of {model.label} takes minutes. `tuner-tui recommend --on 3090` plans for a GPU."
         )
 
 
@@ -203,19 +203,19 @@ def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> 
     others = [card for card in visible if card not in best]
     if not others:
         names = ", ".join(sorted({card.name for card in visible}))
-        draft.note(f"Different cards ({names}): the weakest determines the precision, the smallest the batch.")
+        draft.note(f"The GPUs differ ({names}): the weakest sets the precision, the smallest sets the batch.")
         return
     least = min(others, key=lambda card: card.memory_total_bytes or 0)
     why = (
-        f"each step would wait for the slowest card, and the {(least.memory_total_bytes or 0) / GIB:.0f} GiB of "
-        f"{describe_cards([least])} would limit every batch"
+        f"each step would wait for the slowest GPU, and the {(least.memory_total_bytes or 0) / GIB:.0f} "
+        f"GiB of {describe_cards([least])} would limit every batch"
     )
     if len(draft.target.cards) < len(visible):
-        draft.note(f"The cards differ. The training takes {describe_cards(best[:1])} alone: {why}.")
+        draft.note(f"The GPUs differ. The training uses {describe_cards(best[:1])} alone: {why}.")
     else:
         draft.note(
-            f"The cards differ. Train on {describe_cards(best)} alone ({select_cards(best)}): {why}. The values below "
-            "fit all of them."
+            f"The GPUs differ. Train on {describe_cards(best)} alone ({select_cards(best)}): {why}. The "
+            "values below fit all of them."
         )
 
 
@@ -225,6 +225,6 @@ def _note_shared_gpus(draft: RecommendationDraft) -> None:
         if held and card.memory_total_bytes is not None:
             total = card.memory_total_bytes / GIB
             draft.note(
-                f"Other programs hold {held / GIB:.1f} of {total:.1f} GiB of GPU {card.index}: the batch is sized "
+                f"Other programs use {held / GIB:.1f} of {total:.1f} GiB of GPU {card.index}; the batch is sized "
                 "for the rest. Close other notebooks."
             )

@@ -60,7 +60,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         title=f"workers {workers} → {wanted}",
         why="batches are prepared while the GPU computes" if workers == 0 else "more batches are prepared at once",
         change=change,
-        effect="" if gain is None else f"at most {gain:.3g} times the steps a second",
+        effect="" if gain is None else f"at most {gain:.3g}× the steps per second",
         rests_on="" if gain is None else "the measured wait bounds the gain",
         source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
     )
@@ -74,9 +74,9 @@ def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if wanted < workers:
         yield Remedy(
             title=f"workers {workers} → {wanted}",
-            why="the workers compete for the cores with one another and with the training process",
+            why="the workers compete for cores with each other and with the training process",
             change={"dataloader_num_workers": wanted},
-            effect="less switching between processes, less host memory",
+            effect="less context switching, less host memory",
             rests_on="RTX 3070 as noted there; not measured here",
             source=NOTES_3070,
         )
@@ -86,9 +86,9 @@ def more_prefetch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.dataloader_num_workers > 0 and (settings.dataloader_prefetch_factor or 2) < PREFETCH:
         yield Remedy(
             title=f"prefetch {settings.dataloader_prefetch_factor or 2} → {PREFETCH}",
-            why="more batches are ready when one takes long",
+            why="more batches are ready when one is slow",
             change={"dataloader_prefetch_factor": PREFETCH},
-            effect="evens out slow batches; takes host memory",
+            effect="evens out slow batches; needs host memory",
             rests_on="as noted there; not measured here",
             source=f"{NOTES_3090}, {NOTES_UTILISATION}",
         )
@@ -98,7 +98,7 @@ def less_prefetch(settings: Settings) -> Iterator[Remedy]:
     if (settings.dataloader_prefetch_factor or 2) > 2:
         yield Remedy(
             title=f"prefetch {settings.dataloader_prefetch_factor} → 2",
-            why="two batches ahead are enough if cores are the limit",
+            why="two batches ahead are enough when cores are the limit",
             change={"dataloader_prefetch_factor": 2},
             effect="less host memory",
             rests_on="RTX 3070 as noted there",
@@ -110,7 +110,7 @@ def persistent(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.dataloader_num_workers > 0 and not settings.dataloader_persistent_workers:
         yield Remedy(
             title="keep workers between epochs",
-            why="each epoch starts its workers again and waits for the first batch",
+            why="each epoch restarts its workers and waits for the first batch",
             change={"dataloader_persistent_workers": True},
             effect="no pause at the start of an epoch",
             rests_on="as noted there; not measured here",
@@ -122,9 +122,9 @@ def pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if not settings.dataloader_pin_memory and situation.has_gpu is not False:
         yield Remedy(
             title="pin memory on",
-            why="copies to the GPU from page-locked memory are faster and overlap with the computation",
+            why="copies from page-locked memory are faster and overlap with computation",
             change={"dataloader_pin_memory": True},
-            effect="shorter copies",
+            effect="faster copies to the GPU",
             rests_on="as noted there; not measured here",
             source=f"{NOTES_3090}, {NOTES_UTILISATION}",
         )
@@ -150,28 +150,28 @@ NO_WORKERS_CHANGE: Mapping[str, Value] = {
     "dataloader_num_workers": 0, "dataloader_prefetch_factor": None, "dataloader_persistent_workers": False,
 }  # fmt: skip
 END_OTHERS = Remedy(
-    title="end or move what else computes here",
+    title="end or move the other jobs on this machine",
     why="`tuner-tui watch` names the jobs on the machine; `nice` or `taskset` keeps them off the training's cores",
     source=f"{NOTES_UTILISATION}: a core at 100 % is a bottleneck",
 )
 TOKENISE_AHEAD = Remedy(
-    title="tokenise once, ahead of the training",
-    why="work repeated for each batch can be done once and cached: `datasets.map` with several processes",
+    title="tokenize once, before training",
+    why="do repeated work once and cache it: `datasets.map` with several processes",
     source=NOTES_UTILISATION,
 )
 WORKERS_AS_CORES = Remedy(
-    title="no more workers than cores (dataloader_num_workers, num_workers)",
-    why="the workers compete for the cores with one another and with the training process; one core is the training's",
-    effect="less switching between processes, less host memory",
+    title="use at most as many workers as cores (dataloader_num_workers, num_workers)",
+    why="the workers compete for cores with each other and with the training process, which needs one core",
+    effect="less context switching, less host memory",
     source=NOTES_3070,
 )
 FASTER_STORAGE = Remedy(
-    title="put the data on faster storage",
-    why="the loader waits for reads: a local SSD or memory in place of a network folder",
+    title="move the data to faster storage",
+    why="the loader waits for reads: use a local SSD or memory instead of a network folder",
     source=NOTES_UTILISATION,
 )
 SHARD_DATASET = Remedy(
     title="shard the dataset among the workers",
-    why="a streamed dataset with a single shard is read by one worker: give it at least as many shards as workers",
+    why="one worker reads each shard of a streamed dataset: create at least as many shards as workers",
     source="datasets: an IterableDataset gives each worker whole shards",
 )

@@ -56,9 +56,9 @@ def larger_batch(situation: Situation, settings: Settings, most: int = 2) -> Ite
     if split is not None:
         yield Remedy(
             title=f"micro batch {micro} → {split.micro}, accumulation {accumulation} → {split.accumulation}",
-            why=f"more work in each kernel; the effective batch stays {split.effective}, so the learning rate stays",
+            why=f"more work per kernel; the effective batch stays {split.effective}, so the learning rate stays",
             change=split.change,
-            effect=f"15-20 % faster where the card idles; activation memory × {split.micro / micro:.2f}",
+            effect=f"15–20 % faster if the GPU is idle at times; activation memory × {split.micro / micro:.2f}",
             rests_on="RTX 3070 and RTX 3090 as noted there; not measured here",
             source=f"{NOTES_3070}, {NOTES_3090}",
         )
@@ -104,10 +104,10 @@ def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit) ->
     return Remedy(
         title=f"micro batch {micro} → {split.micro}, effective batch {before} → {split.effective}, "
         f"learning rate {rate:.3g}",
-        why=f"more work in each kernel; there is no accumulation to take it from, so the effective batch grows: "
-        f"{rates} ({both}); the result may differ from before",
+        why=f"more work per kernel; there is no accumulation to reduce, so the effective batch grows: {rates} "
+        f"({both}); results may differ",
         change=change,
-        effect=f"15-20 % faster where the card idles; activation memory × {split.micro / micro:.2f}",
+        effect=f"15–20 % faster if the GPU is idle at times; activation memory × {split.micro / micro:.2f}",
         rests_on="RTX 3070 and RTX 3090 as noted there; not measured here",
         source=f"{NOTES_3070}, {NOTES_3090}, {NOTES_UTILISATION}; Malladi et al. 2022",
     )
@@ -125,9 +125,9 @@ def compile_model(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if not settings.torch_compile and situation.has_gpu is not False:
         yield Remedy(
             title="compile on",
-            why="many small kernels become few large ones; the first epoch is slow",
+            why="fuses many small kernels into a few large ones; the first epoch is slow",
             change={"torch_compile": True},
-            effect="1.1-1.5 times the speed after the first epoch",
+            effect="1.1–1.5× faster after the first epoch",
             rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         )
@@ -138,9 +138,9 @@ def precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.precision == "fp32" and wanted != "fp32":
         yield Remedy(
             title=f"precision fp32 → {wanted}",
-            why="the card's matrix units run at full speed in 16 bits",
+            why="tensor cores run at full speed in 16 bits",
             change={"precision": wanted},
-            effect="1.5-2 times the speed, 40-50 % less memory",
+            effect="1.5–2× faster, 40–50 % less memory",
             rests_on="RTX 3090 as noted there; not measured here",
             source=NOTES_3090,
         )
@@ -152,7 +152,7 @@ def tf32(situation: Situation, settings: Settings) -> Iterator[Remedy]:
             title="TF32 on",
             why="matrix products with 10 mantissa bits on Ampere and newer",
             change={"tf32": True},
-            effect="1.2-1.5 times the speed of matrix products",
+            effect="1.2–1.5× faster matrix products",
             rests_on="as noted there; not measured here",
             source=f"{NOTES_3070}, {NOTES_T4}",
         )
@@ -162,9 +162,9 @@ def fused(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.optim == "adamw_torch" and situation.has_gpu:
         yield Remedy(
             title="optimizer adamw_torch → adamw_torch_fused",
-            why="one kernel in place of many; the same numbers",
+            why="one kernel instead of many; same results",
             change={"optim": "adamw_torch_fused"},
-            effect="the optimizer step 5-20 % shorter",
+            effect="a 5–20 % shorter optimizer step",
             rests_on="as noted there; not measured here",
             source=f"{NOTES_T4}, {NOTES_3090}",
         )
@@ -174,9 +174,9 @@ def attention(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.attn_implementation == "eager":
         yield Remedy(
             title="attention eager → sdpa",
-            why="one kernel that keeps no matrix of scores",
+            why="one kernel that does not store the score matrix",
             change={"attn_implementation": "sdpa"},
-            effect="attention 30-50 % faster, less memory",
+            effect="30–50 % faster attention, less memory",
             rests_on="RTX 3090 as noted there; not measured here",
             source=NOTES_3090,
         )
@@ -189,7 +189,7 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
     if peak is not None and peak.verdict == "fits":
         yield Remedy(
             title="gradient checkpointing off",
-            why="the card has memory to spare; activations need not be computed twice",
+            why="the GPU has memory to spare, so activations need not be recomputed",
             change=change,
             effect="steps about 20 % shorter; activation memory × 1.7",
             rests_on="as noted there; not measured here",
@@ -200,44 +200,44 @@ def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remed
 XID_LIST = "NVIDIA's Xid catalogue, docs.nvidia.com/deploy/xid-errors"
 DEBUG_KERNELS = Remedy(
     title="run it once with CUDA_LAUNCH_BLOCKING=1",
-    why="the traceback then names the line whose kernel failed: an index out of bounds, most often a label or token id",
-    effect="slower, but it fails where the mistake is",
+    why="the traceback then shows the line that failed, usually an index out of range: a label or token id",
+    effect="slower, but the error points to the right line",
     source=XID_LIST,
 )
 RESET_CARD = Remedy(
-    title="have the card reset, and tested if it comes back",
-    why="nvidia-smi -q shows what its memory and links count; sudo nvidia-smi --gpu-reset -i N clears what a reset can",
+    title="reset the GPU, and have it tested if the error returns",
+    why="nvidia-smi -q shows its memory and link errors; sudo nvidia-smi --gpu-reset -i N resets it",
     source=XID_LIST,
 )
 LOG_LESS = Remedy(
     title="log, evaluate and save less often",
-    why="each makes the card wait; so does every `.item()` in the loop",
+    why="each of them makes the GPU wait; so does every `.item()` in the loop",
     source=f"{NOTES_UTILISATION}, {NOTES_3090}",
 )
 LOOP_HABITS = Remedy(
-    title="let the loop run ahead of the GPU",
-    why="`zero_grad(set_to_none=True)`, one `.item()` a step, and the sums of an evaluation accumulated on the card",
-    effect="5-10 % shorter steps, as noted there; not measured here",
+    title="avoid synchronizing with the GPU in the loop",
+    why="use `zero_grad(set_to_none=True)`, one `.item()` per step, and sum evaluation metrics on the GPU",
+    effect="5–10 % shorter steps in the notes; not measured here",
     source=NOTES_3090,
 )
 COOLING = Remedy(
-    title="look at cooling and power",
-    why="the card reduces its clocks to protect itself; no setting compensates for that",
+    title="check cooling and power",
+    why="the GPU lowers its clocks to protect itself; no setting helps",
     source="NVML: clocks event reasons",
 )
 CLOSE_OTHERS = Remedy(
-    title="end the other process on the card, or train on another card",
-    why="it takes time and memory of the same card",
+    title="end the other process on the GPU, or train on another GPU",
+    why="it uses time and memory of the same GPU",
     source=f"{NOTES_T4}: close other notebooks",
 )
 FIRST_EPOCH = Remedy(
     title="wait for the compiler",
-    why="the first steps compile; batches of one shape (padding to max length) compile once",
+    why="the first steps compile; with batches of one shape (padding to max length) this happens once",
     source=NOTES_T4,
 )
 LARGER_MODEL = Remedy(
     title="a larger model costs little more time",
-    why="kernels this small leave most of the card unused",
+    why="kernels this small leave most of the GPU unused",
     source=NOTES_UTILISATION,
 )
 

@@ -14,7 +14,7 @@ from tuner_tui.settings.model import Settings
 
 COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
 """Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
-PYTORCH_LOADER = "PyTorch: each worker holds its own copy of the dataset object and its prefetched batches"
+PYTORCH_LOADER = "PyTorch: each worker has its own copy of the dataset object and its prefetched batches"
 PYTORCH_SHM = "PyTorch: workers pass batches through shared memory"
 
 
@@ -65,8 +65,8 @@ def checkpoint(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
 def not_persistent(settings: Settings) -> Iterator[Remedy]:
     if settings.dataloader_persistent_workers:
         yield Remedy(
-            title="do not keep workers between epochs",
-            why="their memory is given back after each epoch",
+            title="restart workers each epoch (persistent workers off)",
+            why="their memory is freed after each epoch",
             change={"dataloader_persistent_workers": False},
             effect="less host memory, a pause at the start of each epoch",
             rests_on="as noted there; not measured here",
@@ -78,7 +78,7 @@ def not_pinned(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.dataloader_pin_memory and situation.has_gpu is not False:
         yield Remedy(
             title="pin memory off",
-            why="page-locked batches cannot be moved out of memory",
+            why="page-locked batches cannot be swapped out",
             change={"dataloader_pin_memory": False},
             effect="a little less host memory, slower copies to the GPU",
             source=PYTORCH_LOADER,
@@ -89,10 +89,10 @@ def fewer_checkpoints(settings: Settings) -> Iterator[Remedy]:
     if settings.save_total_limit is None or settings.save_total_limit > 1:
         yield Remedy(
             title="keep 1 checkpoint",
-            why="each checkpoint holds the weights and two optimizer states",
+            why="each checkpoint contains the weights and two optimizer states",
             change={"save_total_limit": 1},
-            effect="room for two checkpoints is enough, the old one going when the new one is complete",
-            rests_on="12 bytes a trained parameter with AdamW in fp32",
+            effect="needs space for two: the old one is deleted when the new one is complete",
+            rests_on="12 bytes per trained parameter with AdamW in fp32",
             source=NOTES_UTILISATION,
         )
 
@@ -103,45 +103,45 @@ def less_frequent_checkpoints(settings: Settings) -> Iterator[Remedy]:
             title=f"save every {settings.save_steps} → {settings.save_steps * 2} steps",
             why="fewer checkpoints are written",
             change={"save_steps": settings.save_steps * 2},
-            effect="half the time spent saving; more work lost when a run dies",
+            effect="half the time spent saving; more steps are lost in a crash",
             source=NOTES_UTILISATION,
         )
 
 
 FEWER_WORKERS = Remedy(
     title="use fewer loader workers",
-    why="each holds its own copy of the dataset object, and the kernel kills them first when memory runs out",
+    why="each has its own copy of the dataset object, and the kernel kills them first when memory runs out",
     source=f"{NOTES_3070}, {PYTORCH_LOADER}",
 )
 MORE_MEMORY = Remedy(
     title="give the run more host memory",
-    why="raise the limit of the container, the cgroup or the job (`--mem`), or close what else runs on the machine",
+    why="raise the limit of the container, the cgroup or the job (`--mem`), or close other programs",
     source="cgroup: memory.max is what the kernel enforces",
 )
 LOW_MEMORY_LOADING = Remedy(
     title="load the weights without a second copy",
-    why="safetensors and `low_cpu_mem_usage=True` keep one copy of the weights in host memory",
+    why="with safetensors and `low_cpu_mem_usage=True` host memory holds the weights only once",
     source="transformers: from_pretrained",
 )
 LARGER_SHM = Remedy(
     title="make /dev/shm larger",
-    why="a container has 64 MB unless it is started with `--shm-size=8g` or `--ipc=host`",
+    why="containers get 64 MB unless started with `--shm-size=8g` or `--ipc=host`",
     source=PYTORCH_SHM,
 )
 NO_WORKERS = Remedy(
     title="prepare batches in the training process: workers 0",
-    why="no batch then goes through shared memory",
+    why="batches then do not go through shared memory",
     change=NO_WORKERS_CHANGE,
-    effect="works with any /dev/shm; the training waits for its data",
+    effect="works with any /dev/shm; training waits for data",
     source=PYTORCH_SHM,
 )
 FREE_SPACE = Remedy(
     title="free space, or save elsewhere",
-    why="a checkpoint needs its whole size before the old one can go",
+    why="a new checkpoint needs its full size before the old one is deleted",
     source="a checkpoint is written before the last one is deleted",
 )
 OLDER_CHECKPOINT = Remedy(
-    title="resume from the checkpoint before it",
-    why="a checkpoint cut off in the middle cannot be read; the one before it is whole",
+    title="resume from the previous checkpoint",
+    why="a partly written checkpoint cannot be read; the one before it is complete",
     source="transformers: resume_from_checkpoint",
 )

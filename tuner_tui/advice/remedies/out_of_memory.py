@@ -99,8 +99,8 @@ def _smaller_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]
     if smaller is not None:
         yield Remedy(
             title=f"batch size {batch} → {smaller}",
-            why="activations shrink with the batch; this loop accumulates no gradients, so the effective batch shrinks "
-            "as well, and the learning rate may have to follow",
+            why="activations shrink with the batch; this loop does not accumulate gradients, so the effective "
+            "batch shrinks too and the learning rate may need adjusting",
             change={"per_device_train_batch_size": smaller},
             effect=f"activation memory {_times(smaller, batch)}; weights and optimizer unchanged",
             rests_on="activations are proportional to the batch",
@@ -128,7 +128,7 @@ def _inexact_split(new: RebalancedBatch, settings: Settings) -> Remedy:
     return Remedy(
         title=f"micro batch {settings.per_device_train_batch_size} → {new.split.micro}, effective batch "
         f"{new.wanted} → {new.split.effective}, learning rate {rate:.3g}",
-        why=f"no divisor of {new.wanted} lies near: the effective batch changes, and the learning rate by {rule}",
+        why=f"{new.wanted} has no divisor near it: the effective batch changes, and the learning rate by {rule}",
         change={**new.split.change, "learning_rate": rate},
         effect=f"activation memory {_times(new.split.micro, settings.per_device_train_batch_size)}",
         rests_on="activations are proportional to the micro batch",
@@ -151,9 +151,9 @@ def mixed_precision(situation: Situation, settings: Settings) -> Iterator[Remedy
     if settings.precision == "fp32" and precision != "fp32":
         yield Remedy(
             title=f"precision fp32 → {precision}",
-            why="activations are kept in 16 bits",
+            why="activations are stored in 16 bits",
             change={"precision": precision},
-            effect="40-50 % less activation memory, faster on this card",
+            effect="40–50 % less activation memory, faster on this GPU",
             rests_on="RTX 3090 and Gemma-1B as noted there; not measured here",
             source=NOTES_3090,
         )
@@ -166,9 +166,9 @@ def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Rem
         smaller = batch * 3 // 4 if batch >= 16 else batch // 2
         yield Remedy(
             title=f"eval batch {batch} → {smaller}",
-            why="evaluation holds activations and all predictions of a batch; its size does not touch the training",
+            why="evaluation stores activations and all predictions of a batch; its size does not affect training",
             change={"per_device_eval_batch_size": smaller},
-            effect=f"evaluation's activations × {smaller / batch:.2f}; the training is unchanged",
+            effect=f"evaluation activations × {smaller / batch:.2f}; training is unchanged",
             rests_on="activations are proportional to the batch",
             source=f"{NOTES_3070_8BIT}, {NOTES_T4}",
         )
@@ -181,7 +181,7 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
     if new < length:
         yield Remedy(
             title=f"max length {length} → {new}",
-            why="activations grow at least linearly with the length; longer samples lose their end",
+            why="activations grow at least linearly with the length; longer samples are truncated",
             change={"max_length": new},
             effect=f"activation memory × {new / length:.2f} or less",
             rests_on="activations are at least proportional to the tokens",
@@ -195,10 +195,10 @@ def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Re
     if not fits or situation.has_gpu is False or situation.has_package("bitsandbytes") is False:
         return
     parameters = situation.state.trainable_parameters
-    saved = "6 bytes a parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"
+    saved = "6 bytes per parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"
     yield Remedy(
         title=f"optimizer {settings.optim} → adamw_bnb_8bit",
-        why="optimizer states are kept in 8 bits in place of 32",
+        why="optimizer states are stored in 8 bits instead of 32",
         change={"optim": "adamw_bnb_8bit"},
         effect=f"{saved} less",
         rests_on="two states of 4 bytes become two of 1 byte",
@@ -219,10 +219,10 @@ def adapters(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if fits and situation.has_package("peft") is not False:
         yield Remedy(
             title="train adapters: LoRA",
-            why="gradients and optimizer states only for the adapters; the training is another one than before",
+            why="only adapters need gradients and optimizer states; this changes the training",
             change={"peft_method": "lora"},
-            effect="gradients and optimizer states of the frozen weights go, about 12 bytes a parameter",
-            rests_on="92 % fewer trainable parameters, as noted there",
+            effect="saves gradients and optimizer states of the frozen weights, about 12 bytes per parameter",
+            rests_on="92 % fewer trainable parameters in the notes",
             source=NOTES_3090,
         )
 
@@ -240,10 +240,10 @@ def quantized_base(situation: Situation, settings: Settings) -> Iterator[Remedy]
     if not starts_from_random_weights(situation):
         yield Remedy(
             title="quantize the frozen weights: 4 bits (QLoRA)",
-            why="only the adapters train; what lies under them is read, and dequantized layer by layer",
+            why="only the adapters train; the weights under them are dequantized layer by layer",
             change={"quantization": "nf4", "bnb_4bit_use_double_quant": True},
-            effect="the weights of the linear layers take about a quarter of 16 bits; a step is slower",
-            rests_on="0.52 bytes a weight in place of 2",
+            effect="linear layers need about a quarter of their 16-bit size; steps are slower",
+            rests_on="0.52 bytes per weight instead of 2",
             source="QLoRA (Dettmers et al. 2023)",
         )
 
@@ -256,7 +256,7 @@ def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         split = BatchSplit(fitting[0], micro * accumulation // fitting[0], situation.replicas)
         yield Remedy(
             title=f"back to a safe batch: {split.micro} × {split.accumulation}",
-            why=f"the conservative preset's batch; the effective batch stays {split.effective}",
+            why=f"the batch of the conservative preset; the effective batch stays {split.effective}",
             change=split.change,
             effect=f"activation memory {_times(split.micro, micro)}",
             rests_on="activations are proportional to the micro batch",
@@ -266,23 +266,23 @@ def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 CHECKPOINTING = Remedy(
     title="gradient checkpointing on",
-    why="activations are computed again in the backward pass instead of kept",
+    why="activations are recomputed in the backward pass instead of stored",
     change={"gradient_checkpointing": True},
-    effect="about 40 % less activation memory, a step about 20 % slower",
+    effect="about 40 % less activation memory, steps about 20 % slower",
     rests_on="T4 and RTX 3090 as noted there; not measured here",
     source=f"{NOTES_T4}, {NOTES_3090}",
 )
 AUTOMATIC_FALLBACK = Remedy(
-    title="switch the automatic fallback on",
-    why="`fallback: 3` in the job, or `--fallback 3`: the next smaller micro batch, resumed from the newest checkpoint",
-    effect="the effective batch stays exactly the same; each step is recorded in the run",
-    source="automatic fallback, off unless asked for",
+    title="turn on OOM retries",
+    why="`fallback: 3` in the job, or `--fallback 3`: retries with a smaller micro batch from the newest checkpoint",
+    effect="the effective batch stays the same; each retry is recorded in the run",
+    source="OOM retries, off by default",
 )
 OFFLOAD_PREDICTIONS = Remedy(
-    title="move predictions off the card regularly",
-    why="a Trainer keeps the predictions of the whole evaluation on the card, which is faster while they fit; "
-    "`eval_accumulation_steps=20` in its arguments moves them to the host every 20 batches",
-    effect="evaluation's memory no longer grows with its data; a little slower",
+    title="move predictions off the GPU regularly",
+    why="Trainer keeps all predictions of an evaluation on the GPU; `eval_accumulation_steps=20` moves "
+    "them to the host every 20 batches",
+    effect="evaluation memory no longer grows with the data; slightly slower",
     rests_on="transformers: eval_accumulation_steps",
     source=f"{NOTES_3090}: GPU-side accumulation in evaluation",
 )
@@ -296,26 +296,26 @@ HALVE = Remedy(
 HALVE_BATCH = replace(
     HALVE,
     title="halve the batch size",
-    why="activations shrink with the batch; the effective batch halves too, and the learning rate may have to follow",
+    why="activations shrink with the batch; the effective batch halves too, and the learning rate may need adjusting",
 )
 SHORTER = Remedy(
     title="shorter sequences or smaller images",
-    why="activations grow at least in proportion to the tokens; longer samples lose their end",
-    effect="activation memory shrinks with the length, attention's with its square",
+    why="activations grow at least in proportion to the tokens; longer samples are truncated",
+    effect="activation memory shrinks with the length, that of attention with its square",
     rests_on="activations are at least proportional to the tokens",
     source=NOTES_T4,
 )
 LESS_OPTIMIZER = Remedy(
     title="an 8-bit optimizer: adamw_bnb_8bit",
-    why="AdamW keeps two values of 32 bits for each parameter; bitsandbytes keeps them in 8",
-    effect="6 bytes a parameter less",
+    why="AdamW stores two 32-bit values per parameter; bitsandbytes stores them in 8 bits",
+    effect="6 bytes per parameter less",
     rests_on="two states of 4 bytes become two of 1 byte",
     source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
 )
 PAGED_OPTIMIZER = Remedy(
     title="a paged optimizer: paged_adamw_8bit",
-    why="its states move to host memory while the card is full, and back for the step",
-    effect="the optimizer's peak no longer fails; slower while it pages",
+    why="its states move to host memory when the GPU is full, and back for the optimizer step",
+    effect="the optimizer's peak fits; slower while paging",
     source="bitsandbytes: paged optimizers",
 )
 PURE_BF16 = Remedy(
@@ -328,49 +328,49 @@ PURE_BF16 = Remedy(
 )
 ADAPTERS = Remedy(
     title="train adapters: LoRA",
-    why="gradients and optimizer states only for the adapters; the training is another one than before",
-    effect="gradients and optimizer states of the frozen weights go, about 12 bytes a parameter",
+    why="only adapters need gradients and optimizer states; this changes the training",
+    effect="saves gradients and optimizer states of the frozen weights, about 12 bytes per parameter",
     source=NOTES_3090,
 )
 HALVE_EVAL = Remedy(
     title="halve the evaluation batch (per_device_eval_batch_size)",
-    why="evaluation holds activations and logits of a whole batch; its size does not touch the training",
-    effect="evaluation's activations halve; the training is unchanged",
+    why="evaluation stores activations and logits of a whole batch; its size does not affect training",
+    effect="halves evaluation activations; training is unchanged",
     rests_on="activations are proportional to the batch",
     source=f"{NOTES_3070_8BIT}, {NOTES_T4}",
 )
 METRICS_ON_DEVICE = Remedy(
-    title="compute metrics on the card, batch by batch",
-    why="`preprocess_logits_for_metrics` keeps the argmax in place of all logits; `batch_eval_metrics` or a sum on the "
-    "card keeps nothing; without metrics, `prediction_loss_only=True`",
-    effect="evaluation keeps an integer a token in place of a row of the vocabulary",
+    title="compute metrics on the GPU, batch by batch",
+    why="`preprocess_logits_for_metrics` keeps the argmax instead of all logits; `batch_eval_metrics` or "
+    "a running sum keeps nothing; without metrics, use `prediction_loss_only=True`",
+    effect="evaluation keeps one integer per token instead of a row of logits",
     source=f"{NOTES_3090}; transformers: Trainer",
 )
 SMALLER_DTYPE = Remedy(
     title="load the weights in 16 bits: dtype=torch.bfloat16 (torch_dtype in older releases)",
-    why="a model is loaded in fp32 unless asked otherwise; full fine-tuning in pure bf16 rounds small updates away, so "
-    "take it for adapters and inference",
-    effect="the weights take half",
-    rests_on="2 bytes a parameter in place of 4",
+    why="models load in fp32 by default; full fine-tuning in pure bf16 loses small updates, so use this "
+    "for adapters and inference",
+    effect="halves the weights",
+    rests_on="2 bytes per parameter instead of 4",
     source="transformers: from_pretrained",
 )
 DEVICE_MAP = Remedy(
-    title="spread the weights: device_map='auto', or FSDP or DeepSpeed ZeRO-3 for training",
-    why="a model that one card cannot hold is divided among the cards, or rests on the host",
-    effect="each card holds a part",
+    title="shard the weights: FSDP or DeepSpeed ZeRO-3 for training, device_map='auto' for inference",
+    why="a model too large for one GPU is split over several GPUs or offloaded to the host",
+    effect="each GPU holds a part",
     source="accelerate: big model inference; transformers: FSDP",
 )
 FOUR_BIT = Remedy(
-    title="quantize the base: 4 bits with LoRA (QLoRA)",
-    why="`BitsAndBytesConfig(load_in_4bit=True)`: the frozen weights take about half a byte a parameter",
-    effect="a quarter of 16-bit weights; only the adapters are trained",
+    title="quantize the base model: 4 bits with LoRA (QLoRA)",
+    why="`BitsAndBytesConfig(load_in_4bit=True)`: the frozen weights need about half a byte per parameter",
+    effect="a quarter of the 16-bit weights; only the adapters train",
     source="QLoRA (Dettmers et al. 2023)",
 )
 STATE_ON_HOST = Remedy(
     title="gather the checkpoint on the host, or save it in shards",
     why="FSDP: `state_dict_type` SHARDED_STATE_DICT, or a full one with `offload_to_cpu`; ZeRO-3: "
     "`stage3_gather_16bit_weights_on_model_save` off; a checkpoint is loaded with `map_location='cpu'`",
-    effect="saving no longer needs a copy of the weights on the card",
+    effect="saving no longer needs a copy of the weights on the GPU",
     source="PyTorch: FSDP state dicts; transformers: DeepSpeed",
 )
 IN_WORDS: dict[str, tuple[Remedy, ...]] = {

@@ -20,15 +20,15 @@ OPTION = re.compile(r"--([A-Za-z][\w-]*)|'(\w+)'|^(\w+)$")
 
 RENAMED: Mapping[str, str] = {
     "evaluation_strategy": "eval_strategy (transformers 4.41 and newer)",
-    "eval_strategy": "evaluation_strategy, as this transformers is older than 4.41",
+    "eval_strategy": "evaluation_strategy (transformers before 4.41)",
     "per_gpu_train_batch_size": "per_device_train_batch_size",
     "per_gpu_eval_batch_size": "per_device_eval_batch_size",
     "no_cuda": "use_cpu",
-    "use_cpu": "no_cuda, as this transformers is older than 4.34",
-    "warmup_ratio": "warmup_steps with a value below 1, which is a share of the steps (transformers 5)",
+    "use_cpu": "no_cuda (transformers before 4.34)",
+    "warmup_ratio": "warmup_steps below 1, a share of all steps (transformers 5)",
     "group_by_length": "train_sampling_strategy=group_by_length (transformers 5.2 and newer)",
-    "train_sampling_strategy": "group_by_length=True, as this transformers is older than 5.2",
-    "activation_checkpointing": "gradient_checkpointing, as this transformers is older than 5.23",
+    "train_sampling_strategy": "group_by_length=True (transformers before 5.2)",
+    "activation_checkpointing": "gradient_checkpointing (transformers before 5.23)",
     "gradient_checkpointing": "activation_checkpointing (transformers 5.23 and newer)",
     "adafactor": "optim=adafactor",
     "sharded_ddp": "fsdp",
@@ -38,16 +38,16 @@ RENAMED: Mapping[str, str] = {
     "dispatch_batches": "accelerator_config={'dispatch_batches': …}",
     "split_batches": "accelerator_config={'split_batches': …}",
     "tokenizer": "processing_class (transformers 4.46 and newer)",
-    "processing_class": "tokenizer, as this release is older than transformers 4.46 and trl 0.12",
+    "processing_class": "tokenizer (before transformers 4.46 and trl 0.12)",
     "torch_dtype": "dtype (transformers 4.56 and newer)",
-    "dtype": "torch_dtype, as this transformers is older than 4.56",
+    "dtype": "torch_dtype (transformers before 4.56)",
     "use_auth_token": "token",
     "use_flash_attention_2": "attn_implementation=flash_attention_2",
     "load_in_4bit": "quantization_config=BitsAndBytesConfig(load_in_4bit=True)",
     "load_in_8bit": "quantization_config=BitsAndBytesConfig(load_in_8bit=True)",
     "resume_from_checkpoint": "ckpt_path of Trainer.fit (Lightning 2)",
     "max_seq_length": "max_length in SFTConfig (newer releases of trl)",
-    "dataset_text_field": "the same name in SFTConfig, not in SFTTrainer (newer releases of trl)",
+    "dataset_text_field": "SFTConfig instead of SFTTrainer (newer releases of trl)",
     "ignore_verifications": "verification_mode='no_checks'",
 }
 """The name or value to write in place of an argument."""
@@ -55,13 +55,13 @@ REMOVED: Mapping[str, str] = {
     "fp16_opt_level": "it belonged to NVIDIA Apex; fp16 or bf16 alone is enough",
     "half_precision_backend": "it chose NVIDIA Apex; fp16 or bf16 alone is enough",
     "fp16_backend": "it chose NVIDIA Apex; fp16 or bf16 alone is enough",
-    "overwrite_output_dir": "an existing folder is used as it is; resume_from_checkpoint decides what is resumed",
+    "overwrite_output_dir": "an existing folder is reused; resume_from_checkpoint decides what is resumed",
     "save_safetensors": "checkpoints are always safetensors",
-    "logging_dir": "the environment variable TENSORBOARD_LOGGING_DIR takes its place",
-    "use_mps_device": "Apple's GPU is used where there is one",
-    "jit_mode_eval": "torch_compile takes its place",
+    "logging_dir": "use the environment variable TENSORBOARD_LOGGING_DIR",
+    "use_mps_device": "an Apple GPU is used automatically",
+    "jit_mode_eval": "use torch_compile",
     "use_ipex": "PyTorch itself supports these devices",
-    "no_deprecation_warning": "transformers has no AdamW of its own any more",
+    "no_deprecation_warning": "transformers no longer has its own AdamW",
 }
 """Arguments that were removed, and what happens without them."""
 
@@ -82,9 +82,12 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     if where is None:
         return (CORRECT_COMMAND,)
     if where in RENAMED:
-        title, why = f"{where} → {RENAMED[where]}", "the argument was renamed; the installed release has the other name"
+        title, why = (
+            f"{where} → {RENAMED[where]}",
+            "the argument was renamed; the installed release uses the other name",
+        )
     elif where in REMOVED:
-        title, why = f"take {where} out", f"the argument was removed: {REMOVED[where]}"
+        title, why = f"remove {where}", f"the argument was removed: {REMOVED[where]}"
     else:
         return (CORRECT_COMMAND,)
     return (Remedy(title=title, why=why, effect="the training starts", source="the libraries' release notes"),)

@@ -202,8 +202,8 @@ MAIN_GUARD = Remedy(
 )
 TOP_LEVEL_FUNCTION = Remedy(
     title="move the function to the top level of a module",
-    why="processes that are spawned receive it by pickle, which takes no lambda and no local function; the same for an "
-    "open file or connection in the dataset",
+    why="spawned processes receive it by pickle, which supports neither lambdas nor local functions, nor "
+    "open files or connections in the dataset",
     source="Python: what can be pickled",
 )
 NCCL_NETWORK = Remedy(

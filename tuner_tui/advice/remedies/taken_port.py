@@ -13,21 +13,24 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.job import CommandJob
 
-HELD = re.compile(r"port (\d+) is held by (process \d+.*)|process that may be looked at holds port (\d+)")
+# "held" and "may be looked at" are the words of older releases, in the folders of their runs.
+HELD = re.compile(
+    r"port (\d+) is (?:used|held) by (process \d+.*)|process (?:uses|that may be looked at holds) port (\d+)"
+)
 FREE = re.compile(r"port (\d+) is free")
 TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 PORT_OPTIONS = ("master_port", "rdzv_endpoint")
 NODE_OPTIONS = ("--nnodes", "--num_machines", "--num-machines")
 
 FREE_PORT = Remedy(
-    title="let the launcher take a free port",
+    title="let the launcher choose a free port",
     why="`torchrun --standalone`, `accelerate launch --main_process_port 0`, or another `--master_port`",
     effect="both trainings run",
     source="PyTorch: torchrun, --standalone",
 )
 END_HOLDER = Remedy(
-    title="end the process that holds the port",
-    why="`ss -ltnp` names the process of every port; ranks of a run that was killed may have stayed",
+    title="end the process that uses the port",
+    why="`ss -ltnp` lists the process of each port; a killed run may have left ranks behind",
     source="ss(8)",
 )
 
@@ -37,7 +40,7 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     said = "\n".join(situation.state.exited.evidence) if situation.state.exited is not None else ""
     held, free = HELD.search(said), FREE.search(said)
     taken = None if held is None else held[1] or held[3]
-    holder = END_HOLDER if held is None or not held[2] else replace(END_HOLDER, why=f"{held[2]} holds port {taken}")
+    holder = END_HOLDER if held is None or not held[2] else replace(END_HOLDER, why=f"{held[2]} uses port {taken}")
     command = None
     if isinstance(situation.job, CommandJob):
         command = command_with_free_port(situation.job.command, taken, None if free is None else free[1])

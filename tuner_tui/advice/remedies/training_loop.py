@@ -64,7 +64,7 @@ def lower_learning_rate(situation: Situation, settings: Settings) -> Iterator[Re
         lower = ADAM_RATE if "adam" in str(situation.state.in_effect.get("optimizer", "")).lower() else SGD_RATE
     yield Remedy(
         title=f"learning rate {rate:.3g} → {lower:.3g}",
-        why="steps that are too large make the loss diverge",
+        why="too large steps make the loss diverge",
         change={"learning_rate": lower},
         effect="smaller steps",
         source="common practice",
@@ -75,9 +75,9 @@ def clipping(settings: Settings) -> Iterator[Remedy]:
     if settings.max_grad_norm == 0 or settings.max_grad_norm > 1:
         yield Remedy(
             title="clip gradients at norm 1",
-            why="one bad batch cannot ruin the weights",
+            why="a single bad batch cannot ruin the weights",
             change={"max_grad_norm": 1.0},
-            effect="no step larger than the clip allows",
+            effect="limits the size of each step",
             source="transformers: max_grad_norm",
         )
 
@@ -86,7 +86,7 @@ def warmup(settings: Settings) -> Iterator[Remedy]:
     if settings.warmup_steps == 0:
         yield Remedy(
             title="warmup over 6 % of the steps",
-            why="the first steps, with an empty optimizer state, are the least stable",
+            why="the first steps are the least stable, as the optimizer has no history",
             change={"warmup_steps": WARMUP},
             effect="a more stable start",
             source=NOTES_3070_8BIT,
@@ -108,7 +108,7 @@ def larger_eval_batch(settings: Settings) -> Iterator[Remedy]:
     if settings.per_device_eval_batch_size < wanted:
         yield Remedy(
             title=f"eval batch {settings.per_device_eval_batch_size} → {wanted}",
-            why="evaluation keeps no gradients: twice the micro batch usually fits",
+            why="evaluation stores no gradients: twice the micro batch usually fits",
             change={"per_device_eval_batch_size": wanted},
             effect="fewer, larger evaluation steps",
             rests_on="as noted there; not measured here",
@@ -138,9 +138,9 @@ def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     return (
         Remedy(
             title="group samples of similar length",
-            why="a batch is padded to its longest sample",
+            why="each batch is padded to its longest sample",
             change={"train_sampling_strategy": "group_by_length"},
-            effect="" if part is None else f"at most {format_share(part)} of the computation saved",
+            effect="" if part is None else f"saves at most {format_share(part)} of the computation",
             rests_on="the measured padding",
             source=NOTES_3090,
         ),
@@ -159,7 +159,7 @@ def no_accumulation(settings: Settings) -> Iterator[Remedy]:
     if times > 1:
         yield Remedy(
             title=f"micro batch {micro} → {micro * times}, accumulation {times} → 1",
-            why="with one batch a step there is nothing to divide by; the effective batch stays",
+            why="one batch per step needs no averaging; the effective batch stays",
             change={"per_device_train_batch_size": micro * times, "gradient_accumulation_steps": 1},
             effect=f"activation memory × {times}: it may not fit",
             rests_on="activations are proportional to the micro batch",
@@ -168,18 +168,18 @@ def no_accumulation(settings: Settings) -> Iterator[Remedy]:
 
 
 WITHOUT_WORKERS = Remedy(
-    title="workers 0, to see the error",
-    why="an exception in a worker shows in full when the training process prepares the batches",
+    title="workers 0, to see the full error",
+    why="errors show in full when the training process loads the batches itself",
     change=NO_WORKERS_CHANGE,
-    effect="slower, and the error in full",
+    effect="slower, but shows the full error",
     source="PyTorch: DataLoader",
 )
 LOWER_LEARNING_RATE = Remedy(
-    title="halve the learning rate", why="steps that are too large make the loss diverge", source="common practice"
+    title="halve the learning rate", why="too large steps make the loss diverge", source="common practice"
 )
 LOOK_AT_DATA = Remedy(
-    title="look at the batch it happened on",
-    why="an empty sample, a label outside its range or a division by zero in the loss produces nan",
+    title="check the batch it happened in",
+    why="an empty sample, a label out of range or a division by zero in the loss gives nan",
     source="PyTorch: torch.autograd.set_detect_anomaly",
 )
 FASTER_DISK = Remedy(
@@ -187,98 +187,96 @@ FASTER_DISK = Remedy(
     why="the training pauses while a checkpoint is written",
     source=NOTES_UTILISATION,
 )
-PACKING = Remedy(
-    title="pack sequences", why="several samples in one sequence leave no padding at all", source=NOTES_3090
-)
+PACKING = Remedy(title="pack sequences", why="several samples in one sequence need no padding", source=NOTES_3090)
 COMPUTE_LOSS_FUNC = Remedy(
     title="give the Trainer a compute_loss_func",
-    why="`cross_entropy(logits, labels, reduction='sum') / num_items_in_batch` is the loss of the whole step, however "
-    "it is cut; an optimizer of Adam's kind hides the factor, clipping and SGD do not",
+    why="`cross_entropy(logits, labels, reduction='sum') / num_items_in_batch` averages over the whole "
+    "step; Adam hides the wrong factor, clipping and SGD do not",
     effect="loss and gradient as with one large batch",
     rests_on="measured with transformers 5.23: the gradient norm of BERT, RoBERTa, DistilBERT and GPT-2 classifiers",
     source="transformers: Trainer(compute_loss_func=…)",
 )
 CHECK_INDEXES = Remedy(
-    title="compare labels and token ids with the model",
-    why="labels must lie below num_labels, token ids below the embedding's size; on the CPU the error names the value",
+    title="check labels and token ids against the model",
+    why="labels must be below num_labels, token ids below the vocabulary size; on the CPU the error shows the value",
     source="PyTorch: CUDA_LAUNCH_BLOCKING=1 shows the line",
 )
 PLAIN_KERNELS = Remedy(
     title="compile off, attention sdpa",
-    why="the kernels that are not PyTorch's own are the first suspects; CUDA_LAUNCH_BLOCKING=1 shows the line",
+    why="third-party and generated kernels are the likeliest cause; CUDA_LAUNCH_BLOCKING=1 shows the line",
     change={"torch_compile": False, "attn_implementation": "sdpa"},
-    effect="slower, and the culprit narrowed down",
+    effect="slower, but narrows down the cause",
     source="PyTorch: debugging CUDA errors",
 )
 FIRST_RANK = Remedy(
     title="find the process that stopped first",
-    why="the others were only waiting for it; a slow evaluation or save on one rank needs a longer `ddp_timeout`",
-    source="PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE keeps what each rank did last",
+    why="the others only waited for it; a slow evaluation or save on one rank needs a longer `ddp_timeout`",
+    source="PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE records what each rank did last",
 )
 CORRECT_COMMAND = Remedy(
     title="correct the command", why="the message names the argument, file or model", source="the program's own message"
 )
 WAIT_OR_STOP = Remedy(
     title="wait, or stop and resume from the newest checkpoint",
-    why="a lock, a disk, a network or another rank does not answer",
-    source="py-spy dump --pid shows where each thread waits",
+    why="a lock, a disk, the network or another rank does not respond",
+    source="py-spy dump --pid PID shows where each thread waits",
 )
 
 GO_ONLINE = Remedy(
     title="allow the download",
-    why="unset HF_HUB_OFFLINE, HF_DATASETS_OFFLINE and TRANSFORMERS_OFFLINE; set HTTPS_PROXY where a proxy leads out",
+    why="unset HF_HUB_OFFLINE, HF_DATASETS_OFFLINE and TRANSFORMERS_OFFLINE; behind a proxy, set HTTPS_PROXY",
     source="huggingface_hub: environment variables",
 )
 DOWNLOAD_FIRST = Remedy(
-    title="download beforehand, or name a local path",
-    why="`hf download NAME` where there is a network, into the same HF_HOME; a folder on this machine needs none",
+    title="download beforehand, or use a local path",
+    why="run `hf download NAME` on a machine with network access and the same HF_HOME; a local folder needs no network",
     source="huggingface_hub: offline mode",
 )
 PASS_SETTINGS = Remedy(
     title="pass the settings another way",
-    why="write {name} in the command where the value goes, or choose apply: hf-args, yaml or inject",
+    why="put {name} into the command where the value goes, or choose apply: hf-args, yaml or inject",
     source="the command as it was launched",
 )
 START_SMALL = Remedy(
-    title="start with a batch that surely fits",
-    why="`tuner-tui tune` finds the largest one; a script that uses a Trainer can fall back by itself",
-    source="automatic fallback",
+    title="start with a small batch",
+    why="`tuner-tui tune` finds the largest that fits; with a Trainer, `--fallback 3` retries automatically",
+    source="OOM retries",
 )
 FIND_OVERRIDE = Remedy(
-    title="look where the script sets it itself",
-    why="a value that the script, its config file or a library sets last wins over what was asked for",
-    source="seen inside the training process",
+    title="find where the script sets it",
+    why="the script, its config file or a library overrides the requested value",
+    source="observed inside the training process",
 )
 
 
 LESS_OFTEN = Remedy(
-    title="do what comes after the step less often",
-    why="metrics, plots, samples, files: every 10 or 100 steps instead of after each one",
-    effect="at most the time that passes there",
+    title="run the code after the step less often",
+    why="metrics, plots, samples and files: every 10 or 100 steps instead of every step",
+    effect="at most the time spent there",
     rests_on="the measured share",
     source="measured between the optimizer step and the next request for a batch",
 )
 FIND_LINE = Remedy(
     title="find the line",
-    why="`py-spy top --pid` names the functions in which the training process spends its time",
+    why="`py-spy top --pid PID` shows where the training process spends its time",
     source="py-spy",
 )
 
 KEEP_NUMBERS = Remedy(
     title="keep numbers instead of tensors",
-    why="a loss that is summed or listed without `.item()`, or an output without `.detach()`, keeps its step's graph",
-    effect="memory stays as it is after the first steps",
-    rests_on="the memory held between steps rises steadily",
+    why="a loss summed or stored without `.item()`, or an output without `.detach()`, keeps the graph of its step",
+    effect="memory stays constant after the first steps",
+    rests_on="memory in use between steps rises steadily",
     source="PyTorch's FAQ on memory",
 )
 FIND_HOLDER_ON_CARD = Remedy(
-    title="find what holds it",
-    why="`torch.cuda.memory._record_memory_history()`, and after some steps `_dump_snapshot(FILE)`: "
-    "each block with the line that made it",
+    title="find what keeps it allocated",
+    why="call `torch.cuda.memory._record_memory_history()` and, some steps later, "
+    "`_dump_snapshot(FILE)`: it shows which line allocated each block",
     source="PyTorch's notes on CUDA memory",
 )
 FIND_HOLDER_ON_HOST = Remedy(
-    title="find what holds it",
-    why="`memray run` names the lines; a dataset that caches its samples is a common one",
+    title="find what keeps it allocated",
+    why="`memray run` shows the lines; a dataset that caches its samples is a common cause",
     source="memray",
 )

@@ -55,11 +55,11 @@ def _tf32_off(situation: Situation) -> Remedy:
     settings = situation.settings
     return Remedy(
         title="TF32 off",
-        why="TF32 came with Ampere (compute capability 8.0): take `--tf32` out, or set it to False. The precision of "
-        "the training stays",
+        why="TF32 needs Ampere (compute capability 8.0): remove `--tf32` or set it to False. The training "
+        "precision does not change",
         change={"tf32": None} if settings is None or settings.tf32 else {},
-        effect="the training starts; nothing else changes, as this card computes in fp32 anyway",
-        rests_on="the card's compute capability",
+        effect="the training starts; nothing else changes, as this GPU computes in fp32 anyway",
+        rests_on="the GPU's compute capability",
         source=f"{NOTES_T4}, {NOTES_3090}",
     )
 
@@ -70,10 +70,10 @@ def _bf16_without_scaler(situation: Situation) -> tuple[Remedy, ...]:
     return (
         Remedy(
             title="precision → bf16",
-            why="bf16 has the range of fp32 and needs no loss scaler, so weights in 16 bits do not stop it",
+            why="bf16 has the range of fp32 and needs no loss scaler, so 16-bit weights work",
             change={"precision": "bf16"},
             effect="the training starts; the same speed and memory",
-            rests_on="the card's compute capability",
+            rests_on="the GPU's compute capability",
             source=f"{NOTES_T4}, {NOTES_3090}",
         ),
     )
@@ -100,7 +100,7 @@ def _precision_for(situation: Situation, where: str | None) -> tuple[Remedy, ...
             why="bf16 and TF32 need compute capability 8.0 (Ampere), fp16 on tensor cores 7.0; fp32 runs everywhere",
             change=change,
             effect="the training starts" + ("; more memory and slower than 16 bits" if wanted == "fp32" else ""),
-            rests_on="the card's compute capability",
+            rests_on="the GPU's compute capability",
             source=f"{NOTES_T4}, {NOTES_3090}",
         ),
     )
@@ -117,17 +117,17 @@ def _fp32_weights(situation: Situation) -> Remedy:
 
 FP32_WEIGHTS = Remedy(
     title="load the weights in fp32: dtype=torch.float32",
-    why="the loss scaler needs fp32 weights; autocast computes in fp16 all the same. With adapters, cast only the "
-    "trainable parameters: `param.data = param.data.float()`",
-    effect="the training starts; 2 bytes a parameter more",
+    why="the loss scaler needs fp32 weights; autocast still computes in fp16. With adapters, cast only "
+    "the trainable parameters: `param.data = param.data.float()`",
+    effect="the training starts; needs 2 bytes more per parameter",
     rests_on="torch.amp.GradScaler unscales fp32 gradients only",
     source="PyTorch: automatic mixed precision",
 )
 ONE_DTYPE = Remedy(
-    title="one dtype throughout",
-    why="compute the step under `torch.autocast`, or cast the inputs to the dtype of the layer that is named; a module "
-    "added after the model was loaded has the default dtype, fp32",
-    effect="the operation gets two operands of one dtype",
+    title="use one dtype throughout",
+    why="run the step under `torch.autocast`, or cast the inputs to the dtype of the layer in the error; "
+    "modules added after loading have the default dtype, fp32",
+    effect="both operands have the same dtype",
     source="PyTorch: automatic mixed precision",
 )
 
@@ -143,7 +143,11 @@ def attention(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
             source=f"{NOTES_3090}, transformers: attn_implementation",
         )
         for name, why, effect in (
-            ("sdpa", "PyTorch's own attention picks a kernel that this card has", "nearly as fast as flash attention"),
+            (
+                "sdpa",
+                "PyTorch's own attention picks a kernel that this GPU supports",
+                "nearly as fast as flash attention",
+            ),
             ("eager", "plain attention runs everywhere", "slower, and memory grows with the square of the length"),
         )
     )
@@ -166,7 +170,7 @@ def compiler(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     return (
         Remedy(
             title="compile off",
-            why="the training does not need it",
+            why="training does not need it",
             change={"torch_compile": False},
             effect="the training starts; steps 1.1-1.5 times as long as compiled ones",
             rests_on="as noted there; not measured here",
@@ -180,8 +184,8 @@ def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     name = DISTRIBUTIONS.get(where or "", where or "")
     python = situation.interpreter.path if situation.interpreter is not None else "python"
     install = Remedy(
-        title=f"install {name}" if name else "install the package that is named",
-        why=f"{python} -m pip install {name}" if name else "into the interpreter that trains",
+        title=f"install {name}" if name else "install the package named in the error",
+        why=f"{python} -m pip install {name}" if name else "into the training interpreter",
         source="the training interpreter",
     )
     return (install, *_without(name, situation))
@@ -207,7 +211,7 @@ def _without(name: str, situation: Situation) -> tuple[Remedy, ...]:
                 title=f"optimizer → {optimizer}",
                 why="AdamW without bitsandbytes",
                 change={"optim": optimizer},
-                effect="6 bytes more a parameter than 8-bit AdamW",
+                effect="6 bytes more per parameter than 8-bit AdamW",
                 rests_on="two states of 1 byte become two of 4 bytes",
                 source=NOTES_3070_8BIT,
             ),

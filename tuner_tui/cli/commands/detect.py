@@ -21,12 +21,15 @@ def register(app: typer.Typer) -> None:
 
 
 def detect(
-    as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
     interpreter: Path | None = typer.Option(  # noqa: B008  typer's way of declaring an option
-        None, "--interpreter", help="The Python that trains; without it, the one your shell would use.", metavar="PATH"
+        None,
+        "--interpreter",
+        help="Python of the training environment; default: the one in your shell.",
+        metavar="PATH",
     ),
 ) -> None:
-    """Show the GPUs and what each can do, the processor, memory, disk, and the Python that trains."""
+    """Show GPUs, CPU, memory, disk and the training Python."""
     from tuner_tui.cli.machine import start_reading_inventory
     from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 

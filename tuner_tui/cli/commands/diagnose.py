@@ -26,10 +26,10 @@ def register(app: typer.Typer) -> None:
 
 
 def diagnose(
-    source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, an output file, or - for standard input."),
-    as_json: bool = typer.Option(False, "--json", help="One JSON document on standard output."),
+    source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
-    """What went wrong or holds the training back, and what to change. Nothing found is an answer too."""
+    """Show what failed or limits a training, and how to fix it."""
     try:
         situation = read_situation(source)
     except (OSError, RunNotFoundError) as error:
@@ -52,11 +52,11 @@ def read_situation(source: str) -> Situation:
         return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path, any_kind=True))
     folder = RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
     if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
-        raise FileNotFoundError(ENOENT, "nothing of a run is in it")
+        raise FileNotFoundError(ENOENT, "the run folder is empty")
     return situation_of_run(folder)
 
 
 def _error_sentence(error: OSError | RunNotFoundError, source: str) -> str:
     if isinstance(error, OSError):
         return f"{source} cannot be read: {error.strerror or error}."
-    return f"{error} A file of that name does not exist either."
+    return f"{error} There is no file of that name either."

@@ -20,13 +20,16 @@ def register(app: typer.Typer) -> None:
 
 
 def diff(
-    first: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="A run's name or folder.")],
+    first: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name or folder of a run.")],
     second: Annotated[
-        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="The run it is compared with.")
+        str,
+        typer.Argument(
+            metavar="RUN", autocompletion=complete_run, help="Name or folder of the run to compare it with."
+        ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare two runs: settings, throughput, memory, data wait, loss after as many samples, what is in effect."""
+    """Compare settings, speed, memory and loss of two runs."""
     from tuner_tui.cli.run_lookup import find_run_or_exit
     from tuner_tui.runs.read.comparison import compare
     from tuner_tui.runs.read.reader import RunReader

@@ -28,21 +28,27 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
     @app.command("doctor")
     def doctor(
         file: Annotated[
-            str | None, typer.Argument(metavar="[FILE]", help="A file of a training tool, a script, or a preset.")
+            str | None,
+            typer.Argument(metavar="[FILE]", help="A training tool's configuration file, a script, or a preset."),
         ] = None,
         preset: Annotated[
             str | None,
-            typer.Option(metavar="P", autocompletion=complete_preset, help="A preset, checked against this machine."),
+            typer.Option(metavar="P", autocompletion=complete_preset, help="Check a preset on this machine."),
         ] = None,
         values: Annotated[
-            list[str] | None, typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting.")
+            list[str] | None,
+            typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
         ] = None,
-        interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+        interpreter: Annotated[
+            Path | None, typer.Option(metavar="PATH", help="Python of the training environment.")
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
-        """Check machine, Python and settings before a training, and what a training's file needs.
+        """Check machine, Python and settings before a training.
 
-        Exit codes: 0 nothing is wrong, 1 something is, 2 bad input.
+        With FILE, also check what that configuration or script needs.
+
+        Exit codes: 0 no problems, 1 problems found, 2 bad input.
         """
         from tuner_tui.cli.machine import read_local_machine, start_reading_inventory
         from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S

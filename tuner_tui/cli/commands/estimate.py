@@ -38,45 +38,43 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
             list[str] | None,
             typer.Argument(
                 metavar="[FILE | -- COMMAND...]",
-                help="A configuration file of a training tool, a script, or a preset; or a training command, "
-                "which is read and not run.",
+                help="A training tool's configuration file, a script, a preset, or a training command (read, not run).",
             ),
         ] = None,
         preset: Annotated[
             str | None,
-            typer.Option(metavar="P", autocompletion=complete_preset, help="A preset: its settings and its job."),
+            typer.Option(metavar="P", autocompletion=complete_preset, help="Use the settings and job of a preset."),
         ] = None,
         values: Annotated[
             list[str] | None,
-            typer.Option(
-                "--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over every other source."
-            ),
+            typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
         ] = None,
         model: Annotated[
-            str | None, typer.Option(metavar="M", help="A Hub id, a local folder, or a shape such as llama-1b.")
+            str | None, typer.Option(metavar="M", help="Hub id, local folder, or a shape such as llama-1b.")
         ] = None,
         task: Annotated[str | None, typer.Option(metavar="T", help="classification or causal-lm.")] = None,
         memory: Annotated[
-            str | None, typer.Option(metavar="SIZE", help="What there is, such as 24GiB, in place of this machine's.")
+            str | None, typer.Option(metavar="SIZE", help="Assume this much memory, such as 24GiB.")
         ] = None,
         on: Annotated[
             str | None,
-            typer.Option(
-                "--on", metavar="CARDS", help="Plan for cards that are not here: T4,2x3090,A100-80GB or a size, 24GiB."
-            ),
+            typer.Option("--on", metavar="CARDS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
         ] = None,
         by: Annotated[
             str | None,
-            typer.Option(metavar="PART", help="Where the memory goes: by module or by kind, and what removes it."),
+            typer.Option(metavar="PART", help="Break memory down by module or by kind."),
         ] = None,
         memory_limit: MemoryLimit = None,
-        interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+        interpreter: Annotated[
+            Path | None, typer.Option(metavar="PATH", help="Python of the training environment.")
+        ] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
-        """Estimate a training's peak memory: weights, gradients, optimizer, activations, context, allocator.
+        """Estimate the peak memory of a training.
 
-        On a terminal a closed form is shown at once; a trace of the model, which takes seconds the first time, refines
-        it. Both are corrected by what earlier runs of the same job took here.
+        The peak is split into weights, gradients, optimizer, activations, context and allocator. On a terminal a
+        closed form is shown at once; a trace of the model, which takes seconds the first time, refines it. Both are
+        corrected by earlier runs of the same job.
         """
         from tuner_tui.cli.commands.recommend import measured_lengths
         from tuner_tui.cli.launch_request import parse_size_option
@@ -85,7 +83,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
 
         try:
             if by not in (None, "module", "kind"):
-                raise SettingsError(f"--by {by!r} is none of module, kind.")
+                raise SettingsError(f"--by: {by!r} is not one of module, kind.")
             training = resolve_options(preset, words or [], values or [])
             capacity = None if memory is None else parse_size_option("--memory", memory)
             limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
@@ -97,7 +95,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
             resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, model, task)
             if on is not None:
                 if capacity is not None or limit is not None:
-                    raise SettingsError("--on names cards with their memory; leave out --memory and --memory-limit.")
+                    raise SettingsError("--on already sets the memory; leave out --memory and --memory-limit.")
                 print_plans(on, (read_machine or read_local_machine)(interpreter), resolved, job, as_json)
                 return
         except SettingsError as error:
@@ -190,8 +188,8 @@ def print_measured(
     if isinstance(found, UnmeasuredBatch):
         size = format_size(found.peak_bytes)
         raise SettingsError(
-            f"At micro batch {found.batch} this command took {size} (run {found.run}); at {batch} it was not run, and "
-            "one size does not show how memory grows."
+            f"At micro batch {found.batch} this command used {size} (run {found.run}). It was not run with "
+            f"{batch}, and one size does not show how memory grows."
         )
     if not isinstance(found, MeasuredEstimate):
         return False
@@ -224,18 +222,19 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     job = modelled_job(job) or job
     if model is None and isinstance(job, CommandJob):
         raise SettingsError(
-            f"What model `{shlex.join(job.command)}` trains is not known: no argument such as --model_name_or_path, no "
-            "configuration file and no from_pretrained(...) of its script names one. Name it (--model ID --task "
-            "causal-lm), or run the command for some steps: its memory is then measured."
+            f"Cannot tell which model `{shlex.join(job.command)}` trains: neither an argument such as "
+            "--model_name_or_path, a configuration file nor a from_pretrained(...) call in the script names "
+            "one. Name it (--model ID --task causal-lm), or run the command for a few steps to measure its "
+            "memory."
         )
     if model is None and job is None:
-        raise SettingsError("Whose memory? Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
+        raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
     known = job if isinstance(job, BuiltinJob) else BuiltinJob()
     changes = {name: value for name, value in (("model", model), ("task", task)) if value is not None}
     try:
         return BuiltinJob.model_validate({**known.model_dump(), **changes})
     except ValidationError as error:
-        raise SettingsError(f"--task {task!r} is none of classification, causal-lm.") from error
+        raise SettingsError(f"--task: {task!r} is not one of classification, causal-lm.") from error
 
 
 def prepare(
@@ -307,7 +306,7 @@ def print_estimate(
     watched = sys.stderr.isatty() and not as_json
     if watched and first is not None and first.rests_on.startswith("closed form"):
         print_note(
-            f"{format_size(first.total_bytes, 2)} ± {format_uncertainty(first)} by closed form; tracing the model …"
+            f"{format_size(first.total_bytes, 2)} ± {format_uncertainty(first)} from closed form; tracing the model …"
         )
     problem = None
     best: MemoryEstimate | None
@@ -316,13 +315,13 @@ def print_estimate(
     except TraceError as error:
         best, problem = first, str(error)
     if best is None:
-        fail(f"The model {found.job.model} is not known here. {problem} A short run would measure it.")
+        fail(f"The model {found.job.model} cannot be estimated. {problem} A short run measures its memory.")
     if as_json:
         more = {"expected_time": time_document(expected), "data": lengths and data_document(lengths, settings)}
         print_json(as_document(found, settings, best, problem) | more)
         return
     if problem is not None:
-        print_note(f"! Not traced, so less exact: {problem}")
+        print_note(f"! Less exact, not traced: {problem}")
     typer.echo("\n".join(estimate_report(found, settings, best, expected, lengths)))
 
 
@@ -350,10 +349,10 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
 
     try:
         if found.interpreter is None:
-            raise TraceError("There is no interpreter to trace with: choose the one that trains.")
+            raise TraceError("No interpreter to trace with: pass --interpreter.")
         traced = trace_breakdown(found.interpreter, found.job, settings, found.device)
     except TraceError as error:
-        fail(f"Where the memory goes is known by a trace only. {error}")
+        fail(f"--by needs a trace of the model. {error}")
     kinds = traced.by(lambda part: part.kind)
     remedies = memory_remedies(found, settings, kinds)
     if as_json:
@@ -392,7 +391,7 @@ def print_plans(on: str, machine: LocalMachine, resolved: Resolved, job: Builtin
 
     plans = plan_cards(cards, machine.inventory, machine.interpreter, resolved, job, say)
     if all(plan.best is None for plan in plans):
-        fail(f"The model {job.model} is not known here. {plans[0].not_traced} A short run would measure it.")
+        fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
     if as_json:
         print_json({"job": job.model_dump(mode="json"), "cards": [_plan_document(plan) for plan in plans]})
         return

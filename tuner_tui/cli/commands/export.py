@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.dialects.hf import ExportedSettings
     from tuner_tui.settings.presets.parser import LoadedPreset
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -31,20 +31,22 @@ def export(
     preset: Annotated[
         str,
         typer.Argument(
-            metavar="PRESET", autocompletion=complete_preset, help="A preset's name or file, or the file of a tool."
+            metavar="PRESET", autocompletion=complete_preset, help="A preset's name or file, or a training tool's file."
         ),
     ],
     to: Annotated[str, typer.Option(metavar="TOOL", help="hf, hf-args, hf-python, trl, axolotl, llama-factory …")],
     for_version: Annotated[
-        str | None, typer.Option("--for-version", metavar="V", help="The release of transformers that reads it: 4.57.")
+        str | None, typer.Option("--for-version", metavar="V", help="Target release of transformers, such as 4.57.")
     ] = None,
     interpreter: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The Python whose transformers reads it, which is asked.")
+        Path | None, typer.Option(metavar="PATH", help="Take the release of transformers from this Python.")
     ] = None,
-    copy: Annotated[bool, typer.Option("--copy", help="Put it on the clipboard of the terminal, too.")] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Also copy it to the clipboard of the terminal.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write what the preset sets for TOOL on standard output; what TOOL has no place for is said, in a comment too.
+    """Print a preset in the format of another tool.
+
+    Settings that TOOL does not support are listed, and added as comments.
 
     Without --for-version and --interpreter the names are those of the newest transformers.
     """
@@ -72,13 +74,18 @@ def export(
 
 
 def import_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A tool's file, a script or a notebook.")],
-    name: Annotated[str | None, typer.Option(help="The preset's name; else the file's.")] = None,
-    tool: Annotated[str | None, typer.Option("--from", metavar="TOOL", help="Whose file it is; else guessed.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Replace a preset of that name.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A training tool's file, a script or a notebook.")],
+    name: Annotated[str | None, typer.Option(help="Name of the preset; default: the file's name.")] = None,
+    tool: Annotated[
+        str | None, typer.Option("--from", metavar="TOOL", help="The tool the file belongs to; default: detected.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace an existing preset.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Save what the file sets as a preset; keys that are no setting are named."""
+    """Save a training tool's file as a preset.
+
+    Keys that are not settings are listed.
+    """
     from tuner_tui.settings.errors import PresetExistsError, SettingsError
     from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.presets.library import preset_path, save_preset
@@ -99,7 +106,7 @@ def import_file(
     for text in found.notes:
         print_note(text)
     if isinstance(preset.job, CommandJob):
-        print_note(f"Trains by `{shlex.join(preset.job.command)}`; keys that are no setting stay in {file}.")
+        print_note(f"Trains with `{shlex.join(preset.job.command)}`; other keys stay in {file}.")
     typer.echo(f"Saved {path}")
 
 
@@ -110,7 +117,7 @@ def _targets(for_version: str | None, interpreter: Path | None) -> Collection[st
     from tuner_tui.settings.errors import SettingsError
 
     if for_version is not None and interpreter is not None:
-        raise SettingsError("--for-version and --interpreter both say which transformers reads the file: give one.")
+        raise SettingsError("--for-version and --interpreter exclude each other.")
     if for_version is not None:
         return arguments_of_release(for_version)
     if interpreter is None:

@@ -26,14 +26,19 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="The run's name, such as r007")
+        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name of the run, such as r007.")
     ],
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Begin with the last 100 lines and go on until the run ends.")
+        bool, typer.Option("-f", "--follow", help="Show the last 100 lines and follow until the run ends.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines: anchor (byte), text, unfinished.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines: anchor (byte offset), text, unfinished.")
+    ] = False,
 ) -> None:
-    """Print the output of a run. A progress bar shows as its last state, escape sequences not at all."""
+    """Print the output of a run.
+
+    Progress bars show their last state only, and escape sequences are removed.
+    """
     folder = find_run_or_exit(run)
     printer = LogPrinter(LogReader(folder.output_log), as_json)
     if not follow:

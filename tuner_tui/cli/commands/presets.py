@@ -35,7 +35,7 @@ from tuner_tui.settings.resolve import parse_flags, resolve
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem, RuleContext
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ReadRuleFacts = Callable[[], RuleContext]
 
 
@@ -56,19 +56,21 @@ def register(
     app: typer.Typer, read_machine: ReadRuleFacts = read_rule_facts, read_hardware: ReadRuleFacts = read_hardware_facts
 ) -> None:
     """Add the group `presets` to `app`; `read_machine` reads the machine, `read_hardware` only its GPUs and cores."""
-    group = typer.Typer(help="Presets: list, show, save, check.", no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(help="List, show, save and check presets.", no_args_is_help=True, rich_markup_mode=None)
 
     @group.command("list")
     def list_(as_json: AsJson = False) -> None:
-        """All presets, with what they are for; those made for this machine first, marked with *."""
+        """List presets; those for this machine come first, marked with *."""
         list_all(read_hardware(), as_json)
 
     group.command("show")(show)
     group.command("save")(save)
 
     @group.command("check")
-    def check(names: Annotated[list[str], typer.Argument(help="Presets or files")], as_json: AsJson = False) -> None:
-        """Check preset files, also against this machine."""
+    def check(
+        names: Annotated[list[str], typer.Argument(help="Names or files of presets.")], as_json: AsJson = False
+    ) -> None:
+        """Check presets, also against this machine."""
         check_presets(names, read_machine(), as_json)
 
     app.add_typer(group, name="presets")
@@ -84,8 +86,8 @@ def list_all(machine: RuleContext, as_json: bool) -> None:
         print_line(f"{'*' if suits else ' '} {_line(item)}")
 
 
-def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")], as_json: AsJson = False) -> None:
-    """One preset as YAML."""
+def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")], as_json: AsJson = False) -> None:
+    """Print a preset as YAML."""
     loaded = _load(name)
     if as_json:
         print_json(_document(loaded))
@@ -96,15 +98,16 @@ def show(name: Annotated[str, typer.Argument(help="A preset's name, or a file")]
 
 
 def save(
-    name: Annotated[str, typer.Argument(help="The name of your preset")],
-    source: Annotated[str | None, typer.Option("--from", help="The preset or file it starts from")] = None,
+    name: Annotated[str, typer.Argument(help="Name of your preset.")],
+    source: Annotated[str | None, typer.Option("--from", help="Preset or file to start from.")] = None,
     flags: Annotated[
-        list[str] | None, typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting")
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Replace a preset of that name")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace an existing preset.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Save a preset of your own."""
+    """Save your own preset."""
     path = _save(name, source, flags or [], yes)
     if as_json:
         print_json({"name": path.stem, "path": str(path)})
@@ -161,7 +164,7 @@ class _Checked:
         if self.error:
             return f"{self.name}: not a preset"
         lines = [f"note: {note}" for note in self.notes] + [f"warning: {problem.sentence}" for problem in self.found]
-        return "\n".join([f"{self.name}: good", *(f"  {line}" for line in lines)])
+        return "\n".join([f"{self.name}: ok", *(f"  {line}" for line in lines)])
 
     def document(self) -> dict[str, Any]:
         warnings = [{"fields": item.fields, "sentence": item.sentence, "right": dict(item.fix)} for item in self.found]
@@ -177,7 +180,7 @@ def _check(name: str, machine: RuleContext) -> _Checked:
         return _Checked(name, str(error))
     settings = resolved.settings
     if preset.for_ is not None and machine.gpus is not None and not preset.for_.suits(machine.gpus, machine.cores):
-        other = Problem((), "warning", f"It is for other hardware: {_hardware(preset.for_)}.")
+        other = Problem((), "warning", f"It is for different hardware: {_hardware(preset.for_)}.")
         found = (other, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
     else:
         found = find_problems(
@@ -190,7 +193,7 @@ def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:
     if preset.job is None:
         return ()
     missing = build_command(preset.job, resolved.settings, None, "", chosen=resolved.chosen).not_applied
-    sentence = f"The job's command takes no {', '.join(missing)}: what the preset says of it has no effect."
+    sentence = f"The command has no option {', '.join(missing)}; the preset's value has no effect."
     return (Problem(missing, "warning", sentence),) if missing else ()
 
 
@@ -210,7 +213,7 @@ def _line(item: PresetEntry) -> str:
     preset = item.loaded.preset
     about = " ".join((preset.about or "").split())
     first = about.split(". ")[0].rstrip(".")
-    whose = " (yours, in place of the shipped one)" if item.hides_shipped else " (yours)" if item.yours else ""
+    whose = " (yours, replaces the shipped one)" if item.hides_shipped else " (yours)" if item.yours else ""
     return f"{item.name:<24} {first}{whose}".rstrip()
 
 

@@ -20,14 +20,14 @@ Changed = TypeVar("Changed")
 HEADINGS = ("ENTRY", "STATE", "RUN", "WAITING", "WHAT")
 MAX_TITLE = 60
 
-EntryName = Annotated[str, typer.Argument(metavar="ENTRY", help="The entry's name, such as q003")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+EntryName = Annotated[str, typer.Argument(metavar="ENTRY", help="Name of the entry, such as q003.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group `queue`; without a command it lists the queue."""
     group = typer.Typer(
-        help="The runs that wait for a free card: list, move, remove, hold. `tuner-tui run --when-free` adds one.",
+        help="List, move, remove and hold runs that wait for a free GPU.",
         invoke_without_command=True,
         rich_markup_mode=None,
     )

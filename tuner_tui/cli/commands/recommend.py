@@ -37,48 +37,48 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
             list[str] | None,
             typer.Argument(
                 metavar="[FILE | -- COMMAND...]",
-                help="A configuration file of a training tool, a preset, or your training.",
+                help="A training tool's configuration file, a preset, or your training command.",
             ),
         ] = None,
         preset: Annotated[
             str | None,
             typer.Option(
-                metavar="P", autocompletion=complete_preset, help="A preset; its values and its job stay as they are."
+                metavar="P", autocompletion=complete_preset, help="Start from a preset; its values and job are kept."
             ),
         ] = None,
         values: Annotated[
             list[str] | None,
-            typer.Option(
-                "--set", metavar="K=V", autocompletion=complete_setting, help="A setting that stays as it is."
-            ),
+            typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Keep a setting at this value."),
         ] = None,
         model: ModelName = None,
         task: TaskName = None,
         memory: Annotated[
-            str | None, typer.Option(metavar="SIZE", help="What a card has, such as 24GiB, in place of this machine's.")
+            str | None, typer.Option(metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
         ] = None,
         on: Annotated[
             str | None,
             typer.Option(
-                "--on", metavar="CARDS", help="For cards that are not here: T4,2x3090,A100-80GB or a size, 24GiB."
+                "--on", metavar="CARDS", help="Recommend for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."
             ),
         ] = None,
-        interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
-        patch: Annotated[
-            bool, typer.Option("--patch", help="Print the changes of FILE that make it faster, and nothing else.")
-        ] = False,
+        interpreter: Annotated[
+            Path | None, typer.Option(metavar="PATH", help="Python of the training environment.")
+        ] = None,
+        patch: Annotated[bool, typer.Option("--patch", help="Print only a diff of FILE.")] = False,
         write: Annotated[
-            bool, typer.Option("--write", help="Write these changes into FILE, too; the rest of it stays as it is.")
+            bool, typer.Option("--write", help="Write the changes into FILE; everything else in it stays.")
         ] = False,
         copy: Annotated[
-            bool, typer.Option("--copy", help="Put the changes on the clipboard of the terminal, too.")
+            bool, typer.Option("--copy", help="Also copy the diff to the clipboard of the terminal.")
         ] = False,
-        as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
-        """Recommend settings for this machine: value, reason and source; and what was considered and left.
+        """Recommend settings for this machine, with reasons.
 
-        Without a preset, a model or a command the job is the one of the field notes: classification of 128 tokens by a
-        model of BERT's size.
+        Also lists what was considered and not recommended.
+
+        Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
+        a model of BERT's size.
         """
         from tuner_tui.cli.machine import read_local_machine
         from tuner_tui.settings.errors import SettingsError
@@ -90,7 +90,10 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
         machine = (read_machine or read_local_machine)(interpreter)
         if patch or write or copy:
             if file is None:
-                fail("--patch, --write and --copy are for the configuration file of a training tool: name it.")
+                fail(
+                    "--patch, --write and --copy need a training tool's configuration file: `tuner-tui recommend "
+                    "FILE --write`."
+                )
             print_patch(machine, resolved, job, Path(file), write, copy)
             return
         try:
@@ -141,7 +144,7 @@ def planned_machines(
     from tuner_tui.settings.errors import SettingsError
 
     if on is not None and memory is not None:
-        raise SettingsError("--on names cards with their memory; leave out --memory.")
+        raise SettingsError("--on already sets the memory; leave out --memory.")
     size = None if memory is None else parse_size_option("--memory", memory)
     if size is not None and visible_cards(machine.inventory):
         sized = (
@@ -169,7 +172,7 @@ def _with_capability(cards: PlannedCards) -> tuple[str, PlannedCards]:
     if all(gpu.capability is not None for gpu in cards.gpus):
         return cards.label, cards
     today = tuple(replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in cards.gpus)
-    return f"{cards.label}, taken as Ampere or newer", replace(cards, gpus=today)
+    return f"{cards.label}, assumed to be Ampere or newer", replace(cards, gpus=today)
 
 
 SPEED_SETTINGS = (
@@ -209,7 +212,7 @@ def print_patch(
         text = read_file_text(path)
         own = parse_file(text, path).values
         if form_of_file(path) in ("yaml", "json") and is_preset(own):
-            fail(f"{path} is a preset, which `tuner-tui` itself saves; --write is for the file of a training tool.")
+            fail(f"{path} is a preset; --write changes the file of a training tool.")
         tool = tool_of_file(own, path)
         flat = flatten(own) if tool.nested else own
         left_open = {name for name in names - flags if any(flat.get(key) == "auto" for key in dialect_keys(tool, name))}
@@ -227,7 +230,7 @@ def print_patch(
     except SettingsError as error:
         fail(str(error))
     except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror or error}")
+        fail(f"{path} cannot be written: {error.strerror or error}")
     diff = unified_diff(text.splitlines(True), patched.splitlines(True), str(path), str(path), n=1)
     shown = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff)
     typer.echo(shown, nl=False)

@@ -43,18 +43,16 @@ def register(app: typer.Typer) -> None:
 def run(
     command: CommandWords = None,
     preset: Annotated[
-        str | None, typer.Option(metavar="P", autocompletion=complete_preset, help="A preset's name or file.")
+        str | None, typer.Option(metavar="P", autocompletion=complete_preset, help="Name or file of a preset.")
     ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over every other source."
-        ),
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
     ] = None,
     apply: Annotated[
         str | None,
         typer.Option(
-            metavar="MODE", help="placeholders, hf-args, hydra, yaml, inject or none: how settings reach COMMAND."
+            metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml, inject or none."
         ),
     ] = None,
     launcher: LauncherName = None,
@@ -67,7 +65,7 @@ def run(
         typer.Option(
             metavar="RUN",
             autocompletion=complete_run,
-            help="Go on from the newest complete checkpoint of RUN or its parents.",
+            help="Resume from the newest complete checkpoint of RUN or its parents.",
         ),
     ] = None,
     detach: Detached = False,
@@ -78,8 +76,8 @@ def run(
             metavar="N",
             min=0,
             max=MAX_FALLBACKS,
-            help="Out of memory: go on with a smaller micro batch, effective batch held, at most N times. "
-            "Else TUNER_FALLBACK, else the preset's job.",
+            help="OOM retries: after out of memory, restart with a smaller micro batch and the same effective "
+            "batch, at most N times. Default: TUNER_FALLBACK, then the preset's job.",
         ),
     ] = None,
     interpreter: InterpreterPath = None,
@@ -87,32 +85,34 @@ def run(
         str | None,
         typer.Option(
             metavar="COMMAND|URL",
-            help="Whom to tell when it has ended: a command, which gets the sentence as its last word, or an address "
-            "of Apprise. Else TUNER_NOTIFY.",
+            help="Notify when the run ends: a command, which gets the message as its last argument, or an Apprise "
+            "URL. Default: TUNER_NOTIFY.",
         ),
     ] = None,
     when_free: Annotated[
-        bool, typer.Option("--when-free", help="Queue it: it starts when a card has room for its peak memory.")
+        bool, typer.Option("--when-free", help="Queue the run until a GPU has room for its peak memory.")
     ] = False,
     gpus: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="With --when-free: cards to bind, else one a process; 0: the processor."),
+        typer.Option(metavar="N", min=0, help="With --when-free: number of GPUs; default: one per process; 0: CPU."),
     ] = None,
     cores: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="With --when-free on the processor: cores (OMP_NUM_THREADS), else all."),
+        typer.Option(metavar="N", min=1, help="With --when-free on the CPU: cores (OMP_NUM_THREADS); default: all."),
     ] = None,
     after: Annotated[
         str | None,
         typer.Option(
             metavar="RUN",
             autocompletion=complete_run,
-            help="With --when-free: not before this run, or entry of the queue, has ended.",
+            help="With --when-free: start after this run or queue entry has ended.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Events as JSON lines on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
 ) -> None:
-    """Train. Ctrl-C saves and stops, a second one terminates; the training outlives this command however it ends.
+    """Train in the foreground, or with --detach in the background.
+
+    Ctrl-C saves a checkpoint and stops, a second Ctrl-C terminates. The training continues if this command is killed.
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
@@ -202,5 +202,5 @@ def _warn_of_logout() -> None:
 def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:
     folder = start()
     print_line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
-    print_note(f"`tuner-tui attach {folder.id}` follows it, `tuner-tui stop {folder.id}` ends it.")
+    print_note(f"`tuner-tui attach {folder.id}` follows it, `tuner-tui stop {folder.id}` stops it.")
     return DONE

@@ -1,4 +1,4 @@
-"""`tuner-tui [PRESET|RUN]`: the screen. `tuner-tui demo`: the same on the demo preset, one key from training."""
+"""`tuner-tui [RUN|PRESET|FILE]`: the screen. `tuner-tui demo`: the same on the demo preset, one key from training."""
 
 from __future__ import annotations
 
@@ -32,35 +32,40 @@ def register(app: typer.Typer) -> None:
 
 
 def screen(
-    name: Annotated[str | None, typer.Argument(metavar="[PRESET|RUN]", help="A preset or a run")] = None,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Only ASCII on the screen")] = False,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[RUN|PRESET|FILE]", help="A preset, a run or a configuration file.")
+    ] = None,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
     theme: Annotated[ThemeName, typer.Option(help="Colours")] = ThemeName.DARK,
-    interpreter: Annotated[Path | None, typer.Option(help="The Python that trains")] = None,
+    interpreter: Annotated[Path | None, typer.Option(help="Python of the training environment.")] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over the preset"),
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting of the preset."),
     ] = None,
     fallback: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=0, max=MAX_FALLBACKS, help="Out of memory: smaller micro batches, at most N times"
-        ),
+        typer.Option(metavar="N", min=0, max=MAX_FALLBACKS, help="OOM retries with smaller micro batches, at most N."),
     ] = None,
 ) -> None:
-    """Open the screen on a preset, or on a run."""
+    """Open the screen on a run, a preset or a configuration file."""
     open_named(name, parse_set_flags(values or ()), interpreter, theme.value, ascii_only, fallback)
 
 
 def demo(
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Only ASCII on the screen.")] = False,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
     theme: Annotated[ThemeName, typer.Option(help="Colours.")] = ThemeName.DARK,
-    interpreter: Annotated[Path | None, typer.Option(metavar="PATH", help="The Python that trains.")] = None,
+    interpreter: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Python of the training environment.")
+    ] = None,
     values: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="A setting; wins over the preset."),
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting of the preset."),
     ] = None,
 ) -> None:
-    """Try it: the screen on the demo preset. In a pipe it trains the demo to its end with plain lines."""
+    """Open the screen on a small example training.
+
+    In a pipe, train the example and print plain lines.
+    """
     if sys.stdin.isatty() and sys.stdout.isatty():
         open_named(DEMO_PRESET, parse_set_flags(values or ()), interpreter, theme.value, ascii_only)
     else:

@@ -18,15 +18,18 @@ def register(app: typer.Typer) -> None:
 
 def stop(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="The run's name, such as r007")
+        str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name of the run, such as r007.")
     ],
-    checkpoint_only: Annotated[bool, typer.Option("--checkpoint-only", help="Save now and train on.")] = False,
-    now: Annotated[bool, typer.Option("--now", help="SIGTERM at once, SIGKILL ten seconds later.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
+    checkpoint_only: Annotated[
+        bool, typer.Option("--checkpoint-only", help="Save a checkpoint now and continue training.")
+    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Send SIGTERM now and SIGKILL after ten seconds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Have a run save and end after its step, or end at once where it takes no orders. Waits for its end.
+    """Save a checkpoint and stop a run.
 
-    One that is asked to save and does not end is terminated after a minute.
+    A training that cannot save on request gets SIGTERM at once; one that has not stopped after a minute, too. Waits
+    until the run has ended.
     """
     from dataclasses import asdict
 
@@ -51,14 +54,12 @@ def stop(
         try:
             give_order(folder, order, print_note)
         except (LaunchError, OSError) as error:
-            fail(f"The order cannot be given: {error}", FAILED)
+            fail(f"The request could not be sent: {error}", FAILED)
         if checkpoint_only:
-            print_note(f"Asked run {folder.id} for a checkpoint.")
+            print_note(f"Run {folder.id} was asked to save a checkpoint.")
         else:
-            how = "" if now or why_not is None else " It saves nothing: it takes no orders and gets SIGTERM."
-            print_note(
-                f"Asked run {folder.id} to end; waiting for it.{how}" + ("" if now else " `stop --now` kills it.")
-            )
+            how = "" if now or why_not is None else " It cannot save on request; SIGTERM ends it."
+            print_note(f"Stopping run {folder.id}.{how}" + ("" if now else " `stop --now` kills it."))
             wait_ended(folder, order, print_note)
         found = read_status(folder)
     elif not checkpoint_only:

@@ -67,7 +67,7 @@ def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -
             return _exit_code(folder, ended, last, interrupts)
         if not asked and (interrupts.interrupts or interrupts.terminated):
             asked = True
-            print_note("Ending the trial; what was measured stays.")
+            print_note("Stopping the trial; all measurements are kept.")
             folder.abort()
         interrupts.wait(POLL_S)
 
@@ -82,8 +82,8 @@ def _exit_code(
 ) -> int:
     if ended is None or ended.status == "aborted":
         if ended is None:
-            print_note(f"The process that tuned is gone; its last words may be in {folder.log}.")
-        print_note(f"`tuner-tui tune --resume {folder.id}` goes on from here.")
+            print_note(f"The tuner process died; see {folder.log}.")
+        print_note(f"`tuner-tui tune --resume {folder.id}` continues.")
         if ended is None:
             return FAILED
         return TERMINATED if interrupts.terminated and not interrupts.interrupts else INTERRUPTED
@@ -107,7 +107,7 @@ def tune(
     command: CommandWords = None,
     preset: Annotated[
         str | None,
-        typer.Option(metavar="P", autocompletion=complete_preset, help="A preset's name or file: the start."),
+        typer.Option(metavar="P", autocompletion=complete_preset, help="Name or file of the preset to start from."),
     ] = None,
     values: Annotated[
         list[str] | None,
@@ -115,12 +115,12 @@ def tune(
             "--set",
             metavar="K=V",
             autocompletion=complete_setting,
-            help="A setting of the start; wins over every source.",
+            help="Override a setting at the start.",
         ),
     ] = None,
     apply: Annotated[
         str | None,
-        typer.Option(metavar="MODE", help="placeholders, hf-args, hydra, yaml or inject: how settings reach COMMAND."),
+        typer.Option(metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml or inject."),
     ] = None,
     launcher: LauncherName = None,
     processes: ProcessCount = None,
@@ -130,35 +130,38 @@ def tune(
     memory_limit: MemoryLimit = None,
     free_batch: Annotated[
         bool,
-        typer.Option("--free-batch", help="The effective batch may change; the learning rate for it is then said."),
+        typer.Option("--free-batch", help="Let the effective batch change; prints the matching learning rate."),
     ] = False,
     objective: Annotated[
         str,
         typer.Option(
             metavar="GOAL",
-            help="job: the shortest time for the whole training, start-up and compiling included, where its number of "
-            "steps is known; steady: the highest throughput.",
+            help="job: the shortest time for the whole training, start-up and compilation included; steady: the "
+            "highest throughput.",
         ),
     ] = "job",
     despite_load: Annotated[
         bool,
         typer.Option(
             "--despite-load",
-            help="Confirm and save also while other programs use the machine, such as a node that is always shared.",
+            help="Also confirm and save while other programs use the machine.",
         ),
     ] = False,
-    most_minutes: Annotated[float, typer.Option(metavar="M", min=0.1, help="The time it may take.")] = DEFAULT_MINUTES,
+    most_minutes: Annotated[
+        float, typer.Option(metavar="M", min=0.1, help="Time limit of the tuning.")
+    ] = DEFAULT_MINUTES,
     save_as: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The preset to save the winner as; else PRESET-tuned.")
+        str | None, typer.Option(metavar="NAME", help="Save the winner as this preset; default: PRESET-tuned.")
     ] = None,
-    resume: Annotated[str | None, typer.Option(metavar="TUNING", help="Go on with a tuning that was ended.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="TUNING", help="Resume a tuning that ended early.")] = None,
     detach: Detached = False,
     interpreter: InterpreterPath = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Entries as JSON lines on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print entries as JSON lines.")] = False,
 ) -> None:
-    """Find the fastest settings that fit, by short real runs, and save them as a preset.
+    """Find the fastest settings that fit, with short real runs.
 
-    A trial runs your command: what it writes while it trains, it writes. Ctrl-C ends it; what was measured stays.
+    The winner is saved as a preset. Trials run your command, so it writes the files that it always writes. Ctrl-C stops
+    the trial; all measurements are kept.
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
@@ -179,7 +182,7 @@ def tune(
         else:
             if any((preset, values, memory_limit, interpreter)):
                 raise SettingsError(
-                    "--resume continues a tuning as it began: give no preset, setting, limit or interpreter."
+                    "--resume continues a tuning unchanged: leave out preset, settings, limits and interpreter."
                 )
             folder, orders = _resumed_tuning(resume, job, most_minutes)
         with Interrupts() as interrupts:
@@ -200,7 +203,7 @@ def parse_objective(text: str) -> Objective:
     for goal in get_args(Objective):
         if text == goal:
             return cast("Objective", goal)
-    raise SettingsError(f"--objective {text!r} is none of {', '.join(get_args(Objective))}.")
+    raise SettingsError(f"--objective: {text!r} is not one of {', '.join(get_args(Objective))}.")
 
 
 def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFolder, TunerSpec]:
@@ -219,7 +222,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFo
     ensure_tunable(request.job)
     twin = find_duplicate_run(request)
     if twin is not None:
-        fail(f"This training runs as {twin.id}; trials beside it would measure nothing.", ALREADY_RUNNING)
+        fail(f"This training is running as {twin.id}; trials at the same time would measure nothing.", ALREADY_RUNNING)
     prepared = prepare(request)
     check_interpreter(options.interpreter, request, prepared)
     print_announcement(prepared)
@@ -244,12 +247,12 @@ def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple
     except (TuningNotFoundError, RecordError) as error:
         raise SettingsError(str(error)) from error
     if folder.live:
-        fail(f"Somebody works on {folder.id} already.", ALREADY_RUNNING)
+        fail(f"{folder.id} is already running.", ALREADY_RUNNING)
     job = apply_job_options(record.job, job_options) or record.job
     return folder, TunerSpec(job, dict(os.environ), minutes)
 
 
 def _print_detached(folder: TuningFolder, as_json: bool) -> int:
     print_line(json.dumps({"tuning": folder.id, "path": str(folder.path)}) if as_json else folder.id)
-    print_note("It goes on by itself.")
+    print_note("It continues in the background.")
     return DONE

@@ -13,16 +13,17 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(
-    what: Annotated[str | None, typer.Argument(metavar="[PID|RUN]", help="One job; without it, all of them.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines on standard output; with --once, one document.")
-    ] = False,
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Only ASCII on the screen.")] = False,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[PID|RUN]", help="A process id or run; default: all jobs.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines; with --once, one document.")] = False,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
 ) -> None:
-    """Watch the GPUs and who is on them: a screen on a terminal, a table once a second in a pipe.
+    """Watch GPUs and the jobs on them.
 
-    With a process number or a run, that job alone, until it ends. Nothing that is watched is touched.
+    Shows a screen on a terminal, and prints a table every second in a pipe. With a process id or a run it shows that
+    job until it ends. It never touches what it watches.
     """
     from tuner_tui.cli.machine_watcher import watch_machine
 

@@ -84,7 +84,7 @@ def _space_lines(label: str, space: Space | None, with_path: bool = False) -> li
 
 def _gpu_lines(inventory: Inventory) -> list[str]:
     if not inventory.gpus:
-        return [labelled_line("GPUs", "none that can be used")]
+        return [labelled_line("GPUs", "none usable")]
     driver = f"driver {inventory.driver_version or UNKNOWN} · CUDA {inventory.cuda_version or UNKNOWN}"
     table = format_table([GPU_HEADINGS, *map(_gpu_cells, inventory.gpus)], right=(0, *range(2, 8)))
     return [labelled_line("GPUs", driver), *_visibility_lines(inventory), *table]
@@ -110,7 +110,7 @@ def _visibility_lines(inventory: Inventory) -> list[str]:
         return []
     visible = visible_gpus(inventory.gpus, inventory.cuda_visible_devices)
     which = "no GPU" if not visible else "GPU " + ", ".join(map(str, visible))
-    text = f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: a training started here sees {which}"
+    text = f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: a training started here uses {which}"
     return [labelled_line("", text)]
 
 
@@ -142,7 +142,7 @@ def _process_lines(gpus: Iterable[Gpu]) -> list[str]:
     ]
     if not rows:
         return []
-    namespace = "" if sees_host_pids() else " (pids of the host, not of this container)"
+    namespace = "" if sees_host_pids() else " (host pids, not those of this container)"
     table = format_table([("", "pid", "memory", "user", "command"), *rows], right=(1, 2))
     return [f"Processes on the GPUs{namespace}", *table]
 

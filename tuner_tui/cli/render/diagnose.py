@@ -18,8 +18,8 @@ def finding_lines(findings: Sequence[Finding], checks: Sequence[SettingCheck] = 
     """Yield the lines of each finding, or one sentence where there are no findings."""
     if not findings:
         failed = sum(check.verdict == "differs" for check in checks)
-        one, many = "1 setting that was asked for is", f"{failed} settings that were asked for are"
-        yield [f"{one if failed == 1 else many} not in effect:" if failed else "Nothing wrong was found."]
+        one, many = "1 requested setting is", f"{failed} requested settings are"
+        yield [f"{one if failed == 1 else many} not in effect:" if failed else "No problems found."]
     for finding in findings:
         where = f" ({finding.where})" if finding.where else ""
         head = f"{SEVERITY_MARKS[finding.severity]} {finding.cause}{where}, {finding.confidence}: {finding.sentence}"
@@ -37,7 +37,7 @@ def check_lines(checks: Sequence[SettingCheck]) -> list[str]:
     if not asked:
         return []
     width = max(len(check.name) for check in asked)
-    return ["Asked for, and in effect:", *(_check_line(check, width) for check in asked)]
+    return ["Requested settings:", *(_check_line(check, width) for check in asked)]
 
 
 def _check_line(check: SettingCheck, width: int) -> str:

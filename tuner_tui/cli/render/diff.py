@@ -24,15 +24,15 @@ NAME_WIDTH, VALUE_WIDTH, MAX_TEXT = 30, 22, 60
 
 def diff_report(names: Sequence[str], comparison: Comparison, statuses: Sequence[str]) -> list[str]:
     """Return the whole report; `statuses` says in a sentence how each of the two runs stands."""
-    warning = "! The two trained different jobs: compare their speed and losses with care."
+    warning = "! These runs trained different jobs; speed and loss may not be comparable."
     return join_sections(
         [
             [_line("", *names), *(f"{name}  {status}" for name, status in zip(names, statuses, strict=True))],
             [] if comparison.comparable else [warning],
             titled_section("Settings", map(_setting_line, comparison.settings), "the same"),
             titled_section("Measured", map(_figure_line, comparison.figures)),
-            titled_section("Loss after as many samples", map(_loss_line, comparison.loss)),
-            titled_section("Eval loss after as many samples", map(_loss_line, comparison.eval_loss)),
+            titled_section("Loss at equal samples", map(_loss_line, comparison.loss)),
+            titled_section("Eval loss at equal samples", map(_loss_line, comparison.eval_loss)),
             titled_section("In effect", map(_difference_line, comparison.in_effect)),
             titled_section("Versions", map(_difference_line, comparison.versions)),
             titled_section("From", map(_difference_line, comparison.code)),

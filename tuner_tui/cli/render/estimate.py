@@ -52,7 +52,7 @@ def estimate_report(
         *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings), WIDTH))),
         "",
         *wrap_text(
-            f"Rests on: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
+            f"Based on: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
             WIDTH,
         ),
     ]
@@ -82,7 +82,7 @@ def measured_report(job: CommandJob, found: MeasuredEstimate) -> list[str]:
     best = found.estimate
     now = f" (now {best.batch})"
     largest = (
-        "" if found.largest is None else f"Largest micro batch that fits with that reserve: {found.largest:,}{now}."
+        "" if found.largest is None else f"Largest micro batch that fits with this reserve: {found.largest:,}{now}."
     )
     return [
         *wrap_text(f"For {shlex.join(job.command)} · micro batch {best.batch}", WIDTH),
@@ -91,7 +91,7 @@ def measured_report(job: CommandJob, found: MeasuredEstimate) -> list[str]:
         *wrap_text(_verdict_sentence(best), WIDTH),
         *wrap_text(largest, WIDTH),
         "",
-        *wrap_text(f"Rests on: {best.rests_on}.", WIDTH),
+        *wrap_text(f"Based on: {best.rests_on}.", WIDTH),
     ]
 
 
@@ -116,15 +116,15 @@ def breakdown_report(
     lines = [(name, figure(size), format_share(size / traced.total), remedy) for name, size, remedy in shown]
     lines += [("the rest", figure(rest), format_share(rest / traced.total), "")] if rest else []
     lines.append(("all tensors", figure(traced.total), "100 %", ""))
-    table = [(by, "size", "share", "removed by, and how much the peak falls"), *lines]
+    table = [(by, "size", "share", "reduced by, and by how much the peak falls"), *lines]
     return [
         *wrap_text(f"For {_describe_job(estimator, settings)}", WIDTH),
         "",
         *format_table(table, right={1, 2}),
         "",
         *wrap_text(
-            f"At the peak, in {traced.phase}. `*` stands for all blocks. Context and allocator come on top. What a "
-            "setting saves is by the closed form, for the whole peak, which another phase may set then.",
+            f"At the peak, in {traced.phase}. `*` stands for all blocks. CUDA context and allocator overhead "
+            "are extra. Savings are computed in closed form for the whole peak.",
             WIDTH,
         ),
     ]
@@ -151,12 +151,12 @@ def plan_report(plans: Sequence[CardPlan]) -> list[str]:
         *format_table(rows, right={1, 2, 4}),
         "",
         *wrap_text(
-            "Values that were not chosen are those recommended for each card. The CUDA context and the allocator's "
-            f"slack are assumed; the rest is by {', '.join(bases)}.",
+            "Settings you did not set are those recommended for each GPU. CUDA context and allocator "
+            f"overhead are assumed; the rest is based on {', '.join(bases)}.",
             WIDTH,
         ),
         *(wrap_text(f"Times: {'; '.join(times)}.", WIDTH) if times else []),
-        *(wrap_text(f"Not traced, so less exact: {untraced[0]}", WIDTH) if untraced else []),
+        *(wrap_text(f"Less exact, not traced: {untraced[0]}", WIDTH) if untraced else []),
     ]
 
 
@@ -182,7 +182,7 @@ def _plan_row(plan: CardPlan) -> tuple[str, ...]:
 
 def _fitting_text(plan: CardPlan) -> str:
     if plan.fitting is None:
-        return "nothing that is known; a larger card, or more of them with sharding"
+        return "no known setting; use a larger GPU, or several with sharding"
     names = {
         "per_device_train_batch_size": "micro batch",
         "gradient_accumulation_steps": "accumulation",
@@ -208,7 +208,7 @@ def _describe_job(estimator: JobMemoryEstimator, settings: Settings) -> str:
     words += ["checkpointing"] if settings.gradient_checkpointing else []
     words += [f"{settings.attn_implementation} attention"] if settings.attn_implementation != "auto" else []
     words += [f"{settings.peft_method} of rank {settings.lora_r}"] if settings.peft_method != "none" else []
-    words += [f"{estimator.processes} processes, each the same"] if estimator.processes > 1 else []
+    words += [f"{estimator.processes} equal processes"] if estimator.processes > 1 else []
     return " · ".join(words)
 
 
@@ -221,7 +221,7 @@ def _part_lines(estimator: JobMemoryEstimator, best: MemoryEstimate) -> list[str
         ("optimizer states", parts.optimizer),
         ("activations", parts.activations),
         (context, parts.context),
-        ("allocator's slack", parts.slack),
+        ("allocator overhead", parts.slack),
     )
     figure = _table_format(parts.total)
     lines = [
@@ -251,7 +251,7 @@ def format_uncertainty(best: MemoryEstimate) -> str:
 
 def _bar_line(best: MemoryEstimate) -> str:
     if best.capacity_bytes is None:
-        return f"{format_size(best.total_bytes, 2)}; the capacity is not known (--memory SIZE)"
+        return f"{format_size(best.total_bytes, 2)}; capacity unknown (pass --memory SIZE)"
     filled = min(BAR_WIDTH, round(best.total_bytes / best.capacity_bytes * BAR_WIDTH))
     bar = "█" * filled + " " * (BAR_WIDTH - filled)
     return f"▕{bar}▏ {_format_range(best.total_bytes, 'of', best.capacity_bytes)}"
@@ -274,10 +274,10 @@ def _batch_sentence(best: MemoryEstimate, settings: Settings) -> str:
     if largest is None:
         return ""
     if largest == 0:
-        return "Not even one sample at a time fits with that reserve."
+        return "Not even a micro batch of 1 fits with this reserve."
     every = ", all its samples" if largest == best.samples else ""
     now = settings.per_device_train_batch_size
-    return f"Largest micro batch that fits with that reserve: {largest:,}{every} (now {now})."
+    return f"Largest micro batch that fits with this reserve: {largest:,}{every} (now {now})."
 
 
 def _assumption_sentence(estimator: JobMemoryEstimator) -> str:
@@ -286,9 +286,9 @@ def _assumption_sentence(estimator: JobMemoryEstimator) -> str:
         return ""
     words = []
     if not any(run.tensor_bytes for run in estimator.runs):
-        words.append("The CUDA context and the allocator's slack are assumed until a run has been measured here.")
+        words.append("CUDA context and allocator overhead are assumed until a run has been measured here.")
     if estimator.processes > 1:
-        words.append("What NCCL takes between the processes is not counted.")
+        words.append("NCCL buffers are not included.")
     return " ".join(words)
 
 
@@ -299,11 +299,11 @@ def _memory_kind_sentence(estimator: JobMemoryEstimator, best: MemoryEstimate) -
         return ""
     if not device.limited:
         return (
-            "This is resident memory; a --memory-limit also counts what libraries reserve, about 1 GiB more: "
-            "give it here too."
+            "This is resident memory. --memory-limit also counts what libraries reserve, about 1 GiB more; "
+            "pass it here too."
         )
     known = "" if device.import_footprint is not None else " (assumed: this Python was not measured)"
     return (
-        "This is private memory, which a --memory-limit counts; "
-        f"{format_size(best.overhead.reserved_bytes, 2)} of it are what libraries reserve and never use{known}."
+        "This is private memory, as --memory-limit counts it; libraries reserve "
+        f"{format_size(best.overhead.reserved_bytes, 2)} of it without using it{known}."
     )

@@ -42,13 +42,13 @@ def recommend_report(
         [f"For {_describe_job(job, found)}"],
         [line for note in found.notes for line in warning_lines(note, width)],
         titled_section("Recommended", _value_lines(found.advised, width)),
-        titled_section("Given, and left as it is", _given_lines(resolved)),
+        titled_section("Set by you", _given_lines(resolved)),
         [
             _batch_line(found),
             *([] if change is None else warning_lines(change.sentence, width)),
             *duration_lines(expected, found.settings.num_train_epochs, width),
         ],
-        titled_section("Considered and left", _value_lines(found.rejected, width)),
+        titled_section("Considered, not recommended", _value_lines(found.rejected, width)),
         _legend([*(one.source for one in found.advised), *(one.source for one in found.rejected)], width),
     ]
     return join_sections(sections)
@@ -57,7 +57,7 @@ def recommend_report(
 def _describe_job(job: BuiltinJob | CommandJob, found: Recommendation) -> str:
     modelled = modelled_job(job)
     if modelled is None:
-        return f"your command, taken as a classification of {found.settings.max_length:,} tokens"
+        return f"your command, assumed to be classification with {found.settings.max_length:,} tokens"
     task = "classification" if modelled.task == "classification" else "causal language modelling"
     whose = ", the job of the field notes" if job == DEFAULT_JOB else ""
     return f"{task} with {modelled.model}, {found.settings.max_length:,} tokens a sample{whose}"
@@ -73,7 +73,7 @@ def _batch_line(found: Recommendation) -> str:
 
 def duration_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:
     """Return the line of the expected time, wrapped."""
-    text = "not known for this job on such a machine until it has trained here for some minutes"
+    text = "unknown until this job has trained here for a few minutes"
     if expected is not None:
         text = describe_duration(expected, epochs)
     return hanging_lines(f"{'Expected time':<17}", text, width)

@@ -81,7 +81,7 @@ def _in_effect(event: ev.InEffect) -> str | None:
 
 
 def _injected(event: ev.Injected) -> str:
-    left = f"  no place for {', '.join(event.not_found)}" if event.not_found else ""
+    left = f"  not found: {', '.join(event.not_found)}" if event.not_found else ""
     return f"injected    {_pairs(event.values)}{left}"
 
 

@@ -18,7 +18,7 @@ from tuner_tui.tuning.trial import (
     format_throughput,
 )
 
-BUSY_NOTE = "trials are measured, but nothing is confirmed or saved while this goes on."
+BUSY_NOTE = "trials continue, but nothing is confirmed or saved meanwhile."
 KNOBS_SHOWN = 4
 REASONS_SHOWN = 8
 
@@ -58,7 +58,7 @@ class TuningLines:
     def _memory_lines(self, entry: TuningStarted) -> Iterator[str]:
         if entry.limit_bytes is not None and entry.capacity_bytes is not None:
             limit, capacity = entry.limit_bytes / GIB, entry.capacity_bytes / GIB
-            yield f"memory    {limit:.2f} of {capacity:.2f} GiB may be taken"
+            yield f"memory    {limit:.2f} of {capacity:.2f} GiB may be used"
 
     def _describe(self, trial: Trial) -> str:
         changes = () if self._initial is None else differences(self._initial, trial.settings)

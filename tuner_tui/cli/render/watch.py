@@ -73,7 +73,7 @@ def _gpu_cells(gpu: GpuSample) -> tuple[str, ...]:
 def _job_lines(view: MachineView) -> list[str]:
     """Return the table of jobs: the most GPU memory first, then the most CPU time."""
     if not view.jobs:
-        return ["  no job to be seen"]
+        return ["  no jobs"]
     jobs = sorted(view.jobs, key=lambda job: (-(job.gpu_memory_bytes or 0), -(job.cpu_pct or 0)))
     rows = [JOB_HEADINGS, *(_job_cells(job, view.sample.time_s) for job in jobs)]
     return format_table(rows, right=(0, *range(4, 9)))
@@ -91,7 +91,7 @@ def _job_cells(job: WatchedJob, now_s: float) -> tuple[str, ...]:
         format_gib(job.rss_bytes),
         UNKNOWN if job.started_s is None else format_short_duration(max(0.0, now_s - job.started_s)),
         format_process_counts(job),
-        shorten(format_command(job.command) or "not to be seen from here", COMMAND_WIDTH),
+        shorten(format_command(job.command) or "not visible from here", COMMAND_WIDTH),
     )
 
 

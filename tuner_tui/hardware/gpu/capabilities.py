@@ -28,7 +28,7 @@ REQUIREMENTS = (
     Requirement(
         "fp16",
         (5, 3),  # CUDA C++ Programming Guide, arithmetic instructions: half precision from 5.3
-        "{has} computes in FP16; training in it needs a loss scaler.",
+        "{has} computes in FP16; training needs a loss scaler.",
         "FP16 arithmetic needs capability 5.3; {has} only stores it.",
     ),
     Requirement(
@@ -41,20 +41,20 @@ REQUIREMENTS = (
         "tf32",
         (8, 0),  # the same table: TF32 from 8.0
         "{has} runs FP32 matrix products as TF32 (10 mantissa bits) on its tensor cores.",
-        "TF32 needs Ampere (capability 8.0) or newer; asking for it on {has} fails at the start.",
+        "TF32 needs Ampere (capability 8.0) or newer; on {has} it raises an error.",
     ),
     Requirement(
         "flash",
         (8, 0),  # flash-attn's README and torch's SDPA flash backend (sdp_utils.cpp): sm_80 and newer
         "FlashAttention-2 and torch's flash backend run on {has}.",
-        "FlashAttention-2 and torch's flash backend need capability 8.0; on {has} torch's memory-efficient "
-        "attention (attn_implementation=sdpa) does the work.",
+        "FlashAttention-2 and torch's flash backend need capability 8.0; on {has} use torch's "
+        "memory-efficient attention (attn_implementation=sdpa).",
     ),
     Requirement(
         "fused",
         (5, 0),  # torch.optim: fused AdamW and Adam on every CUDA device torch runs on
         "The fused optimizer kernels run on every card torch runs on.",
-        "No torch that has fused optimizer kernels runs on {has}.",
+        "No torch with fused optimizer kernels runs on {has}.",
     ),
     Requirement(
         "fp8",
@@ -99,7 +99,7 @@ def remarks(name: str, capability: Capability, tensor_cores: bool) -> list[str]:
     if name == "fp16" and capability == FP16_SLOW:
         return ["Here it runs at 1/64 of FP32's speed: it saves memory, not time."]
     if name == "fp16" and capability >= MINIMUM_CAPABILITY["fp16"] and not tensor_cores:
-        return ["It has no tensor cores, so little speed is won."]
+        return ["It has no tensor cores, so there is little speed-up."]
     if name == "flash" and capability == FLASH_3:
         return ["FlashAttention-3 is written for this card."]
     return []
@@ -117,10 +117,10 @@ def torch_ability(capability: Capability, has: str, arch_list: Collection[str] =
         return Ability(
             "torch",
             True,
-            f"torch's CUDA 13 wheels begin at 7.5; for {has} install a CUDA 12.6 build "
-            "(pip install torch --index-url https://download.pytorch.org/whl/cu126).",
+            f"torch's CUDA 13 wheels need capability 7.5; for {has} install a CUDA 12.6 build (pip install "
+            "torch --index-url https://download.pytorch.org/whl/cu126).",
         )
-    return Ability("torch", False, f"No torch wheel of today runs on {has}: CUDA 12 dropped it.")
+    return Ability("torch", False, f"No current torch wheel runs on {has}: CUDA 12 dropped it.")
 
 
 def has_tensor_cores(name: str, capability: Capability) -> bool:

@@ -92,42 +92,42 @@ class GpuReader(Protocol):
 PROBLEM_TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
     GpuProblemKind.NO_LIBRARY: (
         "No NVIDIA driver is installed: libnvidia-ml.so.1 was not found.",
-        "Without an NVIDIA GPU, go on: everything works on the CPU. With one, install the driver; "
-        "in a container, start it with GPUs (docker run --gpus all).",
+        "Without an NVIDIA GPU, ignore this: everything works on the CPU. With one, install the driver; "
+        "start containers with docker run --gpus all.",
     ),
     GpuProblemKind.NO_DRIVER: (
         "The NVIDIA driver is installed but not loaded into the kernel.",
         "Load it (sudo modprobe nvidia) or reboot. If that fails, the module was not built for this "
-        "kernel: reinstall the driver, and see dmesg | grep -i nvrm.",
+        "kernel: reinstall the driver and check dmesg | grep -i nvrm.",
     ),
     GpuProblemKind.VERSION_MISMATCH: (
         "The NVIDIA driver's library and its loaded kernel module have different versions.",
-        "The driver was updated while the old module stayed loaded: reboot. In a container, restart it, "
-        "so that it gets the host's new library.",
+        "The driver was updated while the old module stayed loaded: reboot. Restart containers, so that "
+        "they get the new library.",
     ),
     GpuProblemKind.NO_GPU: (
         "The NVIDIA driver works but sees no GPU.",
-        "Check lspci | grep -i nvidia. On a shared machine, ask for a GPU with the job "
-        "(Slurm: --gres=gpu:1); in a container, start it with --gpus all.",
+        "Check lspci | grep -i nvidia. On a shared machine, request a GPU for the job (Slurm: "
+        "--gres=gpu:1); start containers with --gpus all.",
     ),
     GpuProblemKind.GPU_LOST: (
         "{who} has fallen off the bus.",
-        "Look for Xid lines in dmesg (79 is this one; power, heat and risers are the usual causes). "
-        "A reboot, or nvidia-smi --gpu-reset -i {index}, brings it back.",
+        "Look for Xid lines in dmesg (Xid 79; usual causes are power, heat and riser cables). A reboot, "
+        "or nvidia-smi --gpu-reset -i {index}, brings it back.",
     ),
     GpuProblemKind.NO_PERMISSION: (
-        "This user may not talk to the NVIDIA driver.",
-        "Check the rights on /dev/nvidia* (often the group video or render), and in a container or "
-        "Slurm job the devices it was given.",
+        "No permission to use the NVIDIA driver.",
+        "Check the permissions of /dev/nvidia* (often group video or render) and, in a container or "
+        "Slurm job, the devices passed to it.",
     ),
     GpuProblemKind.NO_ANSWER: (
-        "{who} does not answer.",
-        "Something holds the driver up, often a crashed process or a failing card: see dmesg | grep -i nvrm, "
-        "end what runs on the GPUs, or reboot.",
+        "{who} does not respond.",
+        "Something blocks the driver, often a crashed process or a failing GPU: check dmesg | grep -i "
+        "nvrm, end the processes on the GPUs, or reboot.",
     ),
     GpuProblemKind.UNKNOWN: (
-        "The NVIDIA driver answered with an error: {error}.",
-        "Run nvidia-smi and read its last lines; see dmesg | grep -i nvrm.",
+        "The NVIDIA driver returned an error: {error}.",
+        "Run nvidia-smi and read its last lines; check dmesg | grep -i nvrm.",
     ),
 }
 

@@ -28,8 +28,8 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     linger = "" if lingers else f"`loginctl enable-linger {user}` once, and "
     if "/session-" in place and ".scope" in place and kills_at_logout(user, root):
         return (
-            "logind ends all processes of this session at logout (KillUserProcesses=yes), tmux and detached trainings "
-            f"too. To keep them: {linger}start tmux or tuner-tui by `{MOVED}`."
+            "logind ends all processes of this session at logout (KillUserProcesses=yes), tmux and detached "
+            f"trainings too. To keep them: {linger}start tmux or tuner-tui with `{MOVED}`."
         )
     if "/user@" in place and not lingers:
         return (

@@ -44,8 +44,8 @@ def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Incompatibility 
     if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
         return None
     return Incompatibility(
-        f"The torch of this Python needs CUDA {torch_cuda}; the driver runs up to CUDA {driver_cuda}.",
-        f"Update the NVIDIA driver, or install a torch for it: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
+        f"This torch needs CUDA {torch_cuda}; the driver supports up to CUDA {driver_cuda}.",
+        f"Update the NVIDIA driver, or install a matching torch: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
     )
 
 
@@ -58,7 +58,7 @@ def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatib
     if build_supports(gpu.capability, archs) if archs else by_release:
         return None
     return Incompatibility(
-        f"The torch of this Python (CUDA {torch_cuda}) has no code for {gpu.name} "
+        f"This torch (CUDA {torch_cuda}) has no kernels for {gpu.name} "
         f"({describe_generation(gpu.capability, gpu.architecture)}).",
         build_for(gpu.capability),
     )
@@ -67,8 +67,8 @@ def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatib
 def build_for(capability: tuple[int, int]) -> str:
     """Advice on the torch build that has code for an older card."""
     if capability >= TORCH_CUDA_12_6:
-        return f"Older cards need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
-    return "CUDA 12 dropped it, and with it every torch wheel of today: it needs an old torch built for CUDA 11."
+        return f"Older GPUs need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
+    return "CUDA 12 and all current torch wheels dropped it: install an old torch built for CUDA 11."
 
 
 def wheels_for(driver_cuda: str | None) -> str:

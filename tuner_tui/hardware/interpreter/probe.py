@@ -137,11 +137,11 @@ def package_problem(path: Path, packages: Mapping[str, str], import_error: str |
     """The sentence for missing or broken packages; None where torch is there and transformers imports."""
     if "torch" not in packages:
         return (
-            f"{path} has no torch: choose the interpreter of your training environment, or install it there "
-            "(pip install torch transformers accelerate)."
+            f"{path} has no torch: choose the Python of your training environment, or run {path} -m pip "
+            "install torch transformers accelerate."
         )
     if import_error is not None and "transformers" in packages:
-        return f"{path} cannot import its transformers: {import_error}."
+        return f"{path} cannot import transformers: {import_error}."
     return None
 
 
@@ -161,14 +161,14 @@ def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tu
         output = str(error.stdout or "")
         problem = f"{path} did not answer within {error.timeout:.0f} s and was stopped; is its disk slow?"
     except EndlessOutputError:
-        return {}, f"{path} printed without end and was stopped: it does not seem to be a Python 3.8 or newer."
+        return {}, f"{path} printed endless output and was stopped: it does not seem to be Python 3.8 or newer."
     except OSError as error:
         return {}, _start_problem(path, error)
     answer: dict[str, Any] = {}
     for line in marked_lines(output, MARK):
         answer.update(json.loads(line))
     if problem is None and not answer:
-        problem = f"{path} gave no answer: it does not seem to be a Python 3.8 or newer."
+        problem = f"{path} did not answer: it does not seem to be Python 3.8 or newer."
     return answer, problem
 
 
@@ -233,15 +233,15 @@ def _cache_entry(path: Path, folder: Path | None) -> ProbeCacheEntry:
 
 def _start_problem(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"There is no Python at {path}: choose another interpreter."
+        return f"{path} does not exist: choose another interpreter."
     if isinstance(error, PermissionError):
-        return f"{path} may not be executed by this user."
-    return f"{path} is not a program this machine can run ({error.strerror})."
+        return f"You have no permission to run {path}."
+    return f"{path} cannot run on this machine ({error.strerror})."
 
 
 def _exit_problem(path: Path, code: int) -> str | None:
     if code == 0:
         return None
     if code < 0:
-        return f"{path} was ended by {signal.Signals(-code).name} while it was asked for its packages."
-    return f"{path} stopped with exit code {code} when asked for its packages: is it a Python 3.8 or newer?"
+        return f"{path} was ended by {signal.Signals(-code).name} while its packages were read."
+    return f"{path} exited with code {code} while its packages were read: is it Python 3.8 or newer?"

@@ -173,10 +173,8 @@ def checkpoint_refusal(state: RunState) -> str | None:
     if state.accepts_orders:
         return None
     if state.step is None:
-        return "There is nothing to save yet: no step was made."
-    return (
-        "This training takes no orders: its script alone decides when it saves. Trainer's and Lightning's can be asked."
-    )
+        return "Nothing to save yet: no step is done."
+    return "This training cannot save on request; only transformers and Lightning Trainers can."
 
 
 OUT_OF_MEMORY = "Out of memory"

@@ -89,13 +89,13 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
     """Raise `LaunchError` if the command cannot be started."""
     if HIDDEN in " ".join(argv):
-        raise LaunchError(f"A secret of this command was hidden as {HIDDEN} in its record; give the command again.")
+        raise LaunchError(f"The record hides a secret of this command as {HIDDEN}; pass the full command again.")
     if not os.path.isdir(cwd):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
         raise LaunchError(f"The command's folder {cwd} does not exist.")
     if "/" in argv[0]:
         _check_path(cwd / argv[0], argv[0])
     elif shutil.which(argv[0], path=env.get("PATH", os.defpath)) is None:
-        raise LaunchError(f"The command {argv[0]!r} is not found on the PATH.")
+        raise LaunchError(f"The command {argv[0]!r} was not found on PATH.")
 
 
 def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfig | None) -> None:
@@ -105,13 +105,13 @@ def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfi
     kind = None if accelerate is None else accelerate.distributed_type
     if kind is None and not has_gpu(env):
         raise LaunchError(
-            f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} here; "
-            "choose the launcher torchrun."
+            f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} "
+            "here; use --launcher torchrun."
         )
     if accelerate is not None and kind in SINGLE_PROCESS_TYPES:
         raise LaunchError(
-            f"accelerate would start 1 of {job.processes} processes: {accelerate.path} says distributed_type {kind}. "
-            "Run `accelerate config`, or choose the launcher torchrun."
+            f"accelerate would start 1 of {job.processes} processes: {accelerate.path} says distributed_type "
+            f"{kind}. Run `accelerate config`, or use --launcher torchrun."
         )
 
 
@@ -203,4 +203,4 @@ def _check_path(path: Path, name: str) -> None:
     except OSError as error:
         raise LaunchError(f"The command {name!r} cannot be started: {error.strerror}.") from None
     if is_folder or not os.access(path, os.X_OK):
-        raise LaunchError(f"The command {name!r} is not a program that may be run.")
+        raise LaunchError(f"The command {name!r} is not executable.")

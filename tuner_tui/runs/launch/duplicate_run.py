@@ -25,7 +25,9 @@ class DuplicateRunError(LaunchError):
     """The same training already runs."""
 
     def __init__(self, duplicate: RunFolder) -> None:
-        super().__init__(f"This training already runs as {duplicate.id}; `tuner-tui attach {duplicate.id}` follows it.")
+        super().__init__(
+            f"This training is already running as {duplicate.id}; `tuner-tui attach {duplicate.id}` follows it."
+        )
 
 
 @contextmanager
@@ -38,7 +40,7 @@ def exclusive_launch(root: Path) -> Iterator[None]:
     try:
         lock = acquire_lock(root / LAUNCH_LOCK, LOCK_TIMEOUT_S)
     except LockedError as error:
-        raise LaunchError("Another launch is under way and does not come to its end; try again later.") from error
+        raise LaunchError("Another launch is taking too long; try again later.") from error
     try:
         yield
     finally:

@@ -52,14 +52,14 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     except OSError as error:
         if order == "checkpoint":
             raise
-        note(f"The order cannot be written ({error.strerror}); the processes get signals instead.")
+        note(f"The request cannot be written ({error.strerror}); sending signals instead.")
         _end_directly(folder, order, note)
         return
     if _is_taken(folder, events, note):
         return
     if order == "checkpoint":
-        raise LaunchError("The supervisor of the run does not answer.")
-    note("The supervisor does not answer; another one takes its place.")
+        raise LaunchError("The supervisor of the run does not respond.")
+    note("The supervisor does not respond; starting a new one.")
     if not _replace_supervisor(folder, note) or not _confirmed(folder, events, PATIENCE_S):
         _end_directly(folder, order, note)
 
@@ -71,7 +71,7 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
         if wait_supervisor_ended(folder, POLL_S * 5):
             time.sleep(POLL_S)
         if order == "kill" and time.monotonic() > deadline:
-            note("The run still has processes; they get SIGKILL.")
+            note("Some processes of the run are left; sending SIGKILL.")
             _kill(folder)
             deadline = time.monotonic() + KILL_MARGIN_S
 
@@ -100,7 +100,7 @@ def _is_taken(folder: RunFolder, events: LineTail, note: Callable[[str], None]) 
     stat = None if known is None or not is_alive(known.supervisor) else read_stat(known.supervisor.pid)
     if stat is None or stat.state not in "Tt":
         return False
-    note(f"The supervisor, process {stat.pid}, was stopped and does not answer; it is continued.")
+    note(f"The supervisor (process {stat.pid}) is suspended; resuming it.")
     send_signal(stat, signal.SIGCONT)
     return _confirmed(folder, events, PATIENCE_S)
 
@@ -145,7 +145,7 @@ def _replace_supervisor(folder: RunFolder, note: Callable[[str], None]) -> bool:
     try:
         adopt(folder)
     except (LaunchError, OSError) as error:
-        note(f"The run gets no new supervisor ({str(error).rstrip('.')}); its processes get signals instead.")
+        note(f"No new supervisor could be started ({str(error).rstrip('.')}); sending signals instead.")
         return False
     return True
 
@@ -153,7 +153,7 @@ def _replace_supervisor(folder: RunFolder, note: Callable[[str], None]) -> bool:
 def _end_directly(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
     """SIGTERM, and SIGKILL later if that was ordered, without the help of files."""
     if order == "checkpoint":
-        raise LaunchError("The run has no supervisor that could pass it on.")
+        raise LaunchError("The run has no supervisor to carry out the request.")
     known = read_supervisor_state(folder.state)
     if known is None or not is_alive(known.supervisor) or not _supervisor_terminates(folder, known.supervisor):
         _record(folder, order)

@@ -37,8 +37,8 @@ class OwnResume:
     def sentence(self) -> str:
         """The path, and what makes the script load it."""
         if not self.words:
-            return f"{self.checkpoint}, which the script loads by itself where it exists"
-        return f"{self.checkpoint}, by the script's own {' '.join(self.words)}"
+            return f"{self.checkpoint}, which the script loads if it exists"
+        return f"{self.checkpoint}, through the script's own {' '.join(self.words)}"
 
     def applied_to(self, argv: Sequence[str]) -> tuple[str, ...]:
         """`argv` with the option, in place of one that it has."""

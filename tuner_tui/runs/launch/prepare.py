@@ -52,13 +52,12 @@ def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
     """
     if job.data == DATA_TO_NAME:
         return (
-            "The preset leaves the data to you: name a CSV, JSONL or Parquet file or a Hub dataset (`--data`, or e in "
-            "the screen)."
+            "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--data`, or e on the screen)."
         )
     for what, name in (("model", job.model), ("data", job.data)):
         is_file = what == "data" and Path(name).suffix in DATA_SUFFIXES
         if (is_file or name.startswith(PATH_PREFIXES)) and not (cwd / Path(name).expanduser()).exists():
-            return f"The {what} {name} is not there (looked in {cwd})."
+            return f"The {what} {name} does not exist (looked in {cwd})."
     return None
 
 
@@ -73,8 +72,8 @@ def memory_limit_problem(limit_bytes: int | None, env: Mapping[str, str]) -> str
         return None
     floor = MIN_MEMORY_BYTES // 2**20
     return (
-        f"The memory limit of {limit_bytes / 2**20:.0f} MiB is too small for a training: "
-        f"importing torch and transformers takes about {floor} MiB and may never end with less."
+        f"The memory limit of {limit_bytes / 2**20:.0f} MiB is too small: importing torch and "
+        f"transformers alone needs about {floor} MiB."
     )
 
 
@@ -259,11 +258,11 @@ def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResum
     own_resume = find_own_resume(request.job, working_folder(request), state, found.path)
     if own_resume is None and found.weights_only:
         raise LaunchError(
-            f"Run {request.parent.id} has no complete checkpoint to resume from: {found.path} holds weights alone."
+            f"Run {request.parent.id} has no complete checkpoint to resume from: {found.path} holds weights only."
         )
     if own_resume is None:
         raise LaunchError(
-            f"Run {request.parent.id} has saved {found.path}, but no option of its script to resume from it was found: "
-            "write {checkpoint} where its path goes, or use apply: hf-args."
+            f"Run {request.parent.id} saved {found.path}, but its script has no known option to resume: put "
+            f"{{checkpoint}} where the path goes, or use --apply hf-args."
         )
     return found.path, own_resume

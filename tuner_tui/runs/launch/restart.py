@@ -129,7 +129,7 @@ def _readable_record(view: RunView) -> RunRecord:
 def _refuse_hidden(job: Job) -> None:
     values = (*job.command, *job.env.values()) if isinstance(job, CommandJob) else ()
     if any(HIDDEN in value for value in values):
-        raise LaunchError("A secret of this command was hidden in its record; start it again with its full command.")
+        raise LaunchError("The record hides a secret of this command; start it again with the full command.")
 
 
 def _saves_on_stop(view: RunView, record: RunRecord) -> bool:
@@ -155,12 +155,12 @@ def _check_resumable(
     if checkpoint is not None and find_own_resume(request.job, working_folder(request), state, checkpoint.path):
         return
     if checkpoint is None or checkpoint.weights_only:
-        reason = "saves none when asked to and has no complete one" if live else "has no complete one"
+        reason = "cannot save on request and has no complete one" if live else "has no complete one"
         raise NoCheckpointError(
             f"Run {folder.id} cannot resume from a checkpoint: it {reason}. It would start at step 0."
         )
     raise LaunchError(
-        f"Run {folder.id} has a checkpoint, but its command takes none: write {{checkpoint}} where its path goes."
+        f"Run {folder.id} has a checkpoint, but its command does not take one: put {{checkpoint}} where the path goes."
     )
 
 
@@ -172,9 +172,9 @@ def _stop(plan: RestartPlan, timeout_s: float) -> None:
             adopt(folder)
         send_order(folder, "stop")
     except OSError as error:
-        raise LaunchError(f"Run {folder.id} cannot be asked to end: {error.strerror}.") from error
+        raise LaunchError(f"Run {folder.id} cannot be stopped: {error.strerror}.") from error
     if not wait_supervisor_ended(folder, timeout_s):
-        raise LaunchError(f"Run {folder.id} was asked to save and end, and has not ended in {timeout_s:.0f} s.")
+        raise LaunchError(f"Run {folder.id} did not save and stop within {timeout_s:.0f} s.")
 
 
 def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:

@@ -45,7 +45,7 @@ def launch(prepared: PreparedLaunch, *, refuse_duplicate: bool = False) -> RunFo
                 raise DuplicateRunError(duplicate)
             folder, spec = _create_run(prepared, root)
     except OSError as error:
-        raise LaunchError(f"The run folder cannot be made: {error.strerror} ({error.filename or root}).") from error
+        raise LaunchError(f"The run folder cannot be created: {error.strerror} ({error.filename or root}).") from error
     start_supervisor(folder, spec)
     return folder
 
@@ -55,7 +55,7 @@ def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, Launch
     try:
         folder = create_folder(root)
     except OSError as error:
-        raise LaunchError(f"The run folder cannot be made: {error.strerror} ({error.filename}).") from error
+        raise LaunchError(f"The run folder cannot be created: {error.strerror} ({error.filename}).") from error
     try:
         return folder, _write_folder(prepared.in_folder(folder))
     except OSError as error:

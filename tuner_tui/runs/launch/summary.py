@@ -25,16 +25,18 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     if applied.inject:
         lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
     if _saves_on_sigterm(prepared):
-        lines.append(("On SIGTERM", "a Trainer saves and ends, where nothing else is set (enable_jit_checkpoint)"))
+        lines.append(
+            ("On SIGTERM", "a Trainer saves a checkpoint and stops, unless set otherwise (enable_jit_checkpoint)")
+        )
     fallback = prepared.request.job.fallback
     if fallback:
         times = "once" if fallback == 1 else f"at most {fallback} times"
-        lines.append(("Fallback", f"out of memory: goes on with a smaller micro batch, {times}"))
+        lines.append(("Fallback", f"restarts after out of memory with a smaller micro batch, {times}"))
     if prepared.warning is not None:
         lines.append(("Warning", prepared.warning))
     missing = missing_processes(prepared.request.job, prepared.env, prepared.accelerate)
     lines += [] if missing is None else [("Warning", missing)]
-    lines += [("Warning", f"{sentence}: checkpoints overwrite one another") for sentence in prepared.shared_outputs]
+    lines += [("Warning", f"{sentence}: checkpoints overwrite each other") for sentence in prepared.shared_outputs]
     if applied.not_applied:
         lines.append(("Not applied", ", ".join(applied.not_applied)))
         lines += [("", why) for why in applied.notes]

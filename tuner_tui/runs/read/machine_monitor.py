@@ -26,8 +26,8 @@ WORKER_SHARES = 3
 read every two seconds, is most of the cost of watching."""
 MANY_PROCESSES = 32
 HOST_PIDS_NOTE = (
-    "The driver reports pids of the host, which are unknown in this container: jobs are found by the container's "
-    "own processes, and what each holds of a card is not known. The cards' totals are true."
+    "The driver reports host pids, which this container cannot see: jobs are found among the "
+    "container's processes, and their GPU memory is unknown. GPU totals are correct."
 )
 
 

@@ -78,7 +78,7 @@ def _status_from_state(
     if known.machine.pid_namespace != here.pid_namespace:
         return RunStatus(
             "foreign",
-            f"This run belongs to another container of this machine ({known.machine.host}); look at it there.",
+            f"This run belongs to another container of this machine ({known.machine.host}); open it there.",
             problems=known.problems,
         )
     if is_locked(folder.lock) or is_alive(known.supervisor):  # somebody may have deleted the lock
@@ -102,10 +102,10 @@ def _other_boot(folder: RunFolder, known: SupervisorState, here: Machine) -> Run
         settled = settle(folder, known, read_events(folder))
         if settled is not None:
             return _ended(settled)
-        return RunStatus("lost", "The machine was restarted while this run was on; the training is gone.")
+        return RunStatus("lost", "The machine was rebooted while this run was training.")
     return RunStatus(
         "foreign",
-        f"This run belongs to another machine, {known.machine.host}; here is {here.host}. Look at it there.",
+        f"This run belongs to another machine, {known.machine.host} (this is {here.host}); open it there.",
     )
 
 
@@ -137,7 +137,7 @@ def _lost(folder: RunFolder, known: SupervisorState, snapshot: ProcessSnapshot |
     if left is not None and names:
         return RunStatus(
             "lost",
-            f"The supervisor and the process it started are gone; processes of the training continue: {names}.",
+            f"The supervisor and its process are gone; other processes of the training continue: {names}.",
             pid=(*left.own, *left.detached)[0].pid,
             training_alive=True,
             problems=known.problems,
@@ -145,7 +145,7 @@ def _lost(folder: RunFolder, known: SupervisorState, snapshot: ProcessSnapshot |
     settled = settle(folder, known, read_events(folder))
     if settled is not None:
         return _ended(settled)
-    return RunStatus("lost", "The supervisor is gone and so is the training; how it ended is not known.")
+    return RunStatus("lost", "The supervisor and the training are gone; how it ended is unknown.")
 
 
 def read_events(folder: RunFolder) -> list[Event]:
@@ -175,13 +175,13 @@ def _status_without_state(folder: RunFolder, now: float, here: Machine, snapshot
         return _status_from_state(folder, recovered, here, snapshot)
     if os.path.lexists(folder.state):
         return RunStatus(
-            "broken", f"{folder.state} is damaged and no supervisor is there: how the run ended is not known."
+            "broken", f"{folder.state} is damaged and there is no supervisor: how the run ended is unknown."
         )
     if abs(now - folder.path.stat().st_mtime) < START_GRACE_S:  # a file server's clock may be ahead
         return RunStatus("starting", "The run is being launched.")
     if not folder.record.exists():
-        return RunStatus("broken", f"The run folder is half written: {folder.record.name} is missing.")
-    return RunStatus("lost", "The run was never started: its supervisor did not come up.")
+        return RunStatus("broken", f"The run folder is incomplete: {folder.record.name} is missing.")
+    return RunStatus("lost", "The run never started: its supervisor failed to start.")
 
 
 def is_fallback_pending(folder: RunFolder) -> bool:

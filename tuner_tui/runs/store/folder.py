@@ -141,6 +141,10 @@ def find_run(name: str, root: Path) -> RunFolder:
     found = RUNS.find(name, root)
     if found is not None:
         return RunFolder(found)
-    none = f"There is no run folder {name}, or you may not look into it" if "/" in name else f"There is no run {name!r}"
+    none = (
+        f"There is no run folder {name}, or you have no permission to read it"
+        if "/" in name
+        else f"There is no run {name!r}"
+    )
     known = ", ".join(folder.id for folder in list_runs(root)[:5])
-    raise RunNotFoundError(f"{none}. " + (f"The newest are {known}." if known else "No run was started yet."))
+    raise RunNotFoundError(f"{none}. " + (f"The newest are {known}." if known else "There are no runs yet."))

@@ -159,7 +159,7 @@ def parse_record(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {_reason(error)}.") from error
     if not isinstance(data, dict):
-        raise RecordError(f"{path} is damaged: it holds no object.")
+        raise RecordError(f"{path} is damaged: it contains no JSON object.")
     return data
 
 

@@ -52,7 +52,7 @@ class ExitExaminer:
         kills = cgroup_oom_kills()
         counted = kills is not None and self._kills_before is not None and kills > self._kills_before
         line = kernel_log_oom_kill(pid) if ended.signal == signal.SIGKILL else None
-        evidence = (["the cgroup counted a kill for memory"] if counted else []) + ([line] if line else [])
+        evidence = (["the cgroup counted an out-of-memory kill"] if counted else []) + ([line] if line else [])
         if ended.exit_code:
             evidence += taken_port_evidence(read_log_tail(self._log))
         killed = line is not None or (counted and self._was_killed(ended))
@@ -198,7 +198,7 @@ class TrainingMonitor:
         """Whether the command returned but left the training running, such as a script that ends with `&`."""
         if not orphans.own or self._exit != ExitStatus(exit_code=0) or self._escalation.order is not None:
             return False
-        self._writer.problem(f"The command returned, but its training continues: {orphans.names()}.")
+        self._writer.problem(f"The command exited, but its training continues: {orphans.names()}.")
         return True
 
     def _waits_for_orphans(self, orphans: RunProcesses, now: ClockReading) -> bool:
@@ -223,9 +223,9 @@ class TrainingMonitor:
         state = replace(self._state, step=None) if self._writer.lacks_space else self._state
         judged = determine_outcome(state, exited, NO_EVIDENCE if succeeded else read_log_evidence(log))
         names = orphans.names()
-        sentence = judged.sentence + (f" It left processes running: {names}." if names else "")
+        sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:
-            sentence += f" The state folder had no space left{_recorded_until(self._state)}."
+            sentence += f" The disk of the state folder was full{_recorded_until(self._state)}."
         step, total = state.step, state.total_steps
         self._record(Finished(t=now.wall_s, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
         self._writer.update(
@@ -247,7 +247,7 @@ class TrainingMonitor:
 
 
 def _recorded_until(state: RunState) -> str:
-    return "" if state.step is None else f": nothing is known of the training after step {state.step:,}"
+    return "" if state.step is None else f": nothing is recorded after step {state.step:,}"
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -29,13 +29,13 @@ _INSTALL = "pip install 'tuner-tui[notify]'"
 def target_problem(target: str) -> str | None:
     """What is wrong with a command or URL, in a sentence; None if it can be used."""
     if _ADDRESS.match(target):
-        return None if find_spec("apprise") else f"An address to notify needs Apprise: {_INSTALL}."
+        return None if find_spec("apprise") else f"Notification URLs need Apprise: {_INSTALL}."
     try:
         words = shlex.split(target)
     except ValueError as error:
-        return f"The command to notify with cannot be read: {error}."
+        return f"The notification command is not valid: {error}."
     if not words or shutil.which(words[0]) is None:
-        return f"There is no command {target.strip() or target!r} to notify with."
+        return f"The notification command {target.strip() or target!r} does not exist."
     return None
 
 
@@ -54,7 +54,7 @@ def start_notifying(folder: RunFolder, environ: Mapping[str, str]) -> None:
             start_new_session=True,
         )
     except OSError as error:
-        sys.stderr.write(f"Nobody was notified: {error}\n")
+        sys.stderr.write(f"Notification failed: {error}\n")
 
 
 def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
@@ -72,7 +72,7 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
             [*shlex.split(target), text], env={**environ, **details}, timeout=NOTIFY_TIMEOUT_S
         ).returncode
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        sys.stderr.write(f"Nobody was notified: {error}\n")
+        sys.stderr.write(f"Notification failed: {error}\n")
         return 1
 
 
@@ -85,12 +85,12 @@ def _by_apprise(target: str, title: str, text: str) -> int:
     try:
         import apprise
     except ImportError:
-        sys.stderr.write(f"Nobody was notified: Apprise is not installed ({_INSTALL}).\n")
+        sys.stderr.write(f"Notification failed: Apprise is not installed ({_INSTALL}).\n")
         return 1
     sender = apprise.Apprise()
     if sender.add(target) and sender.notify(title=title, body=text):
         return 0
-    sys.stderr.write("Nobody was notified: Apprise could not deliver to that address.\n")
+    sys.stderr.write("Notification failed: Apprise could not deliver to that URL.\n")
     return 1
 
 

@@ -57,14 +57,14 @@ def _unwatched_outcome(state: RunState, log: LogEvidence) -> RunOutcome:
         return _clean_exit_outcome(state)
     if state.stop_requested is not None:
         return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
-    return RunOutcome("lost", f"The training ended{_at_step(state)} while no supervisor watched; how is not known.")
+    return RunOutcome("lost", f"The training ended{_at_step(state)} without a supervisor; how is unknown.")
 
 
 def _clean_exit_outcome(state: RunState) -> RunOutcome:
     unfinished = state.total_steps is None or state.step is None or state.step < state.total_steps
     if state.stop_requested is not None and unfinished:
         return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
-    seen = "; no optimizer step was seen" if state.ended_without_step else ""
+    seen = "; no optimizer step was observed" if state.ended_without_step else ""
     return RunOutcome("completed", f"Completed{_at_step(state)}{seen}.")
 
 
@@ -96,13 +96,13 @@ def _failure_sentence(state: RunState, exited: Exited, failed: FailedRank | None
     raised = state.raised
     if failed is not None and failed.exit_code < 0 and not _raised_first(state, failed):
         name = signal_name(-failed.exit_code)
-        return f"Rank {failed.rank} was ended{_at_step(state)} by {name}, and the others could not go on without it."
+        return f"Rank {failed.rank} was ended{_at_step(state)} by {name}; the other ranks could not continue."
     if raised is not None:
         return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}."
     if failed is not None:
         return _exit_code_sentence(state, f"Rank {failed.rank}", failed.exit_code, error)
     if exited.signal is not None:
-        why = "; ".join(exited.evidence) or "nothing on this machine says who sent it"
+        why = "; ".join(exited.evidence) or "the sender is unknown"
         return f"The training was ended{_at_step(state)} by {signal_name(exited.signal)}: {why}."
     evidence = next(iter(exited.evidence), None)
     return _exit_code_sentence(state, "The training", exited.exit_code, error or evidence)
@@ -110,7 +110,7 @@ def _failure_sentence(state: RunState, exited: Exited, failed: FailedRank | None
 
 def _exit_code_sentence(state: RunState, who: str, code: int | None, error: str | None) -> str:
     ended = f"{who} ended{_at_step(state)} with exit code {code}"
-    return f"{ended}: {error}." if error else f"{ended}; the end of its output says more."
+    return f"{ended}: {error}." if error else f"{ended}; see the end of its output."
 
 
 def _raised_first(state: RunState, failed: FailedRank) -> bool:

@@ -23,7 +23,7 @@ def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
     if port is None:
         return ()
     holder = next(_holders(port), None)
-    held = f"port {port} is held by {holder}" if holder else f"no process that may be looked at holds port {port} now"
+    held = f"port {port} is used by {holder}" if holder else f"no visible process uses port {port} now"
     free = _free_port()
     return (held, *(() if free is None else (f"port {free} is free",)))
 

@@ -61,7 +61,7 @@ class RunWriter:
         problems = tuple(map(redact_text, changed.problems))
         self.supervision = replace(changed, sentence=redact_text(changed.sentence), problems=problems)
         if not self.in_place:
-            log_line(f"{self._folder.path} was deleted; how the run ended is written nowhere.")
+            log_line(f"{self._folder.path} was deleted; the end of the run is not recorded.")
             return
         try:
             write_supervisor_state(self._folder.state, self.supervision)
@@ -88,7 +88,7 @@ class RunWriter:
             self._files[path].append(line)
         except OSError as error:
             self.lacks_space = self.lacks_space or error.errno in NO_SPACE
-            self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {what} are missing from here on.")
+            self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {what} are missing from now on.")
 
 
 def log_line(text: str) -> None:

@@ -121,7 +121,7 @@ def _never_started(writer: RunWriter, sentence: str) -> None:
 def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
     known = read_supervisor_state(folder.state) or recover_state(folder, _events(folder))
     if known is None or known.training is None or known.outcome is not None:
-        raise ValueError("There is no training to adopt.")
+        raise ValueError("There is no training to supervise.")
     if known.machine != this_machine():
         raise ValueError(f"The training belongs to {known.machine.host}.")
     if is_alive(known.supervisor):  # somebody deleted its lock
@@ -171,7 +171,7 @@ def _answer(text: str) -> None:
     try:
         os.write(1, text.encode("utf-8", "replace"))
     except OSError as error:
-        log_line(f"the launcher did not read the answer {text!r}: {error}")
+        log_line(f"the launcher did not read the reply {text!r}: {error}")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)

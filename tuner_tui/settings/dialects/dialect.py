@@ -200,7 +200,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
                 plain.pop(key, None)
     left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
     for key, why in left_open.items():
-        notes.append(f"{shorten_text(key)} {shorten_text(str(plain.pop(key)))} left out: {why}")
+        notes.append(f"{shorten_text(key)} {shorten_text(str(plain.pop(key)))} ignored: {why}")
     if "bf16" in left_open:  # it decides about fp16 as well
         plain.pop("fp16", None)
     for key, words in dialect.read_as.items():
@@ -265,10 +265,10 @@ def _left_open(key: str, value: object) -> str | None:
     if not isinstance(value, str):
         return None
     if value.strip().lower() == "auto" and not (key in FIELDS and "auto" in FIELDS[key].choices):
-        return "the tool chooses it when it starts"
+        return "chosen by the tool at start"
     if key.endswith("_token"):  # </s> and its like are values
         return None
-    return "filled in when it starts" if TEMPLATE.fullmatch(value.strip()) else None
+    return "filled in at start" if TEMPLATE.fullmatch(value.strip()) else None
 
 
 def _spellings(dialect: Dialect, name: str) -> list[tuple[Value, WrittenKeys]]:

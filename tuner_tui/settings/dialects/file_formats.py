@@ -69,7 +69,7 @@ def patch_file(text: str, changes: Mapping[KeyPath, Any], path: Path) -> str:
         case "python":
             return patch_notebook(text, changes, source)
         case "arguments":
-            raise SettingsError(f"{source}: a command line is read and not written; change it by hand")
+            raise SettingsError(f"{source}: command lines are read-only; change it by hand")
         case _:
             return patch_text(text, changes, source, suffix)
 

@@ -78,7 +78,7 @@ def arguments_of_release(version: str) -> frozenset[str]:
     """
     match = re.fullmatch(r"v?(\d{1,3})(?:\.(\d{1,4})(?:[.a-z+-]\S*)?)?", version.strip())
     if match is None:
-        raise SettingsError(f"'{shorten_text(version)}' is no release of transformers; write one such as 4.57")
+        raise SettingsError(f"'{shorten_text(version)}' is not a release of transformers (try 4.57)")
     release = (int(match[1]), int(match[2] or 0))
     names = {spelled for name in FIELDS if name not in SCRIPT_FIELDS for spelled in argument_names(name)} | {JIT}
     gone = {
@@ -254,7 +254,7 @@ class _HfImporter:
             if near is not None and self.strict:
                 raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")
             hint = f"; did you mean '{near}'?" if near else ""
-            self.leave(key, f"no setting; the training script's own argument{hint}")
+            self.leave(key, f"not a setting; an argument of the training script{hint}")
             self.unknown.append(self.notes[-1])
 
     def put(self, name: str, key: str, value: Any) -> None:
@@ -274,7 +274,7 @@ class _HfImporter:
 
     def leave(self, key: str, why: str) -> None:
         self.ignored.append(key)
-        self.notes.append(f"{shorten_text(key)} left out: {why}")
+        self.notes.append(f"{shorten_text(key)} ignored: {why}")
 
     def flag(self, key: str) -> bool:
         """The value of a boolean argument, False if it is missing."""
@@ -313,7 +313,7 @@ def _warmup_ratio_from(reader: _HfImporter, key: str) -> None:
     if steps:
         reader.leave(key, "warmup_steps wins over it")
     elif ratio is not None and ratio >= 1:
-        reader.leave(key, "a warmup over the whole training has no place in the settings")
+        reader.leave(key, "a warmup over the whole training is not supported")
     else:
         reader.put("warmup_steps", key, ratio)
 
@@ -346,7 +346,7 @@ def _cadence_from(name: str) -> Callable[[_HfImporter, str], None]:
     def take(reader: _HfImporter, key: str) -> None:
         value = reader.values[key]
         if value == "best":
-            reader.leave(key, "saving at the best evaluation has no place in the settings")
+            reader.leave(key, "saving at the best evaluation is not supported")
         else:
             reader.put(name, key, "no" if value is False else value)
 
@@ -356,7 +356,7 @@ def _cadence_from(name: str) -> Callable[[_HfImporter, str], None]:
 def _steps_from(reader: _HfImporter, key: str) -> None:
     value = reader.number(key)
     if value is not None and 0 < value < 1:
-        reader.leave(key, "a share of all steps; the settings count in steps")
+        reader.leave(key, "a share of all steps; settings use steps")
     elif value == 0 and FIELDS[key].optional:
         reader.put(key, key, None)
     else:
@@ -374,7 +374,7 @@ def _attention_from(reader: _HfImporter, key: str) -> None:
     if value is None or value in FIELDS[key].choices:
         reader.put(key, key, value)
     else:
-        reader.leave(key, f"{shorten_text(str(value))} has no place in the settings")
+        reader.leave(key, f"{shorten_text(str(value))} is not supported")
 
 
 def _group_from(reader: _HfImporter, key: str) -> None:
@@ -386,7 +386,7 @@ def _group_from(reader: _HfImporter, key: str) -> None:
 
 def _sampling_from(reader: _HfImporter, key: str) -> None:
     if reader.values[key] == "batch_rebalance":
-        reader.leave(key, "batch_rebalance has no place in the settings")
+        reader.leave(key, "batch_rebalance is not supported")
     else:
         reader.put(key, key, reader.values[key])
 
@@ -417,7 +417,7 @@ def _dtype_from(name: str) -> Callable[[_HfImporter, str], None]:
         if value is None or word in FIELDS[name].choices:
             reader.put(name, key, None if value is None else word)
         else:
-            reader.leave(key, f"{shorten_text(str(value))} has no place in the settings")
+            reader.leave(key, f"{shorten_text(str(value))} is not supported")
 
     return take
 

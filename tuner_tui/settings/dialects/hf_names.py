@@ -55,15 +55,15 @@ _SCRIPT_ARGUMENTS = _split("""
     early_stopping_patience
 """)
 
-_APEX = "it belonged to NVIDIA Apex, which transformers 5 no longer uses; precision is all that is needed"
+_APEX = "an option of NVIDIA Apex, which transformers 5 no longer uses; set precision"
 
 IGNORED_ARGUMENTS: Mapping[str, str] = {
-    **dict.fromkeys(_SCRIPT_ARGUMENTS, "no setting; the training script's own argument"),
+    **dict.fromkeys(_SCRIPT_ARGUMENTS, "not a setting; an argument of the training script"),
     **dict.fromkeys(_REMOVED_ARGUMENTS, "removed from transformers 5"),
-    **dict.fromkeys(_ARGUMENTS, "an argument of TrainingArguments that is no setting here"),
+    **dict.fromkeys(_ARGUMENTS, "an argument of TrainingArguments that is not a setting here"),
     "no_cuda": "removed from transformers 5, which calls it use_cpu",
-    "use_mps_device": "removed from transformers 5, which takes the device that is there",
-    "tokenizer": "Trainer calls it processing_class; the old name is gone since transformers 5",
+    "use_mps_device": "removed from transformers 5, which detects the device",
+    "tokenizer": "renamed to processing_class; removed in transformers 5",
     "use_liger": "transformers calls it use_liger_kernel",
     "logging_dir": "removed by transformers 5.15, which reads TENSORBOARD_LOGGING_DIR",
     "push_to_hub_token": "removed from transformers 5, which calls it hub_token",

@@ -101,7 +101,7 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     Raises `SettingsError` for a value that the file shares by an anchor or spreads over sections, and for TOML.
     """
     if suffix == ".toml":
-        raise SettingsError(f"{source}: TOML is read and not written; change it by hand")
+        raise SettingsError(f"{source}: TOML files are read-only; change it by hand")
     root = compose_tool_yaml(text, source)
     edits = [_edit(text, root, path, value, source) for path, value in changes.items()]
     patched = text
@@ -111,7 +111,7 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     expected = {**before, **{".".join(path): value for path, value in changes.items()}}
     gone = {".".join(path) for path, value in changes.items() if value is None}
     if after != {key: value for key, value in expected.items() if key not in gone}:
-        raise SettingsError(f"{source}: its layout does not let these values be changed without touching others")
+        raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
     return patched
 
 
@@ -151,7 +151,7 @@ def _removal(
 ) -> _Edit:
     _check_own(text, name, node, path, source)
     if section.flow_style:
-        raise SettingsError(f"{source}: {'.'.join(path)} must go; remove it by hand")
+        raise SettingsError(f"{source}: {'.'.join(path)} must be removed; edit it by hand")
     start = text.rfind("\n", 0, name.start_mark.index) + 1
     end = text.find("\n", node.end_mark.index)
     return _Edit(start, len(text) if end < 0 else end + 1, "")
@@ -164,7 +164,9 @@ def _check_own(text: str, name: yaml.Node, node: yaml.Node, path: KeyPath, sourc
         "*",
     )
     if shared or not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">"):
-        raise SettingsError(f"{source}:{name.start_mark.line + 1}: {'.'.join(path)} is no value of its own")
+        raise SettingsError(
+            f"{source}:{name.start_mark.line + 1}: {'.'.join(path)} is not a separate value (an alias or merge)"
+        )
 
 
 def _insertion(text: str, section: yaml.MappingNode, at_end: bool, key: str, value: Any) -> _Edit:

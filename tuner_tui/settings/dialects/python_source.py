@@ -89,7 +89,7 @@ def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: st
         None,
     )
     if layout is None:
-        raise SettingsError(f"{source}: its layout does not let these values be changed without touching others")
+        raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
     codes = [cell for cell in notebook["cells"] if cell.get("cell_type") == "code"]
     written = [_source_of(cell) for cell in codes]
     patched = _patch(written, [_without_magics(code) for code in written], changes, source)

@@ -37,7 +37,7 @@ def dialect_by_name(name: str) -> Dialect:
         return DIALECTS[name]
     near = closest_match(name, DIALECTS)
     hint = f"; did you mean {near}?" if near else ""
-    raise SettingsError(f"'{shorten_text(name)}' is no dialect this program writes: {', '.join(DIALECTS)}{hint}")
+    raise SettingsError(f"'{shorten_text(name)}' is not a supported format. Choose from {', '.join(DIALECTS)}{hint}")
 
 
 def dialect_of_command(command: Sequence[str]) -> Dialect:

@@ -51,7 +51,7 @@ def read_shell(text: str, source: str) -> ToolFile:
         started = _HERE_DOCUMENT.search(line)
         document = started[1] if started else None if line.strip() == document else document
     if not best:
-        raise PresetError(f"{source}: has no command with options of a training")
+        raise PresetError(f"{source}: contains no training command with options")
     environment = dict(exported)
     while best and (match := _ASSIGNMENT.fullmatch(best[0])):
         environment[match[1]] = match[2]

@@ -93,9 +93,9 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
     except FileExistsError:
         if not path.parent.is_dir():
             raise PresetError(f"{path}: {path.parent} is not a folder") from None
-        raise PresetExistsError(f"{path}: is there already") from None
+        raise PresetExistsError(f"{path} already exists") from None
     except OSError as error:
-        raise PresetError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise PresetError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def preset_path(name: str) -> Path:
@@ -180,8 +180,8 @@ def _check_unshared(place: Path) -> None:
         raise PresetError(f"{place}: {error.strerror}") from None
     if others is not None:
         raise PresetError(
-            f"{place} may be changed by {others}, and its commands would run as you: `chmod go-w {place}`, "
-            "or copy the preset to a place of your own and name that file"
+            f"{place} may be changed by {others}, and its commands would run as you. Run `chmod go-w "
+            f"{place}`, or copy the preset to your own folder and use that file"
         )
 
 

@@ -100,7 +100,9 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
     if not imported.settings and job is None:
-        raise PresetError(f"{source}: is neither a preset (`settings:` with `name: value` lines) nor a file of a tool")
+        raise PresetError(
+            f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
+        )
     preset = Preset(name=_default_name(path), settings=dict(imported.settings), job=job)
     notes, ignored = imported.notes, imported.ignored
     if job is not None or form == "python":
@@ -155,7 +157,7 @@ class _PresetParser:
         if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
             raise self.error(node.line, "version must be a whole number")
         if int(text) > PRESET_VERSION:
-            newer = f"is a preset of version {int(text)}, this program knows up to {PRESET_VERSION}"
+            newer = f"preset version {int(text)} is newer than the supported {PRESET_VERSION}"
             raise self.error(node.line, f"{newer}: upgrade tuner-tui")
 
     def check_keys(self, node: MappingNode, known: Sequence[str], what: str) -> None:
@@ -169,7 +171,7 @@ class _PresetParser:
             if node is None or (isinstance(node, ScalarNode) and node.empty):
                 continue
             if not isinstance(node, MappingNode):
-                raise self.error(node.line, f"'{key}' must hold `key: value` lines")
+                raise self.error(node.line, f"'{key}' must contain `key: value` lines")
             model = self.job_model(node) if key == "job" else HardwareRequirements
             self.check_keys(node, tuple(model.model_fields), f"key of '{key}'")
 
@@ -180,14 +182,14 @@ class _PresetParser:
         models: dict[str, type[BaseModel]] = {"builtin": BuiltinJob, "command": CommandJob}
         if not isinstance(kind, ScalarNode) or kind.text not in models:
             word = shorten_text(kind.text) if isinstance(kind, ScalarNode) else "…"
-            raise self.error(kind.line, f"unknown kind of job '{word}'; it is builtin or command")
+            raise self.error(kind.line, f"unknown kind of job '{word}'; use builtin or command")
         return models[kind.text]
 
     def settings(self, node: Node | None) -> dict[str, Value]:
         if node is None or (isinstance(node, ScalarNode) and node.empty):
             return {}
         if not isinstance(node, MappingNode):
-            raise self.error(node.line, "settings must hold `name: value` lines")
+            raise self.error(node.line, "settings must contain `name: value` lines")
         return {name: self.setting(name, child, node.lines[name]) for name, child in node.nodes.items()}
 
     def setting(self, name: str, node: Node, line: int) -> Value:
@@ -206,7 +208,7 @@ class _PresetParser:
         where = shorten_text(".".join(path))
         message = {
             "missing": f"{where} is missing",
-            "too_short": f"{where} must hold at least one word",
+            "too_short": f"{where} must contain at least one word",
             "string_pattern_mismatch": f"{where} must look like 8.0",
         }.get(first["type"], f"{where}: {shorten_text(first['msg'].removeprefix('Value error, '), 160)}")
         return self.error(find_line(tree, path), message)

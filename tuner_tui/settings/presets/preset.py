@@ -22,7 +22,9 @@ class HardwareRequirements(BaseModel):
 
     gpu: str | None = Field(None, min_length=1, description="Name pattern such as *RTX 3090*; no GPU: none")
     min_memory_gib: float | None = Field(None, gt=0, le=100_000)
-    capability: str | None = Field(None, pattern=r"^\d{1,2}\.\d$", description="Least compute capability, such as 8.0")
+    capability: str | None = Field(
+        None, pattern=r"^\d{1,2}\.\d$", description="Minimum compute capability, such as 8.0"
+    )
     min_cores: int | None = Field(None, ge=1, le=100_000)
 
     @property
@@ -68,9 +70,9 @@ class Preset(BaseModel):
     name: str = Field(min_length=1, max_length=100)
     about: str | None = None
     for_: HardwareRequirements | None = Field(None, alias="for")
-    source: str | None = Field(None, description="Where the figures come from")
-    before: str | None = Field(None, description="What was measured before these settings")
-    after: str | None = Field(None, description="What was measured with them")
+    source: str | None = Field(None, description="Source of the numbers")
+    before: str | None = Field(None, description="Measured before these settings")
+    after: str | None = Field(None, description="Measured with these settings")
     settings: dict[str, Value] = Field(default_factory=dict)
     job: Job | None = None
 

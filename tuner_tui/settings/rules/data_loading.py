@@ -29,7 +29,7 @@ def workers(settings: Settings, context: RuleContext) -> Iterator[Problem]:
             yield Problem(("dataloader_persistent_workers", "dataloader_num_workers"), "error", sentence, off)
     elif context.cores is not None and settings.dataloader_num_workers > context.cores:
         many = f"{settings.dataloader_num_workers} workers on {_cores(context.cores)}"
-        sentence = f"{many} take turns with one another and with the training."
+        sentence = f"{many} compete with each other and with the training."
         fewer: dict[str, Value] = {"dataloader_num_workers": max(1, min(MAX_WORKERS, context.cores - SPARE_CORES))}
         yield Problem(("dataloader_num_workers",), "warning", sentence, fewer)
 
@@ -44,7 +44,7 @@ def batch(settings: Settings, context: RuleContext) -> Iterator[Problem]:
         return
     samples, effective = context.job.max_samples, settings.effective_batch(process_count(context.job))
     if effective > samples:
-        sentence = f"An effective batch of {effective:,} is more than the {samples:,} samples the job takes."
+        sentence = f"The effective batch of {effective:,} is larger than the job's {samples:,} samples."
         yield Problem(("gradient_accumulation_steps", "per_device_train_batch_size"), "warning", sentence)
 
 

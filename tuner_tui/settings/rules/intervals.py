@@ -16,13 +16,11 @@ def evaluation(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
     steps, total = settings.eval_steps, settings.max_steps
     if settings.eval_strategy != "steps":
         if steps is not None:
-            sentence = (
-                f"Eval every {steps:,} steps counts only where evaluate is steps; it is {settings.eval_strategy}."
-            )
+            sentence = f"Eval every {steps:,} steps needs evaluate = steps; it is {settings.eval_strategy}."
             yield Problem(("eval_steps", "eval_strategy"), "warning", sentence, {"eval_strategy": "steps"})
     elif steps is None:
         logging = settings.logging_steps
-        sentence = f"Evaluate is steps without a number: Transformers takes log every, so every {logging:,} steps."
+        sentence = f"Evaluate is steps, but eval every is empty: Transformers uses log every ({logging:,} steps)."
         yield Problem(("eval_steps", "eval_strategy"), "warning", sentence, {"eval_steps": settings.save_steps})
     elif total is not None and steps > total:
         sentence = f"Evaluating every {steps:,} steps never happens in a training of {total:,}."
@@ -36,8 +34,8 @@ def saving(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
         return
     if every % evaluated:
         sentence = (
-            f"Saving every {every:,} steps and evaluating every {evaluated:,} leaves checkpoints without an "
-            "evaluation, and load_best_model_at_end refuses it."
+            f"Saving every {every:,} and evaluating every {evaluated:,} steps leaves checkpoints without an "
+            "evaluation, which load_best_model_at_end rejects."
         )
         fix = max(evaluated, every - every % evaluated)
         yield Problem(("save_steps", "eval_steps"), "warning", sentence, {"save_steps": fix})

@@ -24,7 +24,7 @@ def optimizer(settings: Settings, context: RuleContext) -> Iterator[Problem]:
         yield _unknown_name("optim", name, OPTIMIZERS)
     for names, package in ((BITSANDBYTES_OPTIMIZERS, "bitsandbytes"), (TORCHAO_OPTIMIZERS, "torchao")):
         if name in names and context.lacks(package):
-            sentence = f"{name} needs {package}, which the interpreter lacks. Install it, or take adamw_torch."
+            sentence = f"{name} needs {package}, which is not installed. Install it, or use adamw_torch."
             yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
     if name == "adamw_torch_fused":
         yield from _fused_adamw(context)
@@ -33,9 +33,9 @@ def optimizer(settings: Settings, context: RuleContext) -> Iterator[Problem]:
 def _fused_adamw(context: RuleContext) -> Iterator[Problem]:
     version = context.version_text("torch")
     if context.is_older("torch", (2, 0)):
-        sentence = f"Fused AdamW came with torch 2.0; the interpreter has {version}. Take adamw_torch."
+        sentence = f"Fused AdamW needs torch 2.0; {version} is installed. Use adamw_torch."
     elif context.no_gpu and context.is_older("torch", (2, 4)):
-        sentence = f"Fused AdamW runs on the CPU since torch 2.4; the interpreter has {version}. Take adamw_torch."
+        sentence = f"Fused AdamW on the CPU needs torch 2.4; {version} is installed. Use adamw_torch."
     else:
         return
     yield Problem(("optim",), "error", sentence, {"optim": "adamw_torch"})
@@ -48,14 +48,14 @@ def schedule(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
         yield _unknown_name("lr_scheduler_type", name, SCHEDULES)
     elif name in REQUIRED_SCHEDULE_ARGUMENTS:
         sentence = (
-            f"{name} needs {REQUIRED_SCHEDULE_ARGUMENTS[name]} in lr_scheduler_kwargs, which only the script can give."
+            f"{name} needs {REQUIRED_SCHEDULE_ARGUMENTS[name]} in lr_scheduler_kwargs, which only the script can set."
         )
         yield Problem(("lr_scheduler_type",), "warning", sentence, {"lr_scheduler_type": "cosine"})
     elif name in ("reduce_lr_on_plateau", "greedy") and settings.eval_strategy == "no":
-        sentence = f"{name} goes by the evaluation loss, and evaluation is off."
+        sentence = f"{name} needs the evaluation loss, but evaluation is off."
         yield Problem(("lr_scheduler_type", "eval_strategy"), "error", sentence, {"eval_strategy": "epoch"})
     elif name == "constant" and settings.warmup_steps > 0:
-        sentence = "The constant schedule ignores the warmup; constant_with_warmup has one."
+        sentence = "The constant schedule ignores the warmup; use constant_with_warmup."
         fix = {"lr_scheduler_type": "constant_with_warmup"}
         yield Problem(("lr_scheduler_type", "warmup_steps"), "warning", sentence, fix)
 
@@ -69,14 +69,14 @@ def warmup(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
         sentence = f"A warmup of {steps:,.0f} steps never ends in a training of {total:,}; 0.06 would be 6 % of it."
         yield Problem(("warmup_steps", "max_steps"), "warning", sentence, {"warmup_steps": 0.06})
     if not steps.is_integer():
-        sentence = f"From 1 on the warmup counts in whole steps: {steps:g} is taken as {int(steps)}."
+        sentence = f"From 1 on, the warmup is in whole steps: {steps:g} becomes {int(steps)}."
         yield Problem(("warmup_steps",), "warning", sentence, {"warmup_steps": float(int(steps))})
 
 
 def adapter(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     """An adapter without peft installed."""
     if settings.peft_method != "none" and isinstance(context.job, BuiltinJob) and context.lacks("peft"):
-        sentence = f"{settings.peft_method} needs peft, which the interpreter lacks. Install it, or train all weights."
+        sentence = f"{settings.peft_method} needs peft, which is not installed. Install it, or train all weights."
         yield Problem(("peft_method",), "error", sentence, {"peft_method": "none"})
 
 
@@ -89,7 +89,7 @@ def _unknown_name(field: str, name: str, known: tuple[str, ...]) -> Problem:
     )
     hint = f"; did you mean {near}?" if near else "."
     fix = {field: near} if near else {}
-    return Problem((field,), "warning", f"transformers 5.23 knows no '{shorten_text(name)}'{hint}", fix)
+    return Problem((field,), "warning", f"transformers 5.23 has no '{shorten_text(name)}'{hint}", fix)
 
 
 RULES = (optimizer, schedule, warmup, adapter)

@@ -27,22 +27,22 @@ def precision(settings: Settings, context: RuleContext) -> Iterator[Problem]:
         yield from _half_precision_without_gpu(settings.precision, context)
     elif settings.precision == "bf16" and (gpu := context.gpu_below(MINIMUM_CAPABILITY["bf16"])) is not None:
         instead = "fp16" if gpu.capability is not None and gpu.capability >= MINIMUM_CAPABILITY["fp16"] else "fp32"
-        why = "it came with 8.0 (Ampere) and is only emulated below"
+        why = "it needs capability 8.0 (Ampere) and is only emulated below"
         yield Problem(
-            ("precision",), "error", f"{describe_gpu(gpu)} has no bf16: {why}. Take {instead}.", {"precision": instead}
+            ("precision",), "error", f"{describe_gpu(gpu)} has no bf16: {why}. Use {instead}.", {"precision": instead}
         )
     elif settings.precision == "fp16" and (gpu := context.gpu_below(MINIMUM_CAPABILITY["fp16"])) is not None:
-        sentence = f"{describe_gpu(gpu)} does not compute in fp16, which needs 5.3. Take fp32."
+        sentence = f"{describe_gpu(gpu)} does not compute in fp16, which needs 5.3. Use fp32."
         yield Problem(("precision",), "error", sentence, {"precision": "fp32"})
 
 
 def _half_precision_without_gpu(precision: str, context: RuleContext) -> Iterator[Problem]:
     fix: dict[str, Value] = {"precision": "fp32"}
     if precision == "fp16":
-        sentence = "Without a GPU fp16 is silently off: accelerate starts no autocast on a CPU. Take fp32."
+        sentence = "On the CPU fp16 is silently off: accelerate has no fp16 autocast there. Use fp32."
         yield Problem(("precision",), "error", sentence, fix)
     elif not _uses_cpu(context):
-        sentence = "Without a GPU TrainingArguments refuses bf16, unless the script sets use_cpu. Take fp32."
+        sentence = "On the CPU TrainingArguments rejects bf16 unless the script sets use_cpu. Use fp32."
         yield Problem(("precision",), "warning", sentence, fix)
 
 
@@ -59,10 +59,10 @@ def tf32(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     if not settings.tf32:
         return
     if context.no_gpu:
-        sentence = "Without a GPU there is no TF32, and TrainingArguments refuses it. Leave it empty."
+        sentence = "On the CPU there is no TF32, and TrainingArguments rejects it. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
     elif (gpu := context.gpu_below(MINIMUM_CAPABILITY["tf32"])) is not None:
-        why = "it came with Ampere (8.0), and TrainingArguments refuses it"
+        why = "it needs Ampere (8.0), and TrainingArguments rejects it"
         sentence = f"{describe_gpu(gpu)} has no TF32: {why}. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
 
@@ -73,9 +73,7 @@ def attention(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     if name in ("flash_attention_2", "flash_attention_3"):
         yield from _flash_attention(settings, context)
     elif name == "flex_attention" and context.is_older("torch", (2, 5)):
-        sentence = (
-            f"flex attention came with torch 2.5; the interpreter has {context.version_text('torch')}. Take sdpa."
-        )
+        sentence = f"flex attention needs torch 2.5; {context.version_text('torch')} is installed. Use sdpa."
         yield Problem(("attn_implementation",), "error", sentence, {"attn_implementation": "sdpa"})
 
 
@@ -84,18 +82,16 @@ def _flash_attention(settings: Settings, context: RuleContext) -> Iterator[Probl
     sdpa: dict[str, Value] = {"attn_implementation": "sdpa"}
     where = ("attn_implementation",)
     if context.no_gpu:
-        yield Problem(where, "error", "Flash attention runs on a GPU only. Take sdpa.", sdpa)
+        yield Problem(where, "error", "Flash attention needs a GPU. Use sdpa.", sdpa)
     elif (gpu := context.gpu_below(MINIMUM_CAPABILITY["flash"])) is not None:
-        yield Problem(where, "error", f"{describe_gpu(gpu)} cannot run {package}, which needs 8.0. Take sdpa.", sdpa)
+        yield Problem(where, "error", f"{describe_gpu(gpu)} cannot run {package}, which needs 8.0. Use sdpa.", sdpa)
     elif context.lacks(package):
-        sentence = (
-            f"The interpreter has no {package}. Take sdpa, which uses PyTorch's own flash kernels, or install it."
-        )
+        sentence = f"{package} is not installed. Use sdpa, which has PyTorch's own flash kernels, or install it."
         yield Problem(where, "error", sentence, sdpa)
     if settings.precision == "fp32":
         half = "fp16" if context.gpu_below(MINIMUM_CAPABILITY["bf16"]) is not None else "bf16"
         fix: dict[str, Value] = sdpa if context.no_gpu else {"precision": half}
-        sentence = f"Flash attention computes in fp16 or bf16 only. Set precision {half}, or take sdpa."
+        sentence = f"Flash attention needs fp16 or bf16. Set precision {half}, or use sdpa."
         yield Problem(("attn_implementation", "precision"), "error", sentence, fix)
 
 
@@ -105,7 +101,7 @@ def compilation(settings: Settings, context: RuleContext) -> Iterator[Problem]:
         return
     off: dict[str, Value] = {"torch_compile": False}
     if context.is_older("torch", (2, 0)):
-        yield Problem(("torch_compile",), "error", "torch.compile came with torch 2.0. Turn compile off.", off)
+        yield Problem(("torch_compile",), "error", "torch.compile needs torch 2.0. Turn compile off.", off)
     elif context.is_older("torch", (2, 4)) and not context.is_python_older((3, 12)):
         sentence = "torch.compile on Python 3.12 needs torch 2.4. Turn compile off, or upgrade torch."
         yield Problem(("torch_compile",), "error", sentence, off)

@@ -34,13 +34,13 @@ def quantization(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     fields = ("quantization",)
     off: dict[str, Value] = {"quantization": "none"}
     if settings.peft_method == "none" and (builtin or context.job is None):
-        sentence = f"Weights in {name} cannot be trained themselves, only an adapter on them. Take peft_method lora."
+        sentence = f"{name} weights cannot be trained, only an adapter on them. Set peft_method lora."
         yield Problem(("peft_method", "quantization"), "error", sentence, {"peft_method": "lora"})
     if isinstance(context.job, BuiltinJob) and context.job.model in SHAPES:
-        sentence = f"{context.job.model} starts from random weights: there is nothing to keep in {name}."
+        sentence = f"{context.job.model} starts from random weights: there is nothing to quantize to {name}."
         yield Problem(fields, "error", sentence, off)
     if context.lacks("bitsandbytes"):
-        sentence = f"{name} needs bitsandbytes, which the interpreter lacks: pip install bitsandbytes, or take none."
+        sentence = f"{name} needs bitsandbytes, which is not installed. Run pip install bitsandbytes, or use none."
         yield Problem(fields, "error", sentence, off)
     least = INT8_LEAST if name == "int8" else FOUR_BIT_LEAST
     if (gpu := context.gpu_below(least)) is not None:
@@ -59,7 +59,10 @@ def gpu_runs_4bit(gpu: Gpu, name: str) -> bool:
 def weights(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
     """Pure bf16 weights with fp16's loss scaler."""
     if settings.weights_dtype == "bf16" and settings.precision == "fp16" and settings.peft_method == "none":
-        sentence = "The loss scaler of fp16 cannot unscale gradients of bf16 weights: torch raises. Take weights_dtype "
+        sentence = (
+            "The loss scaler of fp16 cannot unscale gradients of bf16 weights: torch raises an error. Set "
+            "weights_dtype "
+        )
         yield Problem(("weights_dtype", "precision"), "error", f"{sentence}auto.", {"weights_dtype": "auto"})
 
 
@@ -72,7 +75,9 @@ def overflow(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     gpu = context.weakest_gpu
     able = gpu is not None and gpu.capability is not None and gpu.capability >= MINIMUM_CAPABILITY["bf16"]
     instead = "bf16" if able else "fp32"
-    sentence = f"{model} was trained in bf16, and its activations overflow fp16: the loss becomes nan. Take {instead}."
+    sentence = (
+        f"{model} was trained in bf16, and its activations overflow in fp16: the loss becomes nan. Use {instead}."
+    )
     yield Problem(("precision",), "warning", sentence, {"precision": instead})
 
 

@@ -83,4 +83,4 @@ def first_present(names: Sequence[str], lower: dict[str, str]) -> str | None:
 
 def missing_column(what: str, present: Sequence[str]) -> JobError:
     """The error for a column that does not exist."""
-    return JobError(f"the data has no {what}; its columns are {', '.join(present)}")
+    return JobError(f"the data has no {what}; it has {', '.join(present)}")

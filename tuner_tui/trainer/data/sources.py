@@ -38,7 +38,9 @@ def open_source(job: JobArguments) -> RawData:
     train, evaluation = open_files(path) if path.exists() or path.suffix in READERS else open_hub_dataset(job.data)
     columns = find_columns(train.column_names, job.task, job.text_column, job.text_pair_column, job.label_column)
     if evaluation is not None and not set(columns.used()) <= set(evaluation.column_names):
-        print(f"evaluation data lacks one of {', '.join(columns.used())}: a tenth of the training data takes its place")
+        print(
+            f"the evaluation data lacks one of {', '.join(columns.used())}: using a tenth of the training data instead"
+        )
         evaluation = None
     return RawData(train, evaluation, columns)
 
@@ -95,8 +97,6 @@ def open_hub_dataset(name: str) -> tuple[Any, Any | None]:
     try:
         splits = datasets.load_dataset(name)
     except (OSError, ValueError, RuntimeError) as error:
-        raise JobError(
-            f"data {name}: neither a file here nor a dataset that can be reached: {first_line(error)}"
-        ) from error
+        raise JobError(f"data {name}: neither a local file nor a reachable dataset: {first_line(error)}") from error
     train = splits["train"] if "train" in splits else splits[next(iter(splits))]
     return train, next((splits[key] for key in EVAL_NAMES if key in splits and splits[key] is not train), None)

@@ -46,7 +46,7 @@ def source_files(folder: Path) -> list[SourceFile]:
         if not SKIPPED_FOLDERS.intersection(inner.parts):
             files.append(SourceFile(inner.parts[0].removesuffix(".py"), path.read_text("utf-8", errors="replace")))
     if not files:
-        raise JobError(f"the standard library at {folder} has no source files; name a data file instead of `stdlib`")
+        raise JobError(f"the standard library at {folder} has no source files; use a data file instead of `stdlib`")
     return files
 
 

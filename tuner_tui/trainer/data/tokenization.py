@@ -29,15 +29,15 @@ def class_names(tables: Sequence[Any], column: str) -> list[str]:
     if own:
         return list(own)
     if not isinstance(tables[0].features[column], datasets.Value):
-        raise JobError(f"column `{column}` holds lists or records; classification needs one class a row")
+        raise JobError(f"column `{column}` contains lists or records; classification needs one class per row")
     distinct = {value for table in tables for value in table[column]}
     if any(isinstance(value, float) and not value.is_integer() for value in distinct):
-        raise JobError(f"column `{column}` holds fractions; classification needs classes")
+        raise JobError(f"column `{column}` contains fractions; classification needs classes")
     if not 1 < len(distinct) <= MOST_CLASSES:
         sort = (
             f"one class only ({next(iter(distinct))})" if len(distinct) == 1 else f"{len(distinct):,} different values"
         )
-        raise JobError(f"column `{column}` holds {sort}; classification needs 2 to {MOST_CLASSES:,} classes")
+        raise JobError(f"column `{column}` contains {sort}; classification needs 2 to {MOST_CLASSES:,} classes")
     return [class_name(value) for value in sorted(distinct, key=lambda value: (isinstance(value, str), value))]
 
 
@@ -92,7 +92,7 @@ def cast_to_text(table: Any, columns: list[str]) -> Any:
     for name in columns:
         feature = table.features[name]
         if not isinstance(feature, datasets.Value):
-            raise JobError(f"column `{name}` holds lists or records, not text")
+            raise JobError(f"column `{name}` contains lists or records, not text")
         if feature.dtype not in ("string", "large_string"):
             table = table.cast_column(name, datasets.Value("string"))
     return table
@@ -114,7 +114,9 @@ def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, ma
         desc="packing",
     )
     if len(blocks) == 0:
-        raise JobError(f"the text fills not one block of max_length {max_length} tokens; take a smaller max_length")
+        raise JobError(
+            f"the text is shorter than one block of max_length {max_length} tokens; use a smaller max_length"
+        )
     if max_blocks is not None and len(blocks) > max_blocks:
         blocks = blocks.select(range(max_blocks))
     return blocks.with_format("numpy")

@@ -32,26 +32,26 @@ class JobArguments:
     task: str = field(default="classification", metadata={"help": "classification or causal-lm", "choices": TASKS})
     model: str = field(default="tiny", metadata={"help": "A Hub id, a local folder, or the name of a built-in shape"})
     data: str = field(default="stdlib", metadata={"help": "A CSV, JSONL or Parquet file, a Hub dataset, or stdlib"})
-    text_column: str | None = field(default=None, metadata={"help": "Found by its usual names when absent"})
+    text_column: str | None = field(default=None, metadata={"help": "Default: detected by its usual names"})
     text_pair_column: str | None = field(default=None, metadata={"help": "The second text of a pair"})
-    label_column: str | None = field(default=None, metadata={"help": "Found by its usual names when absent"})
+    label_column: str | None = field(default=None, metadata={"help": "Default: detected by its usual names"})
     max_samples: int | None = field(default=None, metadata={"help": "Use at most this many training samples"})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run code that comes with a Hub model"})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run code from a Hub model"})
     max_length: int = field(default=128, metadata={"help": "Tokens kept of each sample; block size for causal-lm"})
-    attn_implementation: str | None = field(default=None, metadata={"help": "auto or absent: what Transformers takes"})
+    attn_implementation: str | None = field(default=None, metadata={"help": "auto or absent: Transformers' choice"})
     peft_method: str = field(default="none", metadata={"help": "none, lora or dora", "choices": PEFT_METHODS})
     lora_r: int = field(default=16, metadata={"help": "Rank of the adapters"})
     lora_alpha: int = field(default=32, metadata={"help": "Adapter scale: alpha divided by rank"})
-    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout in front of the adapters"})
+    lora_dropout: float = field(default=0.0, metadata={"help": "Dropout before the adapters"})
     weights_dtype: str = field(
         default="auto",
-        metadata={"help": "auto: fp32 where all weights train, as saved under adapters", "choices": WEIGHTS_DTYPES},
+        metadata={"help": "auto: fp32 for full training, as saved under adapters", "choices": WEIGHTS_DTYPES},
     )
     quantization: str = field(
         default="none", metadata={"help": "Frozen weights under adapters in 8 or 4 bits", "choices": QUANTIZATIONS}
     )
     bnb_4bit_compute_dtype: str = field(
-        default="auto", metadata={"help": "auto: that of the precision", "choices": COMPUTE_DTYPES}
+        default="auto", metadata={"help": "auto: as precision", "choices": COMPUTE_DTYPES}
     )
     bnb_4bit_use_double_quant: bool = field(default=False, metadata={"help": "Quantize the scales of 4-bit weights"})
 
@@ -116,9 +116,9 @@ def check_job(job: JobArguments, path: str) -> JobArguments:
         if choices and value not in choices:
             raise JobError(f"{path}: `{item.name}` must be one of {', '.join(choices)}, not {value!r}")
     if job.quantization != "none" and job.peft_method == "none":
-        raise JobError(f"{path}: weights in {job.quantization} cannot be trained themselves; set `peft_method: lora`")
+        raise JobError(f"{path}: {job.quantization} weights cannot be trained; set `peft_method: lora`")
     if job.quantization != "none" and job.model in SHAPES:
-        raise JobError(f"{path}: {job.model} starts from random weights; `quantization` is for a trained model")
+        raise JobError(f"{path}: {job.model} starts from random weights; `quantization` needs a trained model")
     for name in ("max_samples", "max_length", "lora_r", "lora_alpha"):
         value = getattr(job, name)
         if value is not None and value < 1:
@@ -165,13 +165,13 @@ def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) 
     best = max(range(len(cards)), key=lambda number: (*_rank(cards[number]), -number))
     if any((one.name, one.total_memory // 2**30) != (cards[0].name, cards[0].total_memory // 2**30) for one in cards):
         arguments._n_gpu = 1
-        chosen = f"training on {cards[best].name} alone (CUDA_VISIBLE_DEVICES chooses others)"
-        print(f"the cards differ: {chosen}", flush=True)
+        chosen = f"training on {cards[best].name} only (set CUDA_VISIBLE_DEVICES to choose others)"
+        print(f"the GPUs differ: {chosen}", flush=True)
         if best > 0:
             start_again_on(best)
     elif quantized:
         arguments._n_gpu = 1
-        print(f"quantized weights train on one card a process: torchrun starts {len(cards)}")
+        print(f"quantized weights train on one GPU per process: torchrun starts {len(cards)}")
 
 
 def _rank(card: Any) -> tuple[int, int, int]:

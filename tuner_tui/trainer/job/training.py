@@ -93,8 +93,8 @@ def refuse_16_bit_gradients(job: JobArguments, model: Any) -> None:
     if kinds:
         kind = str(kinds.pop()).removeprefix("torch.")
         raise JobError(
-            f"weights_dtype {job.weights_dtype} trains {job.model} in {kind}, whose gradients the loss scaler of fp16 "
-            "does not take: set `weights_dtype: auto`, or train in bf16"
+            f"weights_dtype {job.weights_dtype} trains {job.model} in {kind}, and the fp16 loss scaler does "
+            "not support its gradients: set `weights_dtype: auto`, or train in bf16"
         )
 
 
@@ -109,7 +109,7 @@ def build_trainer(
     """The Trainer for this task and data."""
     evaluation = data.evaluation
     if evaluation is None and str(arguments.eval_strategy.value) != "no":
-        print("too little data to set some apart: no evaluation")
+        print("not enough data for an evaluation split: no evaluation")
         arguments.eval_strategy = type(arguments.eval_strategy)("no")
     classify = job.task == "classification"
     trainer = JobTrainer(

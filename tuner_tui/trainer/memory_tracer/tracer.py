@@ -50,7 +50,7 @@ def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> di
     except JobError as error:
         return {"problem": str(error)}
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        return {"problem": f"the model's code goes by the values of its data, which a trace does not have ({error})"}
+        return {"problem": f"the model's code depends on values of the data, which a trace does not have ({error})"}
     except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
         return {"problem": describe_error(error, request["job"])}
 
@@ -58,7 +58,7 @@ def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> di
 def describe_error(error: Exception, job: dict[str, Any]) -> str:
     """Why the model could not be traced, in one sentence."""
     if "Unrecognized configuration class" in str(error):
-        return f"{job['model']} is no model for {job['task']} of texts"
+        return f"{job['model']} is not a {job['task']} model for text"
     return f"{type(error).__name__}: {first_line(error)}"
 
 

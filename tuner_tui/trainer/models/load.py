@@ -128,7 +128,7 @@ def check_max_length(config: Any, tokenizer: Any, job: JobArguments) -> None:
     limits = (getattr(config, "max_position_embeddings", None), tokenizer.model_max_length)
     longest = min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=job.max_length)
     if longest < job.max_length:
-        raise JobError(f"max_length {job.max_length} is more than the {longest} tokens that {job.model} takes")
+        raise JobError(f"max_length {job.max_length} is more than the {longest} tokens {job.model} supports")
 
 
 def model_error(model: str, error: BaseException) -> JobError:

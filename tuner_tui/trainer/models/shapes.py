@@ -17,7 +17,7 @@ def shape_config(name: str, task: str, tokenizer: Any) -> Any:
     """The configuration of the shape `name` for `task`, with the special tokens of `tokenizer`."""
     if task == "causal-lm" and name.startswith("bert"):
         raise JobError(
-            f"{name} is an encoder and writes no text; for causal-lm take tiny, gpt2, llama-1b or a Hub model"
+            f"{name} is an encoder and cannot generate text; for causal-lm use tiny, gpt2, llama-1b or a Hub model"
         )
     tokens = {
         "pad_token_id": tokenizer.pad_token_id,

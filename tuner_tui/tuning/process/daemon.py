@@ -44,7 +44,7 @@ def run_tuner(folder: TuningFolder, spec: TunerSpec) -> None:
         ended = TuningEnded(t=time.time(), status="failed", sentence=str(error))
     except Exception as error:  # noqa: BLE001  the log must say that the tuning has ended
         traceback.print_exc()
-        sentence = f"The tuner failed: {type(error).__name__}: {error}. More is in {folder.log}."
+        sentence = f"The tuner failed: {type(error).__name__}: {error}. See {folder.log}."
         ended = TuningEnded(t=time.time(), status="failed", sentence=sentence)
     log.add(ended)
 

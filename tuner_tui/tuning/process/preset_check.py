@@ -90,5 +90,5 @@ def preset_mismatch(preset: ObservedTraining, winner: ObservedTraining) -> str:
     if seen_samples and won_samples:
         ratio = seen_samples / won_samples
         if not 1 / MAX_BATCH_RATIO < ratio < MAX_BATCH_RATIO:
-            differing.append(f"{seen_samples:.0f} samples in a step instead of {won_samples:.0f}")
+            differing.append(f"{seen_samples:.0f} samples per step instead of {won_samples:.0f}")
     return "" if not differing else f"it trains with {', '.join(differing)}"

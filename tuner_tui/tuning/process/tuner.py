@@ -248,7 +248,7 @@ class Tuner:
         too_long = [trial for trial in search.proposals if trial.changed and not budget.fits(trial)]
         changes = dict.fromkeys((knob := one.changed[0], getattr(one.settings, knob)) for one in too_long)
         return tuple(
-            SkippedChange(knob=knob, value=format_value(knob, value), reason="the time left does not hold its trial")
+            SkippedChange(knob=knob, value=format_value(knob, value), reason="not enough time left")
             for knob, value in changes
         )
 
@@ -257,12 +257,12 @@ class Tuner:
         search = self.search_from(history, False)
         aborted = self.folder.aborted()
         self.early = not aborted
-        why = "It was aborted" if aborted else "The time for it was over"
+        why = "It was stopped" if aborted else "The time limit was reached"
         if search.best is None:
             ended = self._end("aborted" if aborted else "failed", None)
             return replace(ended, sentence=f"{why} before anything was measured. {ended.sentence}".rstrip())
         conclusion = search.conclusion
-        conclusion = replace(conclusion, sentence=f"{why} before its end. {conclusion.sentence}")
+        conclusion = replace(conclusion, sentence=f"{why} before the end. {conclusion.sentence}")
         return self._end("aborted" if aborted else "finished", conclusion)
 
     def _end(self, status: TuningEndStatus, conclusion: TuningConclusion | None) -> TuningEnded:
@@ -272,7 +272,7 @@ class Tuner:
     def _resume_hint(self) -> str:
         resume = f"tuner-tui tune --resume {self.folder.id}"
         if self.needed_s is None:
-            return f"Time was short: `{resume}` tries more."
+            return f"The time limit was short: `{resume}` tries more."
         minutes = minutes_for(self.needed_s)
         return f"Time was short: the next trial needs {minutes} min; `{resume} --most-minutes {minutes}` tries it."
 
@@ -447,7 +447,7 @@ def describe_room_change(trials: Sequence[CompletedTrial]) -> str:
     if not rooms or max(rooms) - min(rooms) <= MIN_ROOM_CHANGE * max(rooms):
         return ""
     change, least = (max(rooms) - min(rooms)) / GIB, min(rooms) / GIB
-    return f"What other programs held of the card moved by {change:.1f} GiB; the least room was {least:.1f} GiB."
+    return f"GPU memory of other programs changed by {change:.1f} GiB; at least {least:.1f} GiB was free."
 
 
 def _objective_note(record: TuningRecord, ended: TuningEnded) -> str:
@@ -455,7 +455,7 @@ def _objective_note(record: TuningRecord, ended: TuningEnded) -> str:
     compared = ended.verdict is not None and ended.verdict.ratio is not None
     if record.objective == "steady" or not compared or ended.verdict is None or ended.verdict.objective == "job":
         return ""
-    return "Steady throughput was compared, because it is not known how many steps the whole job takes."
+    return "Steady throughput was compared, because the number of steps of the whole job is unknown."
 
 
 def _save_winner(
@@ -476,7 +476,7 @@ def _save_winner(
         return ended
     history = TrialHistory.from_entries(record.resolved.settings, read_entries(folder))
     if conclusion.winner == history.start:
-        return replace(ended, sentence=f"No preset is saved. {ended.sentence}".rstrip())
+        return replace(ended, sentence=f"No preset was saved. {ended.sentence}".rstrip())
     # A finished tuning that is resumed keeps its preset.
     before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
     if before is not None and before.verdict == conclusion and before.preset and Path(before.preset).exists():
@@ -489,7 +489,7 @@ def _save_winner(
         mismatch = _check_preset(conclusion.best, request, folder)
         if mismatch:
             return replace(
-                ended, sentence=f"The preset is not saved: run once more, {mismatch}. It is {folder.preset}."
+                ended, sentence=f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."
             )
         return replace(ended, preset=str(save_tuned_preset(preset)))
     except (SettingsError, LaunchError) as error:

@@ -21,8 +21,8 @@ def next_baseline_trial(context: SearchContext) -> Trial | None:
     start, results = context.start, context.results
     result = context.start_result
     if result is None:
-        note = "" if start == context.requested else ", with no more samples at once than there are"
-        return Trial(number=0, purpose="start", settings=start, reason=f"the settings as they are{note}")
+        note = "" if start == context.requested else ", micro batch limited to the number of samples"
+        return Trial(number=0, purpose="start", settings=start, reason=f"the settings as given{note}")
     repeat_reason = _repeat_reason(context, result)
     if repeat_reason is not None:
         return Trial(number=0, purpose="start", settings=start, reason=repeat_reason)
@@ -36,7 +36,7 @@ def next_baseline_trial(context: SearchContext) -> Trial | None:
     needed = REPEATS_NOISY if len(rates) > 1 and max(rates) > min(rates) * (1 + NOISY_SPREAD) else REPEATS
     if len(rates) >= needed:
         return None
-    reason = "the same again: how far do two runs differ?"
+    reason = "the same again, to measure the noise"
     return Trial(number=0, purpose="noise", settings=anchor.settings, reason=reason)
 
 
@@ -56,9 +56,9 @@ def _repeat_reason(context: SearchContext, start: SettingsResult) -> str | None:
     if len(start.runs) > 1 or start.measured:
         return None
     if start.last.passing:
-        return "it was ended from outside: the start once more"
+        return "it was stopped externally: the start again"
     fits = start.out_of_memory and any(_proves_fit(context, one, start) for one in context.results.results)
-    return "by what fewer samples took it should fit: the start once more" if fits else None
+    return "a smaller batch suggests that it fits: the start again" if fits else None
 
 
 def _proves_fit(context: SearchContext, smaller: SettingsResult, start: SettingsResult) -> bool:
@@ -76,19 +76,19 @@ def _shrink(context: SearchContext, result: SettingsResult) -> Trial | None:
     failed = not results.exceeds_memory(result)
     if failed and (len(results.results) > 1 or result.last.outcome == "no-step"):
         return None  # a training that is too short, or takes no step, does so with any micro batch
-    why = "the start failed" if failed else "the start needs more memory than there is"
+    why = "the start failed" if failed else "the start needs too much memory"
     latest = results.results[-1]
     micro = _smaller_micro_batch(context, latest, failed)
     if micro is not None:
         after = space.with_micro(latest.settings, start, micro)
         held = after.effective_batch() == start.effective_batch()
-        reason = f"{why}: a smaller micro batch, effective batch {'held' if held else 'changed'}"
+        reason = f"{why}: a smaller micro batch, effective batch {'kept' if held else 'changed'}"
         return Trial(number=0, purpose="batch", settings=after, reason=reason, changed=(MICRO,))
     change = {CHECKPOINTING: True}
     if failed or latest.settings.gradient_checkpointing or space.refusal(latest.settings, change):
         return None
     after = latest.settings.changed(**change)
-    reason = "the smallest micro batch does not fit: activations recomputed instead of kept"
+    reason = "the smallest micro batch does not fit: gradient checkpointing on"
     return Trial(number=0, purpose="knob", settings=after, reason=reason, changed=(CHECKPOINTING,))
 
 

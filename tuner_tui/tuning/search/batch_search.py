@@ -147,7 +147,7 @@ class BatchSearch:
             room, grown = self.limit_bytes * (1 - NOISE_SHARE), failed.peak_bytes
         share = (room - best.peak_bytes) / max(1, grown - best.peak_bytes)
         batch = best.batch + int(share * (failed.batch - best.batch))
-        return BatchProposal(min(batch, failed.batch - 1), "below the size that failed, by what both took")
+        return BatchProposal(min(batch, failed.batch - 1), "below the size that failed, fitted to both")
 
     def _between_known(self, proposal: BatchProposal, between: int) -> BatchProposal:
         # One run and a failed size: the estimate has been refuted, so stay at the geometric mean of the two.
@@ -168,7 +168,7 @@ class BatchSearch:
         if not best or best >= min(self.allowed[-1], self.max_batch):
             return None
         smaller = [size for size in self.allowed if size <= best // 2]
-        return BatchProposal(smaller[-1], "a second point for the model of memory") if smaller else None
+        return BatchProposal(smaller[-1], "a second point for the memory model") if smaller else None
 
     def _first(self) -> BatchProposal:
         """Return a size that is safe even if the estimate is far too small; one sample without an estimate."""
@@ -186,12 +186,12 @@ class BatchSearch:
         if model is not None:
             one_more = min(last.batch + 1, model.straight().largest_batch(self.limit_bytes))
             batch = max(model.largest_batch(self.limit_bytes), one_more)
-            found = BatchProposal(batch, "the largest that fits by the fitted model")
+            found = BatchProposal(batch, "the largest that fits by the memory model")
         elif self.prior is not None:
-            found = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first run")
+            found = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first trial")
         else:
-            found = BatchProposal(self._likely(last), "likely to fit: most memory of a small batch is not its samples'")
-        return max(BatchProposal(self._proved(last), "proved safe by the last run"), found, key=_batch)
+            found = BatchProposal(self._likely(last), "likely to fit: little memory depends on the batch")
+        return max(BatchProposal(self._proved(last), "shown to be safe by the last trial"), found, key=_batch)
 
     def _below_failed(self) -> BatchProposal:
         # Nothing has fitted yet. The failed size took at least the whole card: scale the estimate up accordingly.
@@ -199,9 +199,7 @@ class BatchSearch:
             return BatchProposal(max(1, self._failed // 4), "far below the size that failed")
         short = max(1.0, self.capacity_bytes / self.prior.peak_bytes(self._failed))
         batch = self.prior.scaled(short * CORRECTED_UNCERTAINTY).largest_batch(self.limit_bytes)
-        return BatchProposal(
-            max(1, min(batch, self._failed // 2)), "by the estimate, as much larger as the failure shows"
-        )
+        return BatchProposal(max(1, min(batch, self._failed // 2)), "by the estimate, raised after the failure")
 
     def _by_prior(self, prior: PeakModel) -> int:
         """Return the largest size by the estimate, scaled to the last run, with a margin for its uncertainty."""

@@ -84,7 +84,7 @@ class Candidates:
         if refused is not None:
             return refused
         if change.bound is not None and change.bound <= 0:
-            return f"it could not gain: {change.reason}"
+            return f"no gain possible: {change.reason}"
         min_gain = max(MIN_RETRY_GAIN, results.noise / RETRY_NOISE_FACTOR) if retry else results.noise
         gain = self._gain(change)
         if gain is not None and gain <= min_gain:
@@ -123,7 +123,7 @@ class Candidates:
         """The sentence of a trial that showed that the training ignores one of `fields`."""
         for one in self.context.trials:
             if one.measurement.outcome == "not-applied" and fields & set(fields_not_applied(one)):
-                return one.measurement.sentence or "the training does not take it"
+                return one.measurement.sentence or "it has no effect on this training"
         return None
 
     def _was_rejected(self, change: KnobChange) -> bool:
@@ -144,7 +144,7 @@ def format_reason(change: KnobChange) -> str:
     """Return why a change is tried."""
     if change.bound is None or math.isinf(change.bound):
         return change.reason
-    return f"at most {_format_bound(change.bound)} to gain: {change.reason}"
+    return f"at most {_format_bound(change.bound)} gain: {change.reason}"
 
 
 def _rank(change: KnobChange) -> tuple[float, int]:

@@ -20,7 +20,7 @@ from tuner_tui.tuning.trial import Measurement, SkippedChange, Trial, TuningConc
 NOISY_MACHINE = 0.1
 """Noise above which worthwhile gains cannot be measured."""
 INTERRUPTED_HINT = (
-    "See that nothing else on this machine ends it or takes its memory; `tuner-tui tune --resume` then tries again."
+    "Make sure nothing else on this machine stops it or uses its memory; then run `tuner-tui tune --resume`."
 )
 
 
@@ -36,9 +36,9 @@ class Confirmation:
         if winner is None or winner.settings == self.context.start:
             return None
         if not self._start_runs:
-            return None if len(winner.runs) > 1 else _trial(winner.settings, "once more: no start to compare with")
+            return None if len(winner.runs) > 1 else _trial(winner.settings, "once more: the start was not measured")
         test = PairedTest(self.context, winner.settings)
-        return None if test.decided else _trial(test.next(), "start and winner in turn")
+        return None if test.decided else _trial(test.next(), "start and winner, alternating")
 
     def trials_left(self) -> tuple[int, int]:
         """Return the minimum and maximum number of confirming trials still needed."""
@@ -77,10 +77,8 @@ class Confirmation:
         requested = self.context.requested
         refused = refused_trial(self.context.trials)
         if refused is not None:
-            reason = refused.measurement.sentence or "it trained with settings of its own"
-            return TuningConclusion(
-                winner=requested, sentence=f"The training does not take the settings it is given: {reason}"
-            )
+            reason = refused.measurement.sentence or "it used its own settings"
+            return TuningConclusion(winner=requested, sentence=f"The training ignores the settings: {reason}")
         winner = self.candidate
         if winner is None:
             return TuningConclusion(winner=requested, sentence=self._nothing_ran())
@@ -89,14 +87,14 @@ class Confirmation:
             stays = " ".join(filter(None, [self._start_stays(skipped), late]))
             return self._conclude(winner, stays + self._noise_warning())
         if not self._start_runs:
-            return self._conclude(winner, "The start does not run here; these are the fastest settings that do.")
+            return self._conclude(winner, "The start does not run here; these are the fastest settings that run.")
         return self._compare(winner)
 
     def _start_stays(self, skipped: Sequence[SkippedChange]) -> str:
         if not only_start_ran(self.context.trials):
-            return "Nothing that was tried is faster than the start beyond the noise: it stays."
+            return "Nothing is faster than the start beyond the noise; the start is kept."
         reasons = main_reasons(skipped)
-        return f"Nothing but the start was tried: {reasons}." if reasons else "Nothing but the start was tried."
+        return f"Only the start was tried: {reasons}." if reasons else "Only the start was tried."
 
     def _compare(self, winner: SettingsResult) -> TuningConclusion:
         test = PairedTest(self.context, winner.settings)
@@ -105,16 +103,18 @@ class Confirmation:
         start_fits = self.context.results.fits(start)
         if test.interval is None:
             if start_fits:
-                return self._conclude(start, "Not confirmed: nothing was run in turn with the start, which stays.")
+                return self._conclude(
+                    start, "Not confirmed: no comparison with the start was run, so the start is kept."
+                )
             return self._conclude(winner, "The start leaves too little memory free; these are the fastest that fit.")
         spread = self._spread(test)
         if test.confirmed:
-            sentence = f"Confirmed in turn with the start: {spread}.{self._payback(winner, start)}"
+            sentence = f"Confirmed by alternating runs: {spread}.{self._payback(winner, start)}"
             return self._conclude(winner, sentence, test)
         if not start_fits:
             return self._conclude(winner, f"The start leaves too little memory free: {spread}.", test)
         sentence = (
-            f"Not confirmed: in turn with the start the fastest came to {spread}, {self._doubt(test)}: the start stays."
+            f"Not confirmed: in alternating runs the fastest reached {spread}, {self._doubt(test)}; the start is kept."
         )
         late = rejected_for_overhead(start, self.context.results)
         return self._conclude(start, " ".join(filter(None, [sentence, late])) + self._noise_warning())
@@ -133,7 +133,7 @@ class Confirmation:
         results = self.context.results
         steps = payback_steps(winner, start, results)
         extra_s = (winner.overhead_s or 0.0) - (start.overhead_s or 0.0)
-        pays = f"It pays after {format_steps(steps)} steps." if steps and extra_s >= MIN_OVERHEAD_S else ""
+        pays = f"It pays off after {format_steps(steps)} steps." if steps and extra_s >= MIN_OVERHEAD_S else ""
         return "".join(f" {text}" for text in (pays, rejected_for_overhead(winner, results)) if text)
 
     def _conclude(self, winner: SettingsResult, sentence: str, test: PairedTest | None = None) -> TuningConclusion:
@@ -171,8 +171,8 @@ class Confirmation:
         if low <= 1 or ratio <= 1:
             return "within the noise"
         if len(test.ratios) < MIN_PAIRS or not test.in_both_orders:
-            return f"and {MIN_PAIRS} undisturbed pairs in both orders are needed"
-        return f"within the {format_share(test.start_noise, 1)} by which runs of the start differ"
+            return f"but {MIN_PAIRS} undisturbed pairs in both orders are needed"
+        return f"within the {format_share(test.start_noise, 1)} noise of the start"
 
     def _disturbance(self, test: PairedTest) -> str:
         """Return what kept the machine busy during the comparison."""
@@ -180,15 +180,15 @@ class Confirmation:
         if quiet.gpu_in_use or share is None:
             return f"on a busy machine ({quiet.busy})"
         before = f"; before, {quiet.busy}" if quiet.busy else ""
-        return f"while other programs used {format_share(share)} of the processor{before}"
+        return f"while other programs used {format_share(share)} of the CPU{before}"
 
     def _noise_warning(self) -> str:
         noise = self.context.results.noise
         if noise < NOISY_MACHINE:
             return ""
         return (
-            f" Runs of the same settings differ by up to {format_share(noise)} here, so smaller gains cannot be seen: "
-            "is the machine busy?"
+            f" Identical runs differ by up to {format_share(noise)} here, which hides smaller gains: is the "
+            "machine busy?"
         )
 
     def _nothing_ran(self) -> str:
@@ -196,7 +196,7 @@ class Confirmation:
             return "Nothing was tried."
         last = self.context.trials[-1].measurement
         if last.outcome == "out-of-memory":
-            return "Not even the smallest micro batch fits: take a smaller model, shorter samples or an adapter."
+            return "Not even the smallest micro batch fits: use a smaller model, shorter samples or an adapter."
         sentence = last.sentence or f"No trial could be measured; the last one ended as {last.outcome}."
         return f"{sentence} {INTERRUPTED_HINT}" if last.passing else sentence
 

@@ -41,14 +41,14 @@ class JointMoves:
         """Return the micro batches that cannot be tried, and why."""
         sizes, space = self._sizes(self.best), self.context.space
         if space.capacity_bytes is None and sizes.micro < sizes.largest:
-            why = "how much memory the training may take is not known; --memory-limit would bound it"
+            why = "the memory limit is unknown; set --memory-limit"
             return (SkippedChange(knob=MICRO, value=f"above {sizes.micro}", reason=why),)
         effective, allowed = self.context.start.effective_batch(), sizes.allowed
         if allowed is not None and effective > 3 and len(allowed) == 2:
-            why = f"the effective batch of {effective} is prime: only 1 and {effective} hold it"
+            why = f"the effective batch of {effective} is prime: only 1 and {effective} divide it"
             return (SkippedChange(knob=MICRO, value=f"2 … {effective - 1}", reason=why),)
         if allowed is not None and sizes.micro == sizes.largest and sizes.largest < space.max_micro:
-            why = f"the effective batch of {effective} is held (--free-batch frees it), and no larger one divides it"
+            why = f"no larger micro batch divides the effective batch of {effective} (--free-batch lets it change)"
             return (SkippedChange(knob=MICRO, value=f"above {sizes.micro}", reason=why),)
         return ()
 
@@ -64,7 +64,9 @@ class JointMoves:
         for change in sampling_changes(self.best.settings, self.best.breakdown, self.context.space):
             after = sizes.with_micro(padded.batch).changed(**change.values)
             bound = (1 + growth) * (1 + (change.bound or 0.0)) - 1
-            yield self._change(SAMPLING, after, bound, "a larger micro batch pads more, unless samples are alike")
+            yield self._change(
+                SAMPLING, after, bound, "a larger micro batch pads more, unless samples have similar length"
+            )
 
     def _overtaking(self) -> Iterator[KnobChange]:
         """Larger sizes, and a faster loader, for knobs that were slower than the best at the sizes tried so far."""
@@ -78,7 +80,7 @@ class JointMoves:
             size = sizes.larger()
             if size is not None:
                 bound = None if size.bound is None else self._ratio_to_best(fastest) * (1 + size.bound) - 1
-                reason = f"slower at {fastest.micro}, but with room for more: {size.reason}"
+                reason = f"slower at {fastest.micro}, but leaves room: {size.reason}"
                 yield self._change(MICRO, sizes.with_micro(size.micro), bound, reason)
 
     def _faster_loader(self, result: SettingsResult) -> Iterator[KnobChange]:
@@ -90,7 +92,7 @@ class JointMoves:
         for change in loader_changes(result.settings, result.breakdown, self.context.space):
             if change.bound is not None:
                 bound = self._ratio_to_best(result) * (1 + change.bound) - 1
-                reason = "computing was faster so, but waited for data"
+                reason = "computation was faster, but waited for data"
                 yield self._change(change.knob, result.settings.changed(**change.values), bound, reason)
 
     def _smaller_for_too_large(self) -> Iterator[KnobChange]:
@@ -108,7 +110,7 @@ class JointMoves:
             proposal = None if search is None else search.propose()
             if proposal is not None and 1 <= proposal.batch < result.micro:
                 bound = self._ratio_to_best(result) - 1 if result.throughput else one.trial.bound
-                reason = f"{result.micro} did not fit with these knobs"
+                reason = f"{result.micro} did not fit with these settings"
                 yield self._change(MICRO, sizes.with_micro(proposal.batch), bound, reason)
 
     def _checkpointing_on(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
@@ -122,7 +124,7 @@ class JointMoves:
         micro = max(sizes.micro, self._size_with_checkpointing(sizes))
         after = sizes.with_micro(micro).changed(**{CHECKPOINTING: True})
         bound = None if growth is None else (1 + growth) / speedup_bounds.CHECKPOINTING_COST.value - 1
-        yield self._change(CHECKPOINTING, after, bound, "recomputing makes room for a larger micro batch")
+        yield self._change(CHECKPOINTING, after, bound, "gradient checkpointing makes room for a larger micro batch")
 
     def _size_with_checkpointing(self, sizes: MicroBatchSizes) -> int:
         """The size that fits with the usual saving; without a memory model, at most twice the present size."""
@@ -142,7 +144,7 @@ class JointMoves:
             micro = max(1, min(micro, sizes.largest_allowed(steeper.largest_batch(self._limit_bytes))))
         micro = self._below_failed(sizes, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}))
         bound = speedup_bounds.compute_bound(self.best.breakdown, speedup_bounds.RECOMPUTING)
-        reason = f"recomputing saved ({speedup_bounds.RECOMPUTING.source})"
+        reason = f"saves the recomputation ({speedup_bounds.RECOMPUTING.source})"
         yield self._change(CHECKPOINTING, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}), bound, reason)
 
     def _below_failed(self, sizes: MicroBatchSizes, settings: Settings) -> int:

@@ -90,7 +90,10 @@ def optimizer_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpac
     for value in _other_values("optim", now, space):
         if value == "adamw_torch_fused" and now.optim == "adamw_torch":
             yield KnobChange(
-                "optim", {"optim": value}, speedup_bounds.optimizer_bound(breakdown), "the optimizer's share of a step"
+                "optim",
+                {"optim": value},
+                speedup_bounds.optimizer_bound(breakdown),
+                "the optimizer's share of the step",
             )
 
 
@@ -142,7 +145,7 @@ def _fewer_workers(now: Settings, space: SearchSpace) -> Iterator[KnobChange]:
     if smaller and (crowded or not space.on_gpu):
         change = _with_workers(smaller[-1], now, space)
         yield KnobChange(
-            WORKERS, change, speedup_bounds.FEWER_WORKERS.value, "the cores that workers take from the training"
+            WORKERS, change, speedup_bounds.FEWER_WORKERS.value, "workers use cores of the training process"
         )
 
 

@@ -96,7 +96,7 @@ class MicroBatchSizes:
         best = search.best
         if best is None or best.batch <= self.micro or best.batch in known:
             return None
-        return SizeOption(best.batch, self._bound_at(best.batch), "it fitted with other knobs")
+        return SizeOption(best.batch, self._bound_at(best.batch), "it fitted with other settings")
 
     def doubled(self) -> SizeOption | None:
         """Return twice the size if a far larger one is to be tried, whose trial there may be no time for."""
@@ -128,7 +128,7 @@ class MicroBatchSizes:
         above = self.next_above(max(point.batch for point in points))
         if above is None or line.largest_batch(limit) < above:
             return None
-        return SizeOption(above, self._bound_at(above), "it fits if memory grows as it usually does")
+        return SizeOption(above, self._bound_at(above), "it fits if memory grows as usual")
 
     def search(self) -> BatchSearch | None:
         """Return the search for the largest size; None if the memory limit is unknown."""

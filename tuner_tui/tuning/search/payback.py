@@ -43,7 +43,7 @@ def rejected_for_overhead(winner: SettingsResult, results: SearchResults) -> str
         return ""
     fastest, steps = max(late, key=lambda one: one[0].throughput or 0.0)
     changes = _describe_changes(winner.settings, fastest.settings)
-    return f"{changes} pays after {format_steps(steps)} steps; this job has {job.steps:,}."
+    return f"{changes} pays off after {format_steps(steps)} steps; this job has {job.steps:,}."
 
 
 def format_steps(steps: int) -> str:

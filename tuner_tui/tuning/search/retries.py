@@ -74,7 +74,7 @@ class Retries:
                 sized = self.context.space.with_micro(after, self.context.start, micro)
                 knob = next(iter(values))
                 different = changed_values(sized, self.best.settings, knob)
-                yield KnobChange(knob, different, self._gain(values, micro), "what it did with other settings", True)
+                yield KnobChange(knob, different, self._gain(values, micro), "its effect with other settings", True)
         yield from self._optimistic_sizes()
 
     def _alternatives(self) -> Iterator[Mapping[str, Value]]:

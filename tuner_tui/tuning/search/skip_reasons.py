@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.tuning.trial import CompletedTrial, SkippedChange
 
-NOT_REACHED = "it does not reach this training"
-NO_GAIN = ("within the noise", "it could not gain")
+NOT_REACHED = "cannot be passed to this training"
+NO_GAIN = ("within the noise", "no gain possible")
 MAX_REASONS = 3
 
 
@@ -40,7 +40,7 @@ def main_reasons(skipped: Sequence[SkippedChange]) -> str:
 
 def _generalize(reason: str) -> str:
     if reason == NOT_REACHED:
-        return "other settings do not reach this training (use placeholders or --apply)"
+        return "other settings cannot be passed to this training (use placeholders or --apply)"
     if any(words in reason for words in NO_GAIN):
-        return "other settings could gain no more than the noise"
+        return "other settings could gain less than the noise"
     return reason

@@ -225,7 +225,7 @@ def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> 
     if not space.on_gpu and name in GPU_ONLY:
         return "it has no effect without a GPU"
     if value == "fp16" and space.refusal(start, {"precision": "bf16"}) is None and space.on_gpu:
-        return "bf16 computes as fast here and needs no loss scaler"
+        return "bf16 is as fast here and needs no loss scaler"
     if str(value).startswith("flash"):
         return _flash_rejection(space, str(value)) or _refusal(space, start, name, value)
     return _refusal(space, start, name, value)
@@ -241,9 +241,9 @@ def _flash_rejection(space: SearchSpace, value: str) -> str | None:
     package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
     card = space.machine.weakest_gpu
     if value == "flash_attention_3" and (card is None or card.capability is None or card.capability < FLASH_3):
-        return "FlashAttention-3 is written for capability 9.0"
+        return "FlashAttention-3 needs capability 9.0"
     if space.machine.version_text(package) is None:
-        return f"the interpreter is not known to have {package}; sdpa runs the same kind of kernel"
+        return f"{package} is not installed; sdpa runs the same kind of kernel"
     return None
 
 

@@ -21,11 +21,13 @@ from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial, TrialOutco
 MIN_MEASURED_STEPS = 2
 KILL_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals sent by others; the remaining ones are the program's own faults."""
-NO_STEP = "The training ended and took no optimizer step: `tuner-tui run` with the same command shows what it does."
-NOT_OBSERVED = "The training ended unseen: the observer cannot get into this command (a container, `python -I`)."
+NO_STEP = "The training ended without an optimizer step: try `tuner-tui run` with the same command."
+NOT_OBSERVED = (
+    "The training was not observed: the observer cannot be loaded into this command (a container, `python -I`)."
+)
 
 
-BATCHES_UNSEEN = "its batches are not seen: samples are counted as the settings ask for"
+BATCHES_UNSEEN = "batches not observed: samples are counted from the settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def measure_trial(finished: FinishedTrial, trial: Trial) -> Measurement:
     if figures.steps < MIN_MEASURED_STEPS:
         return replace(figures, outcome="no-step", sentence=_too_few(finished))
     if figures.throughput is None:
-        return replace(figures, outcome="failed", sentence="Its batches cannot be seen: there is no speed to compare.")
+        return replace(
+            figures, outcome="failed", sentence="Its batches cannot be observed, so there is no speed to compare."
+        )
     return _checked(figures, finished, trial)
 
 
@@ -223,9 +227,9 @@ def _checked(figures: Measurement, finished: FinishedTrial, trial: Trial) -> Mea
     if not marks:
         return figures
     details = "; ".join(
-        f"{mark.name}: asked {format_observed(mark.asked)}, seen {format_observed(mark.seen)}" for mark in marks
+        f"{mark.name}: requested {format_observed(mark.asked)}, observed {format_observed(mark.seen)}" for mark in marks
     )
-    names, sentence = tuple(mark.name for mark in marks), f"It does not take its settings: {details}."
+    names, sentence = tuple(mark.name for mark in marks), f"It ignores its settings: {details}."
     return replace(figures, outcome="not-applied", sentence=sentence, not_applied=names)
 
 
@@ -236,9 +240,9 @@ def _wrong_batch(finished: FinishedTrial, settings: Settings) -> str | None:
         return None
     arguments = situation.state.in_effect.get(MICRO)
     if situation.state.accepts_orders and type(arguments) is int:
-        return None if arguments == asked else f"A micro batch of {asked} was asked for, and it has {arguments}."
+        return None if arguments == asked else f"A micro batch of {asked} was requested, but it uses {arguments}."
     wrong = [size for rank in finished.measured if (size := _odd_size(rank, asked, situation)) is not None]
-    return f"A micro batch of {asked} was asked for, and batches of {wrong[0]} were seen." if wrong else None
+    return f"A micro batch of {asked} was requested, but batches of {wrong[0]} were observed." if wrong else None
 
 
 def _odd_size(rank: TrialMeasured, asked: int, situation: Situation) -> int | None:
@@ -256,7 +260,7 @@ def _too_few(finished: FinishedTrial) -> str:
     taken = finished.situation.state.step or 0
     samples = next((rank.dataset_samples for rank in finished.measured if rank.dataset_samples is not None), None)
     of = "" if samples is None else f" of {samples:,} samples"
-    return f"The training is too short to be measured: {taken:,} optimizer steps{of}. More data or epochs would do."
+    return f"The training is too short to measure: {taken:,} optimizer steps{of}. Use more data or epochs."
 
 
 def _sentence(finished: FinishedTrial) -> str:
@@ -266,7 +270,7 @@ def _sentence(finished: FinishedTrial) -> str:
     recorded = "" if end is None else end.sentence
     if findings and findings[0].cause != "unknown":
         return f"{findings[0].sentence.rstrip('.')}. {recorded}".rstrip()
-    return recorded or "It failed, and nothing says why."
+    return recorded or "It failed without an error message."
 
 
 def _no_figures(finished: FinishedTrial, outcome: TrialOutcome, sentence: str) -> Measurement:

@@ -32,7 +32,7 @@ LOADER_FIELDS = frozenset({MICRO, WORKERS, PREFETCH, PIN, PERSISTENT})
 """Fields that are injected into a DataLoader that the script builds itself."""
 STOP_TIMEOUTS = StopTimeouts(stop_s=1.0, kill_s=2.0, saving_s=10.0, orphan_s=0.5)
 """Short, because a trial has nothing to save."""
-FIRST_STEP_HINT = " A third of --most-minutes is what it may take for it, five minutes at least."
+FIRST_STEP_HINT = " The limit is a third of --most-minutes, at least five minutes."
 TRACKING_DISABLED = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
 """Environment that keeps trials out of experiment trackers."""
 
@@ -73,7 +73,7 @@ class TrialCallbacks:
         launched = state.launched_t
         if self.give_up_s is None or self.expected_s is None or launched is None or now - launched < self.give_up_s:
             return ""
-        return f"It was predicted to take {self.expected_s:.0f} s, and was given up after {now - launched:.0f} s."
+        return f"It should have taken {self.expected_s:.0f} s and was stopped after {now - launched:.0f} s."
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class _TrialMonitor:
         while not wait_supervisor_ended(self._folder, POLL_S):
             self._check(time.time())
         if read_status(self._folder).training_alive:  # the supervisor was killed, the training was not
-            self.stop_reason, self.transient = "Its supervisor was killed, and it was ended.", True
+            self.stop_reason, self.transient = "Its supervisor was killed, so it was stopped.", True
             adopt(self._folder)
             self._end()
             self.wait()
@@ -174,7 +174,7 @@ class _TrialMonitor:
         if self._callbacks.aborted():
             return "Aborted."
         deadline = self._callbacks.deadline_t
-        return "" if deadline is None or now < deadline else "The time for the tuning was over."
+        return "" if deadline is None or now < deadline else "The time limit of the tuning was reached."
 
     def _end(self) -> None:
         self._ending = True
@@ -190,12 +190,12 @@ def overdue_reason(state: RunState, protocol: TrialProtocol, now: float) -> str:
         timeout = protocol.compiling_s if state.phase == "compiling" else protocol.first_step_s
         if now - launched < timeout:
             return ""
-        seen = "" if state.ranks else " The observer did not report: it may not get into this command."
+        seen = "" if state.ranks else " The observer did not report; maybe it cannot be loaded into this command."
         return f"It took no optimizer step in {timeout / 60:.0f} minutes.{seen or FIRST_STEP_HINT}"
     timeout = max(protocol.stalled_s, 5 * (state.rates.step_time_s or 0.0))
     timeout = protocol.compiling_s if state.phase == "compiling" else timeout
     idle = now - max(last, state.phase_since_t or last)
-    return f"It stood still for {idle:.0f} s." if idle >= timeout else ""
+    return f"It made no progress for {idle:.0f} s." if idle >= timeout else ""
 
 
 def end_run(folder: RunFolder) -> None:

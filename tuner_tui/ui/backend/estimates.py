@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
-UNKNOWN_FOR_COMMAND = "not known for a command: its run measures it"
-UNMEASURED_IMPORTS = "not known yet: the memory that the imports take has not been measured"
+UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
+UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
 MICRO = "per_device_train_batch_size"
 
 
@@ -177,7 +177,7 @@ def _outlook(
 ) -> MemoryOutlook:
     device = estimator.device
     if estimate is None:
-        return MemoryOutlook(unknown=f"not known for {estimator.job.model} yet")
+        return MemoryOutlook(unknown=f"not known yet for {estimator.job.model}")
     if device.limited and device.import_footprint is None and estimate.verdict != "fits":
         # The limit counts what the imports reserve, a gigabyte and more: a guess of it must not say "does not fit".
         return MemoryOutlook(unknown=UNMEASURED_IMPORTS)

@@ -159,7 +159,7 @@ class Backend:
         preset = base.variant(name, config.resolved.given).model_copy(update={"job": job})
         path = preset_path(name)
         if not overwrite and is_shipped(path.stem) and not path.exists():
-            question = f"{path.stem} comes with tuner-tui. Save a copy of your own? It is then used instead."
+            question = f"{path.stem} comes with tuner-tui. Save your own copy? It will be used instead."
             raise NameTakenError(question, shipped=True)
         save_preset(preset, path, overwrite=overwrite)
 

@@ -65,7 +65,7 @@ class PollingFeed(Generic[T]):
         items: Iterator[T],
         publish: Callable[[T], object],
         post: Post,
-        failure: str = "It cannot be read any more",
+        failure: str = "It can no longer be read",
         period_s: float = PERIOD_S,
     ) -> None:
         self._items = items
@@ -236,7 +236,7 @@ class FollowerFeed:
                 self._answer(request)
             except OSError as error:
                 self._followed = None
-                self._post(NoticeArrived(f"The run cannot be read any more: {error.strerror or error}."))
+                self._post(NoticeArrived(f"The run can no longer be read: {error.strerror or error}."))
 
     def _timeout_s(self) -> float | None:
         return seconds_to_tick(self._period_s, time.monotonic()) if self._followed else None

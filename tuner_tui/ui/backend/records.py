@@ -136,13 +136,17 @@ class PresetListing:
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """A run in a list; `trains` names its job in a few words."""
+    """A run in a list; `trains` is its preset or command. See `RunRow` for the figures."""
 
     id: str
     folder: Path
     status: str
     sentence: str = ""
     trains: str = ""
+    age_s: float | None = None
+    duration_s: float | None = None
+    steps_s: float | None = None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.launch.restart import RestartPlan
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.runs.store.folder import RunFolder
     from tuner_tui.runs.store.record import RunRecord
-    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
     from tuner_tui.settings.origin import Resolved
     from tuner_tui.ui.backend.records import TrainingConfig
 
@@ -25,23 +24,18 @@ MAX_LISTED_RUNS = 200
 @translate_errors()
 def list_newest_runs() -> Sequence[RunListing]:
     """Return the newest runs, newest first."""
+    from tuner_tui.runs.read.run_list import list_run_or_damage
     from tuner_tui.runs.store.folder import list_runs, runs_dir
     from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 
-    snapshot = ProcessSnapshot()
-    return [_listing(folder, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
-
-
-def _listing(folder: RunFolder, snapshot: ProcessSnapshot) -> RunListing:
-    from tuner_tui.runs.read.status import read_status
-    from tuner_tui.runs.store.record import RecordError, read_record
-
-    status = read_status(folder, snapshot=snapshot)
-    try:
-        trains = read_record(folder).title
-    except RecordError:
-        trains = ""
-    return RunListing(folder.id, folder.path, status.outcome or status.kind, status.sentence, trains)
+    snapshot, now_s = ProcessSnapshot(), time.time()
+    return [
+        RunListing(
+            row.run, Path(row.path), row.outcome or row.status, row.damage or row.sentence, row.what,
+            age_s=row.age_s, duration_s=row.duration_s, steps_s=row.steps_s, loss=row.loss,
+        )
+        for row in (list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS])
+    ]  # fmt: skip
 
 
 def launch_request(config: TrainingConfig) -> LaunchRequest:
@@ -95,14 +89,14 @@ def restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
     """Return the question to ask before the restart."""
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
-        begin = f"{name} saves a checkpoint, ends, and goes on from there as a new run"
+        begin = f"{name} saves a checkpoint and stops; a new run continues from there"
     else:
         assert plan.checkpoint is not None
-        end = f"{name} is ended and" if plan.live else name
-        begin = f"{end} goes on from its checkpoint at step {plan.checkpoint.step:,} as a new run"
+        begin = f"a new run continues from the checkpoint of {name} at step {plan.checkpoint.step:,}"
+        begin = f"{name} stops; {begin}" if plan.live else f"A{begin[1:]}"
     if lost:
-        begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} done again"
-    what = f"with {', '.join(changes)}" if changes else "with the settings it has"
+        begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} repeated"
+    what = f"with {', '.join(changes)}" if changes else "with the same settings"
     return f"{begin}, {what}."
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend.records import TrainingConfig, TuningWish
 
 MAX_LISTED_TUNINGS = 100
-UNREACHABLE = "No setting reaches this command: e edits the job; choose a way such as inject or placeholders."
+UNREACHABLE = "No setting can be passed to this command: e edits the job (pass settings via inject, for example)."
 PLAN_SUMMARY = (
-    "short real runs, one after another: the settings as they are, twice; larger micro batches, up to what fits; "
-    "then the knobs that can gain more than the noise; last the winner and the start in turn"
+    "short real runs, one after another: the current settings twice, larger micro batches up to what "
+    "fits, then other settings that can gain more than the noise; last, winner and start alternate"
 )
 
 
@@ -44,8 +44,8 @@ class Tunings:
         lines = [
             ("Does", PLAN_SUMMARY),
             ("Needs", needed.sentence),
-            ("Holds", f"the effective batch, {batch} a process, so that the learning rate stays right"),
-            ("Saves", f"the winner as the preset {preset}; the settings shown stay as they are"),
+            ("Keeps", f"the effective batch ({batch} per process), so that the learning rate stays right"),
+            ("Saves", f"the winner as the preset {preset}; the current settings do not change"),
             *launch_lines,
         ]
         return TuningPlan(lines, needed.minutes)
@@ -134,7 +134,9 @@ def _tunable_request(config: TrainingConfig) -> LaunchRequest:
         raise BackendError(UNREACHABLE) from error
     duplicate = find_duplicate_run(request)
     if duplicate is not None:
-        raise BackendError(f"This training runs as {duplicate.id}; trials at the same time would measure nothing.")
+        raise BackendError(
+            f"This training is running as {duplicate.id}; trials at the same time would measure nothing."
+        )
     return request
 
 

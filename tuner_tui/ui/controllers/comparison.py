@@ -33,8 +33,8 @@ class ComparisonController(Controller):
 
     async def _pick(self, heading: str, excluded: Path | None) -> Path | None:
         runs = [run for run in await to_daemon_thread(self._backend.list_runs) if run.folder != excluded]
-        empty = "There is no other run to compare with." if excluded else "No run was started yet; t starts one."
-        return await self._app.ask(PickScreen(heading, run_items(runs), empty))
+        empty = "There is no other run to compare with." if excluded else "No runs yet; t starts one."
+        return await self._app.ask(PickScreen(heading, run_items(runs, self._app.size.width), empty))
 
     async def _show(self, first: Path, second: Path) -> None:
         from tuner_tui.ui.screens.compare import CompareScreen

@@ -66,13 +66,15 @@ class RunController(Controller):
             self._app.show_note(now.fallback_ended, severity="error")
         if now.fell_back is None or before.fell_back is not None or self._state.folder is None:
             return
-        note = f"Fallback {now.fell_back.number} of {now.fell_back.most}. {now.fell_back.sentence}"
+        note = f"OOM retry {now.fell_back.number} of {now.fell_back.most}. {now.fell_back.sentence}"
         self._app.show_note(note, "warning")
         self.follow(self._state.folder.with_name(now.fell_back.into))
 
     async def pick(self) -> None:
         """Ask for a run to follow, or to compare."""
-        picked = await self._app.ask(RunsScreen(run_items(await to_daemon_thread(self._backend.list_runs))))
+        picked = await self._app.ask(
+            RunsScreen(run_items(await to_daemon_thread(self._backend.list_runs), self._app.size.width))
+        )
         if picked is None:
             return
         if not picked.compare:
@@ -91,7 +93,7 @@ class RunController(Controller):
         self._launching = True
         try:
             if not self._store.ready.is_set():
-                self._app.show_note("The training starts as soon as settings and machine have been read.")
+                self._app.show_note("Training starts as soon as settings and hardware are read.")
                 self._app.let_input_through()
                 await self._store.ready.wait()
             await self._launch()
@@ -110,7 +112,7 @@ class RunController(Controller):
         # A command is shown with the settings that do not reach it; the built-in job gets them all.
         if current.job.kind == "command" and not await self._app.ask(LaunchScreen(offer.lines)):
             return
-        self._app.show_note("Starting the training.")
+        self._app.show_note("Starting training.")
         self.follow(await to_daemon_thread(offer.start))
 
     async def _confirm_beside_tuning(self) -> bool:
@@ -120,7 +122,7 @@ class RunController(Controller):
         if tuning is None:
             return True
         question = (
-            f"{tuning} is tuning: a training at the same time takes memory and distorts its measurements. Train anyway?"
+            f"{tuning} is tuning: a training at the same time uses memory and distorts its measurements. Train anyway?"
         )
         return await self._app.ask(ConfirmScreen("Train", question, "train")) is True
 
@@ -128,13 +130,13 @@ class RunController(Controller):
         """Restart the followed run with the settings shown, after a confirmation."""
         folder, current = self._state.folder, self._state.current
         if folder is None or self._launching:
-            self._app.show_note("No run is followed.", severity="warning")
+            self._app.show_note("No run is open.", severity="warning")
             return
         self._launching = True
         try:
             offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
             if await self._app.ask(ConfirmScreen("Restart", offer.question, "restart")):
-                self._app.show_note(f"Restarting {folder.name}: it ends first.")
+                self._app.show_note(f"Restarting {folder.name}: stopping it first.")
                 self.follow(await to_daemon_thread(offer.restart))
         finally:
             self._launching = False
@@ -164,4 +166,4 @@ class RunController(Controller):
             self._app.show_note(reason, severity="warning")
             return
         await to_daemon_thread(lambda: self._backend.send_order(folder, "checkpoint"))
-        self._app.show_note("Asked for a checkpoint; it is saved after this step.")
+        self._app.show_note("A checkpoint is saved after this step.")

@@ -115,7 +115,7 @@ class SettingsController(Controller):
             self._use_command(remedy)
             return
         if not self._state.changes_by(remedy):
-            self._app.show_note(f"{remedy.title}: the settings have these values already.")
+            self._app.show_note(f"{remedy.title}: the settings already have these values.")
             return
         self._store.update(self._state.with_changes(remedy.change, OriginKind.REMEDY, finding.cause))
         next_key = "R restarts this run with it" if self._state.running else "t tries it"
@@ -133,7 +133,7 @@ class SettingsController(Controller):
 
     async def show_diff(self, finding: Finding, remedy: Remedy) -> None:
         """Show what `remedy` would change; the dialog can apply it."""
-        when = "for the next run; R restarts this one with it" if self._state.running else "for the next run"
+        when = "to the next run; R restarts this one with it" if self._state.running else "to the next run"
         if await self._app.ask(DiffScreen(remedy, self._state.changes_by(remedy), when)):
             self.apply_remedy(finding, remedy)
 
@@ -173,13 +173,13 @@ class SettingsController(Controller):
         listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
         current = None if self._state.loaded is None else self._state.loaded.preset
         items = preset_items(listed, current, self._differences)
-        name = await self._app.ask(PickScreen("Presets", items, "There is no preset."))
+        name = await self._app.ask(PickScreen("Presets", items, "There are no presets."))
         if name is None:
             return
         changed = self._state.dirty
         self.load(await to_daemon_thread(lambda: self._backend.load_preset(name)))
         if changed:
-            self._app.show_note(f"Loaded {name}. u brings your changes back.")
+            self._app.show_note(f"Loaded {name}. u restores your changes.")
 
     def _differences(self, values: Mapping[str, Value]) -> list[str]:
         """What `values` would change of the settings shown: `micro batch 8 → 16`."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.screens.tune import TuneScreen
 
 STATUS_PERIOD_S = 3.0
-ABORT_QUESTION = "End {name}? The trial under way is stopped; what was measured is kept, and R goes on with it."
+ABORT_QUESTION = "Stop {name}? All measurements are kept; R resumes it."
 
 
 class TuningController(Controller):
@@ -120,7 +120,7 @@ class TuningController(Controller):
         """Start a tuning of the settings shown, unless one runs."""
         snapshot = self._snapshot
         if snapshot is not None and snapshot.view.status == "running":
-            self._app.show_note(f"{snapshot.view.id} is under way; x ends it.", severity="warning")
+            self._app.show_note(f"{snapshot.view.id} is running; x stops it.", severity="warning")
             return
         folder = await self._start()
         if folder is not None:
@@ -158,21 +158,21 @@ class TuningController(Controller):
         if folder is None:
             return
         question = ABORT_QUESTION.format(name=folder.name)
-        if await self._app.ask(ConfirmScreen("End the tuning", question, "end it")):
+        if await self._app.ask(ConfirmScreen("Stop the tuning", question, "stop it")):
             await to_daemon_thread(lambda: self._backend.tunings.abort(folder))
-            self._app.show_note(f"{folder.name} ends as soon as its trial is stopped.")
+            self._app.show_note(f"{folder.name} stops as soon as its trial has ended.")
 
     async def resume(self) -> None:
         """Go on with the tuning shown, if it ended early."""
         folder, snapshot = self._folder, self._snapshot
         if snapshot is not None and not can_resume(snapshot.view):
             view = snapshot.view
-            self._app.show_note(f"{view.id} is {view.status}: there is nothing to go on with.", severity="warning")
+            self._app.show_note(f"{view.id} is {view.status}: there is nothing to resume.", severity="warning")
         elif folder is not None:
-            lines = [("Keeps", "every trial that was measured; what was tried is not tried again")]
+            lines = [("Keeps", "all measured trials; none is repeated")]
             if snapshot is not None and snapshot.view.trouble:
                 lines.insert(0, ("Stands", snapshot.view.trouble))
-            wish = await self._ask(f"Go on with {folder.name}", TuningPlan(lines))
+            wish = await self._ask(f"Resume {folder.name}", TuningPlan(lines))
             if wish is not None:
                 current = self._state.current
                 await to_daemon_thread(lambda: self._backend.tunings.resume(folder, current, wish.minutes))
@@ -182,7 +182,7 @@ class TuningController(Controller):
         """Ask for another tuning and show it."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
         items = [PickerItem(one.id, f"{one.status:<9} {one.title}".rstrip(), one.folder) for one in listed]
-        folder = await self._app.ask(PickScreen("Tunings", items, "No tuning was started yet."))
+        folder = await self._app.ask(PickScreen("Tunings", items, "No tunings yet."))
         if folder is not None:
             self._follow(folder)
 
@@ -198,10 +198,10 @@ class TuningController(Controller):
         remedy = self._state.winner_as_remedy(view.id, snapshot.view.verdict)
         changes = self._state.changes_by(remedy)
         same = await to_daemon_thread(lambda: self._backend.tunings.is_same_job(folder, current))
-        when = "for the next run" if same else f"for another training than that tuned: {view.title}"
+        when = "to the next run" if same else f"to a different training than the one tuned: {view.title}"
         if await self._app.ask(DiffScreen(remedy, changes, when)):
             self._store.update(self._state.with_changes(remedy.change, OriginKind.TUNED, view.id))
-            self._app.show_note("The winner's settings are those of the next run. u takes them back.")
+            self._app.show_note("The next run uses the winner's settings. u undoes it.")
 
 
 def _end_sentence(view: TuningView) -> str:

@@ -308,7 +308,7 @@ def scatter_rows(shown: ScatterPlot, width: int, height: int) -> list[Row]:
     body, room = height - 2, width - AXIS_WIDTH - 1
     points = [point for point in shown.points if math.isfinite(point.y)]
     if not points:
-        return [heading, Row(line(TextSpan("no figure yet", "dim"))), *[Row(())] * body]
+        return [heading, Row(line(TextSpan("no values yet", "dim"))), *[Row(())] * body]
     top = shown.top or _scatter_top(max([point.y for point in points] + [shown.limit or 0.0]))
     grid = _scatter_grid(shown, points, top, room, body)
     labels = {0: shown.number(top), body - 1: shown.number(0.0)}

@@ -32,7 +32,7 @@ VERDICTS = {
     "fits": "fits",
     "tight": "may not fit",
     "too large": "does not fit",
-    "unknown": "of a size unknown",
+    "unknown": "of unknown size",
 }
 
 

@@ -328,7 +328,7 @@ def _state(gpu: GpuSample) -> str:
     if gpu.lost:
         return f"lost {format_duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
     if is_stale(gpu):
-        return f"silent for {format_duration(gpu.age_s)}, old figures"
+        return f"silent for {format_duration(gpu.age_s)}, old values"
     if abnormal_throttle(gpu):
         return f"throttled: {', '.join(gpu.throttle)}"
     return f"at its {' and '.join(gpu.throttle)}" if gpu.throttle else ""

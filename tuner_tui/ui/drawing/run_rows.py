@@ -35,7 +35,7 @@ def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
     sentence = strip_allocator_message(state.finished.sentence) if state.finished is not None else ""
     if not sentence.startswith(OUT_OF_MEMORY) or limit_bytes is None:
         return sentence
-    return f"{sentence.rstrip('.')}; its limit was {format_size(limit_bytes)}."
+    return f"{sentence.rstrip('.')}; the limit was {format_size(limit_bytes)}."
 
 
 PHASES = {
@@ -266,7 +266,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
     shown = list(times)[: max(1, (width - LABEL) // RANK_CELL)]
     rows = [
         labelled_row("rank", TextSpan("".join(align_right(str(number), RANK_CELL) for number in shown), "dim"), rank=3),
-        _rank_values("s a step", [f.significant(times[number]) for number in shown]),
+        _rank_values("s per step", [f.significant(times[number]) for number in shown]),
         _rank_values("data wait", [format_share(_data_wait(state.ranks[number])) for number in shown]),
     ]
     if len(shown) < len(times):
@@ -285,7 +285,7 @@ def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:
     slowest = max(known, key=lambda number: known[number])
     others = [time for number, time in known.items() if number != slowest]
     comparison = f", the others {f.significant(sum(others) / len(others))}" if others else ""
-    return f"slowest is rank {slowest}: {f.significant(known[slowest])} s a step{comparison}"
+    return f"slowest is rank {slowest}: {f.significant(known[slowest])} s per step{comparison}"
 
 
 def step_time_s(rank: RankState) -> float | None:

@@ -177,7 +177,7 @@ def group_help(view: SettingsView, group: str) -> FieldHelpText:
     problem = next((p for p in view.problems for spec in specs if spec.name in p.fields), None)
     if problem is not None:
         return _problem_help(view, f"{group}: {labels}", problem)
-    return FieldHelpText(f"{len(specs)} settings · enter opens and closes", labels)
+    return FieldHelpText(f"{len(specs)} settings · enter expands or collapses", labels)
 
 
 def effective_batch(view: SettingsView, width: int) -> str:

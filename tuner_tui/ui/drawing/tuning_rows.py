@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 LABEL = 8
 STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
-    "aborted": (WARN, "warn", "Aborted; all measurements are kept. R resumes it."),
-    "killed": (WARN, "warn", "The tuner process died before the end. R resumes it."),
-    "failed": (BAD, "bad", "It could not go on."),
+    "aborted": (WARN, "warn", "Stopped; all measurements are kept. R resumes it."),
+    "killed": (WARN, "warn", "The tuner process died. R resumes it."),
+    "failed": (BAD, "bad", "It failed."),
 }
 
 
@@ -40,7 +40,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
     if view is None:
         return [Row(line(TextSpan("Reading the tuning.", "dim")))]
     rows = _ended_rows(view, width) if view.status != "running" else _running_rows(view, now_s, width)
-    busy = f"{view.busy}: nothing is confirmed or saved while this goes on" if view.busy else ""
+    busy = f"{view.busy}: nothing is confirmed or saved meanwhile" if view.busy else ""
     return (
         rows
         + (_labelled_rows("busy", busy, width, "warn") if busy and view.verdict is None else [])
@@ -52,7 +52,7 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
 def _running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]:
     trial, left = view.current, format_time_left(view)
     if trial is None:
-        return [Row(line(TextSpan("Between two trials. ", "strong"), left))]
+        return [Row(line(TextSpan("Between trials. ", "strong"), left))]
     given = view.tried[0].trial.settings if view.tried else None
     since = None if now_s is None or view.current_since_t is None else now_s - view.current_since_t
     for_how_long = "" if since is None else f" · for {format_duration(since)}"
@@ -109,7 +109,7 @@ def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, wi
         rows += _labelled_rows("saved", preset, width)
     if stays:
         return rows
-    return [*rows, *_labelled_rows("next", "a shows what it would change, and puts it into the settings", width)]
+    return [*rows, *_labelled_rows("next", "a shows what it would change and applies it", width)]
 
 
 def _compared(verdict: TuningConclusion) -> str:
@@ -123,7 +123,7 @@ def _compared(verdict: TuningConclusion) -> str:
 def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
     """Return the changes that were not tried, with reasons."""
     if view is None or not view.skipped:
-        return [Row(line(TextSpan("Nothing was left out." if view and view.verdict else "Nothing yet.", "dim")))]
+        return [Row(line(TextSpan("Nothing was skipped." if view and view.verdict else "Nothing yet.", "dim")))]
     rows: list[Row] = []
     for one in view.skipped:
         rows.append(Row(line(_field_label(one.knob), " ", one.value)))
@@ -228,9 +228,9 @@ def _trial_outcome(view: TuningView, standing: TuningSummary, one: CompletedTria
     if found.outcome != "measured":
         return f"{WARN} {format_trial_outcome(one)}", "warn"
     if view.limit_bytes is not None and found.peak_bytes is not None and found.peak_bytes > view.limit_bytes:
-        return f"{WARN} too little left free", "warn"
+        return f"{WARN} too little memory left", "warn"
     if one.trial.settings == standing.best:
-        final = "the start stays" if is_start_best(view) else "winner"
+        final = "the start is kept" if is_start_best(view) else "winner"
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
     return "", ""
 

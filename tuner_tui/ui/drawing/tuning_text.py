@@ -20,7 +20,7 @@ PURPOSES: Mapping[str, str] = {
 OUTCOMES: Mapping[str, str] = {
     "out-of-memory": "out of memory",
     "failed": "failed",
-    "no-step": "took no step",
+    "no-step": "made no step",
     "not-applied": "not applied",
     "aborted": "aborted",
 }
@@ -108,7 +108,7 @@ def tuning_status(view: TuningView) -> str:
     """Return the short status for other screens: `t003 tunes, trial 8`, `t003 finished`."""
     if view.status != "running":
         return f"{view.id} {view.status}"
-    return f"{view.id} tunes" + (f", trial {view.current.number}" if view.current else "")
+    return f"{view.id} tuning" + (f", trial {view.current.number}" if view.current else "")
 
 
 def tuning_sentence(view: TuningView) -> str:

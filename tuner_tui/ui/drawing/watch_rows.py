@@ -13,7 +13,7 @@ from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_left, a
 
 MARK = 2
 SORTED = "▾"
-UNKNOWN_COMMAND = "not to be seen from here"
+UNKNOWN_COMMAND = "not visible from here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class JobScene:
     sort: str = "memory"
     opened: frozenset[int] = field(default_factory=frozenset)
     cursor: int | None = None
-    empty: str = "no job to be seen"
+    empty: str = "no jobs"
 
 
 def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:

@@ -73,7 +73,7 @@ def _head(shown: ComparedRuns, width: int) -> list[Row]:
         whose = whose if len(whose + outcome) <= width else ""
         rows.append(Row(line(TextSpan(whose, "dim"), TextSpan(outcome, "strong"))))
     if not shown.comparison.comparable:
-        text = f"{WARN} The two trained different jobs: compare their speed and losses with care."
+        text = f"{WARN} These runs trained different jobs; speed and loss may not be comparable."
         rows.append(Row(line(TextSpan(text, "warn"))))
     return rows
 
@@ -93,7 +93,7 @@ def headline(shown: ComparedRuns) -> str:
 
 def _settings_section(shown: ComparedRuns, width: int) -> list[Row]:
     rows = [_setting(row) for row in shown.comparison.settings]
-    return _section("Settings", shown.names, rows, width, none="the same in both")
+    return _section("Settings", shown.names, rows, width, none="identical")
 
 
 def _measured(shown: ComparedRuns, width: int) -> list[Row]:
@@ -101,8 +101,8 @@ def _measured(shown: ComparedRuns, width: int) -> list[Row]:
     return _join_blocks(
         [
             _section("Measured", names, [_figure(row) for row in found.figures], width, aligned="lrrr"),
-            _losses("Loss after as many samples", found.loss, names, width),
-            _losses("Eval loss after as many samples", found.eval_loss, names, width),
+            _losses("Loss at equal samples", found.loss, names, width),
+            _losses("Eval loss at equal samples", found.eval_loss, names, width),
         ]
     )
 

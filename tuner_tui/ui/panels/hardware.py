@@ -161,7 +161,7 @@ def _wrong_interpreter(inventory: Inventory, interpreter: Interpreter, width: in
 
 def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
     if interpreter is None:
-        return [_labelled("Python", "asking it for its packages …", width)]
+        return [_labelled("Python", "reading its packages …", width)]
     rows = [_labelled("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}", width)]
     versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
     return rows + [

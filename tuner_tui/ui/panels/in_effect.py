@@ -23,16 +23,16 @@ MARKS: Mapping[str, tuple[str, Style]] = {"agrees": (f"{GOOD} ", "good"), "diffe
 def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int) -> list[Row]:
     """Return a heading and a row per setting that was seen in effect or not applied."""
     if state is None:
-        return [Row(line(TextSpan("No run followed: nothing to compare with.", "dim")))]
+        return [Row(line(TextSpan("No run is open.", "dim")))]
     from tuner_tui.advice.situation import situation_of_state
     from tuner_tui.advice.verification import verify_settings
 
     found = verify_settings(situation_of_state(state, record))
     if not found:
-        return [Row(line(TextSpan("The training has not said yet what is in effect.", "dim")))]
+        return [Row(line(TextSpan("The training has not reported its settings yet.", "dim")))]
     name = max(10, min(max(len(_label(one)) for one in found), width * 2 // 5))
     column = max(6, (width - name - 4) // 2)
-    heading = Row(line(TextSpan(" " * (3 + name) + align_left("asked for", column) + " in effect", "dim")))
+    heading = Row(line(TextSpan(" " * (3 + name) + align_left("requested", column) + " in effect", "dim")))
     return [heading, *(_row(one, name, column) for one in found)]
 
 

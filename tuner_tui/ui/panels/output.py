@@ -132,22 +132,22 @@ def _key(keys: str, action: str, label: str, id: str, tip: str) -> Binding:
 
 
 OUTPUT_KEYS = (
-    _key("up,k", "move(-1)", "Up", "up", "A line back"),
-    _key("down,j", "move(1)", "Down", "down", "A line on"),
-    _key("pageup,b", "page(-1)", "Page up", "page-up", "A page back"),
-    _key("pagedown,space", "page(1)", "Page down", "page-down", "A page on"),
-    _key("home,g", "start", "Start", "start", "The first line of the log"),
-    _key("end,G", "end", "Follow", "end", "The end of the log, and follow it"),
-    _key("left,h", "sideways(-1)", "Left", "left", "Towards the start of long lines"),
-    _key("right,l", "sideways(1)", "Right", "right", "Towards the end of long lines"),
+    _key("up,k", "move(-1)", "Up", "up", "One line up"),
+    _key("down,j", "move(1)", "Down", "down", "One line down"),
+    _key("pageup,b", "page(-1)", "Page up", "page-up", "One page up"),
+    _key("pagedown,space", "page(1)", "Page down", "page-down", "One page down"),
+    _key("home,g", "start", "Start", "start", "First line of the log"),
+    _key("end,G", "end", "Follow", "end", "Last line, and follow the log"),
+    _key("left,h", "sideways(-1)", "Left", "left", "Scroll long lines left"),
+    _key("right,l", "sideways(1)", "Right", "right", "Scroll long lines right"),
     _key(
         "n",
         "search(True)",
-        "Next hit",
+        "Next match",
         "next",
-        "The next place that holds the text; from the end of the log, backwards",
+        "Next match, searching backwards from the end of the log",
     ),
-    _key("N", "search(False)", "Last hit", "previous", "The next place the other way"),
+    _key("N", "search(False)", "Previous match", "previous", "Next match in the other direction"),
 )
 
 

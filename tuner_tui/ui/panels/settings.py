@@ -298,7 +298,7 @@ class SettingsPanel(CachedWidget, Vertical):
         """Find a field by its name."""
         self._doing = "finding"
         typed = self._typed
-        typed.placeholder = "find a field"
+        typed.placeholder = "find a setting"
         typed.offset = (2, max(0, self.size.height - 1))
         typed.styles.width = max(4, self.size.width - 4)
         self._open("")

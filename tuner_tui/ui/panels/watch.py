@@ -154,7 +154,7 @@ class WatchedJobsPanel(Canvas, can_focus=True):
     sort: reactive[str] = reactive(SORTS[0][0], repaint=False)
     opened: reactive[frozenset[int]] = reactive(frozenset(), repaint=False)
     cursor: reactive[int | None] = reactive(None, repaint=False)
-    empty: reactive[str] = reactive("no job to be seen", repaint=False)
+    empty: reactive[str] = reactive("no jobs", repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 COMPARE_GLOSSARY = (
     ("×", "the later run's figure divided by the earlier run's"),
-    ("after as many samples", "losses at the same number of samples seen: with another batch a step is something else"),
-    ("throughput, tokens", "over the whole training of a run, evaluation and saving left out"),
+    ("same number of samples", "losses after the same number of samples, as steps of different batch sizes differ"),
+    ("throughput, tokens", "average over the training, without evaluation and saving"),
 )
 
 

@@ -59,7 +59,7 @@ class Dialog(DismissedOnce[Result], ModalScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Leave without an answer"),
+        Binding("escape", "leave", "Back", id="dialog.leave", tooltip="Close without an answer"),
     ]
     heading = ""
     hint = "esc back"
@@ -83,8 +83,8 @@ class ConfirmScreen(Dialog[bool]):
     """Asks `question` and returns True only for `y`: Enter is pressed too easily by habit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes", id="confirm.yes", tooltip="Do it"),
-        Binding("n", "answer(False)", "No", id="confirm.no", tooltip="Leave it"),
+        Binding("y", "answer(True)", "Yes", id="confirm.yes", tooltip="Confirm"),
+        Binding("n", "answer(False)", "No", id="confirm.no", tooltip="Cancel"),
     ]
 
     def __init__(self, heading: str, question: str, yes: str = "yes") -> None:

@@ -22,11 +22,11 @@ MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last"
 GLOSSARY = (
     ("moving", "arrows or h j k l, page up and down, home and end; the mouse too"),
     ("origin", "where a value came from: default, recommended, preset, environment, flag, edited, remedy, tuned"),
-    ("•", "differs from the preset; * after the preset's name says that something does"),
-    ("effective batch", "micro batch × accumulation × processes: the samples behind one optimizer step"),
-    ("finding, remedy", "something wrong or improvable with its evidence, and the change that answers it"),
-    ("in effect", "what the training process really does, observed inside it, compared with what was set"),
-    ("quit", "leaves the screen only: a training goes on, and the next screen shows all of it"),
+    ("•", "differs from the preset; * after the preset's name means that one does"),
+    ("effective batch", "micro batch × accumulation × processes: samples per optimizer step"),
+    ("finding, remedy", "a problem with its evidence, and the change that fixes it"),
+    ("in effect", "the settings the training process really uses, compared with yours"),
+    ("quit", "closes only the screen; trainings continue and show up again"),
 )
 
 

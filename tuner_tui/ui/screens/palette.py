@@ -29,7 +29,7 @@ class PaletteScreen(Dialog[str]):
         Binding("pagedown", "page_down", "Page down", id="palette.page-down", show=False),
     ]
     heading = "Commands"
-    hint = "type to search · enter do it · esc back"
+    hint = "type to search · enter run · esc back"
 
     def __init__(self, keys: Sequence[Binding]) -> None:
         super().__init__()

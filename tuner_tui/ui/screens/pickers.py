@@ -12,7 +12,9 @@ from textual.binding import Binding, BindingType
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from tuner_tui.core.units import format_short_duration
 from tuner_tui.runs.events.run_state import strip_allocator_message
+from tuner_tui.ui.drawing.number_format import significant
 from tuner_tui.ui.screens.dialogs import Dialog
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-MAX_JOB_CELLS = 30
+MIN_COMMAND_CELLS = 12
+DIALOG_SHARE, DIALOG_FRAME = 0.9, 8
+"""Width of a dialog as a share of the screen; columns of its border, its padding and the gap behind a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +175,14 @@ class RunsScreen(PickScreen[RunPicked]):
     """Lists runs; returns the one picked and what for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "compare", "Compare", id="runs.pick-compare", tooltip="Compare this run with another one"),
+        Binding("v", "compare", "Compare", id="runs.pick-compare", tooltip="Compare this run with another"),
     ]
     LETTERS = frozenset("jkqv")
-    hint = "type to filter · enter follow · v compare · esc back"
+    hint = "type to filter · enter open · v compare · esc back"
 
     def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
         items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open, run.detail) for run in runs]
-        super().__init__("Runs", items, "No run was started yet; t starts one.")
+        super().__init__("Runs", items, "No runs yet; t starts one.")
 
     def action_compare(self) -> None:
         """Compare the run under the cursor."""
@@ -210,28 +214,41 @@ def preset_items(
 
 
 def _marks(preset: PresetListing, current: str | None) -> str:
-    yours = "yours, in place of the shipped one" if preset.hides_shipped else "yours" if preset.yours else ""
+    yours = "yours, replaces the shipped one" if preset.hides_shipped else "yours" if preset.yours else ""
     marks = ("current" if preset.name == current else "", yours, "for this machine" if preset.suits else "")
     return ", ".join(filter(None, marks))
 
 
-def run_items(runs: Sequence[RunListing]) -> list[PickerItem[Path]]:
-    """Return runs as items in aligned columns: status, job, last sentence."""
-    status_width = max((len(run.status) for run in runs), default=0)
-    jobs = [_shorten(strip_allocator_message(run.trains)) for run in runs]
-    job_width = max(map(len, jobs), default=0)
-    columns = f"{{:<{status_width}}}  {{:<{job_width}}}  {{}}"
+def run_items(runs: Sequence[RunListing], columns: int = 80) -> list[PickerItem[Path]]:
+    """Return runs as items in aligned columns: status, age, duration, speed, last loss, command.
+
+    The command is cut from the left where a screen of `columns` has no room for it: script and options say more than
+    the path of Python. The detail of each is its whole command and its last sentence.
+    """
+    rows = [_run_figures(run) for run in runs]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = int(columns * DIALOG_SHARE) - DIALOG_FRAME - sum(widths) - 2 * len(widths)
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
     return [
         PickerItem(
             run.id,
-            columns.format(run.status, job, strip_allocator_message(run.sentence)).rstrip(),
+            f"{line}  {_cut_start(run.trains, max(MIN_COMMAND_CELLS, room - len(run.id)))}".rstrip(),
             run.folder,
-            detail=run.trains,
+            detail="\n".join(filter(None, (run.trains, strip_allocator_message(run.sentence)))),
         )
-        for run, job in zip(runs, jobs, strict=True)
+        for run, line in zip(runs, lines, strict=True)
     ]
 
 
-def _shorten(job: str) -> str:
-    """Return the end of a command where it is long: script and options say more than the path of Python."""
-    return job if len(job) <= MAX_JOB_CELLS else f"…{job[1 - MAX_JOB_CELLS :]}"
+def _run_figures(run: RunListing) -> tuple[str, ...]:
+    return (
+        run.status,
+        "" if run.age_s is None else f"{format_short_duration(run.age_s)} ago",
+        "" if run.duration_s is None else format_short_duration(run.duration_s),
+        "" if run.steps_s is None else f"{significant(run.steps_s)}/s",
+        "" if run.loss is None else f"loss {significant(run.loss)}",
+    )
+
+
+def _cut_start(words: str, width: int) -> str:
+    return words if len(words) <= width else f"…{words[1 - width :]}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 QUEUE_GLOSSARY = (
     ("waiting", "it starts when there is room for its peak memory beside all that is used; the reason is below it"),
     ("order", "first in, first out; a later one passes only where that delays no earlier one"),
-    ("held", "by you, or because it could not be started; h lets it go on"),
+    ("held", "by you, or because it could not be started; h releases it"),
     ("whole card", "what a run needs is not known before one of its kind was measured: it has a card of its own"),
     ("queued q003", "an entry that starts at this moment"),
 )

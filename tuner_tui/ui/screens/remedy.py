@@ -25,7 +25,7 @@ class DiffScreen(Dialog[bool]):
     """Shows what a remedy changes, its expected effect and when it takes effect; returns True to apply it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a,y,enter", "apply", "Apply", id="diff.apply", tooltip="Put the new values into the settings"),
+        Binding("a,y,enter", "apply", "Apply", id="diff.apply", tooltip="Apply the new values to the settings"),
         Binding("n", "leave", "Back", id="diff.leave", show=False),
     ]
 
@@ -39,11 +39,11 @@ class DiffScreen(Dialog[bool]):
 
     def body(self) -> Iterable[Widget]:
         if not self._changes:
-            yield Static("The settings have these values already: nothing would change.", markup=False)
+            yield Static("The settings already have these values.", markup=False)
             return
         remedy = self._remedy
         yield Static(self._lines(), markup=False)
-        expected = ("expect", remedy.expectation), ("rests on", remedy.rests_on), ("counts", self._when)
+        expected = ("effect", remedy.expectation), ("basis", remedy.rests_on), ("applies", self._when)
         yield Static(label_table(expected))
 
     def _lines(self) -> Text:
@@ -78,12 +78,12 @@ class WhyScreen(Dialog[None]):
         finding, remedy = self._choice.finding, self._choice.remedy
         parts: list[tuple[str, str | None]] = [
             ("where", finding.where),
-            ("sure", finding.confidence),
-            *(("seen", fact) for fact in finding.evidence),
+            ("confidence", finding.confidence),
+            *(("evidence", fact) for fact in finding.evidence),
         ]
         if remedy is not None:
             parts += [
-                ("remedy", remedy.title), ("why", remedy.why), ("expect", remedy.expectation),
-                ("rests on", remedy.rests_on), ("source", remedy.source),
+                ("remedy", remedy.title), ("why", remedy.why), ("effect", remedy.expectation),
+                ("basis", remedy.rests_on), ("source", remedy.source),
             ]  # fmt: skip
         return parts

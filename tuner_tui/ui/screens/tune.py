@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 GAP = 2
 MIN_MINUTES = 0.1
-INVALID_MINUTES = "A number of minutes, such as 9 or 2.5."
-MINUTES_NOTE = "min; x ends it sooner, and keeps what was measured"
+INVALID_MINUTES = "Enter minutes, such as 9 or 2.5."
+MINUTES_NOTE = "min (x stops it earlier; measurements are kept)"
 MINUTES_LABEL, GOAL_LABEL = "At most", "Goal"
 GOALS: Mapping[Objective, str] = {
     "job": "the shortest whole job",
@@ -92,7 +92,7 @@ class TuneStartScreen(Dialog[TuningWish]):
         if minutes is None:
             self._refuse(INVALID_MINUTES)
         elif least is not None and minutes < least:
-            self._refuse(f"The least that makes sense here is {least:g} min.")
+            self._refuse(f"It needs at least {least:g} min.")
         else:
             self.dismiss(TuningWish(minutes, self._objective()))
 
@@ -130,11 +130,11 @@ MIN_PLOT_ROWS = 13
 """Minimum height of the panels at the bottom, borders included."""
 PAGES = ("trials", "tuning-plots", "skipped")
 TUNE_GLOSSARY = (
-    ("trial", "a short run like any other, with settings that the search proposes"),
-    ("noise", "the same settings again: a smaller difference than theirs is none"),
-    ("×start", "throughput over that of the settings as they were given"),
-    ("at most", "the most the change can gain, by where the time of a step went"),
-    ("limit", "what a trial may take of the memory; the rest is a reserve for a long run"),
+    ("trial", "a short run with settings that the search proposes"),
+    ("noise", "difference between identical runs; smaller differences mean nothing"),
+    ("×start", "throughput divided by that of the initial settings"),
+    ("at most", "the most a change can gain, from where step time is spent"),
+    ("limit", "memory a trial may use; the rest is a reserve for long runs"),
     ("◆ ✗", "the best so far; out of memory"),
 )
 

@@ -27,13 +27,13 @@ LOW_HEIGHT = 30
 MIN_JOB_ROWS = 5
 MOST_HOST_CHART = 16
 WATCH_GLOSSARY = (
-    ("job", "a trainer with its loader workers, the ranks under one launcher, a container's or shell's command line"),
-    ("SM %", "share of time in which its kernels ran on its cards, by the driver; not how full the chip was"),
-    ("GPU %", "share of time in which any kernel ran; the power next to it says how hard the GPU works"),
+    ("job", "a training with its loader workers, the ranks of a launcher, or a container's or shell's command"),
+    ("SM %", "share of time its kernels ran on its GPUs; not how full the chip was"),
+    ("GPU %", "share of time any kernel ran; power shows how hard the GPU works"),
     ("CPU %", "of one core: four busy threads are 400"),
-    ("RSS", "memory in RAM; pages that workers share with their trainer are counted in each"),
+    ("RSS", "resident memory; pages shared between processes count in each"),
     ("processes", "trainers + loader workers + others"),
-    ("r007", "a run of tuner-tui, with its preset, step and time left"),
+    ("r007", "a run of tuner-tui with preset, step and time left"),
 )
 
 

@@ -38,45 +38,47 @@ class JobField:
 KIND_FIELD = JobField("kind", "what trains", "your own command, or the built-in training", (BUILTIN, COMMAND))
 LAUNCHER_FIELDS = (
     JobField("launcher", "launcher", "what starts the processes", get_args(Launcher)),
-    JobField("processes", "processes", "one a GPU; needs torchrun or accelerate"),
+    JobField("processes", "processes", "one per GPU; needs torchrun or accelerate"),
 )
-FALLBACK_FIELD = JobField("fallback", "OOM retries", "out of memory: how often to restart with a smaller micro batch")
+FALLBACK_FIELD = JobField(
+    "fallback", "OOM retries", "how often to restart with a smaller micro batch after out of memory"
+)
 COMMAND_FIELDS = (
     JobField(
         "command", "command", "as in a shell: python train.py; {config}, {output_dir} and {checkpoint} are filled in"
     ),
     JobField("cwd", "working folder", "empty: where tuner-tui was started"),
-    JobField("env", "environment", "NAME=value words, added to the shell's own"),
-    JobField("interpreter", "interpreter", "the Python whose packages train; empty: the shell's"),
+    JobField("env", "environment", "NAME=value pairs, added to the shell's environment"),
+    JobField("interpreter", "interpreter", "Python of the training environment; empty: the shell's"),
     *LAUNCHER_FIELDS,
     JobField("apply", "pass settings via", "how the settings reach the command", get_args(ApplyMode)),
-    JobField("dialect", "dialect", "the tool whose option names hf-args, hydra and yaml write", tuple(DIALECTS)),
+    JobField("dialect", "dialect", "naming scheme of hf-args, hydra and yaml", tuple(DIALECTS)),
     JobField("aliases", "aliases", "setting=key pairs, such as learning_rate=optimizer.lr"),
-    JobField("model", "model", "what the command trains, for estimates: a Hub id or a local path; empty: not known"),
-    JobField("task", "task", "what the command teaches the model, for estimates", (UNKNOWN_TASK, *TASKS)),
-    JobField("data", "data", "what the command trains on, for estimates; empty: not known"),
+    JobField("model", "model", "model of the command, for estimates: Hub id or local path; empty: unknown"),
+    JobField("task", "task", "task of the command, for estimates", (UNKNOWN_TASK, *TASKS)),
+    JobField("data", "data", "data of the command, for estimates; empty: unknown"),
     FALLBACK_FIELD,
 )
 BUILTIN_FIELDS = (
-    JobField("task", "task", "what is learnt", TASKS),
+    JobField("task", "task", "what to learn", TASKS),
     JobField("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
     JobField("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
     JobField("text_column", "text column", "empty: detected"),
     JobField("text_pair_column", "second text", "empty: none"),
     JobField("label_column", "label column", "empty: detected"),
     JobField("max_samples", "most samples", "empty: all of them"),
-    JobField("interpreter", "interpreter", "the Python that trains; empty: the shell's"),
-    JobField("trust_remote_code", "remote code", "whether code of the model's author may run here", ("off", "on")),
+    JobField("interpreter", "interpreter", "Python of the training environment; empty: the shell's"),
+    JobField("trust_remote_code", "remote code", "run code that comes with the model", ("off", "on")),
     *LAUNCHER_FIELDS,
     FALLBACK_FIELD,
 )
 APPLY_HELP: Mapping[str, str] = {
-    "placeholders": "{learning_rate} and the like in the command are filled in",
-    "hf-args": "--learning_rate 1e-05 at its end, in place of what it says",
-    "hydra": "optimizer.lr=1e-05 for settings that have an alias below",
-    "yaml": "put into the YAML file that the command names, or at {config}",
-    "inject": "set inside the process, where it builds TrainingArguments or a DataLoader",
-    "none": "the command keeps all its own",
+    "placeholders": "{learning_rate} and other names in braces are replaced in the command",
+    "hf-args": "appended as --learning_rate 1e-05, replacing the command's own",
+    "hydra": "appended as optimizer.lr=1e-05, for settings with an alias below",
+    "yaml": "written to the YAML file the command names, or to {config}",
+    "inject": "set inside the process when it builds TrainingArguments or a DataLoader",
+    "none": "not passed; the command runs unchanged",
 }
 
 
@@ -138,7 +140,7 @@ def parse_job(texts: Mapping[str, str]) -> Job:
 
 def _checked_launcher(job: Job) -> Job:
     if job.processes > 1 and job.launcher == "plain":
-        raise FieldError("processes", "Several processes need a launcher: torchrun, or accelerate.")
+        raise FieldError("processes", "Several processes need a launcher: torchrun or accelerate.")
     return job
 
 
@@ -157,7 +159,7 @@ def _split_shell(name: str, text: str) -> tuple[str, ...]:
     except ValueError as error:
         raise FieldError(name, f"This is not a valid shell line: {str(error).lower()}.") from error
     if name == "command" and not arguments:
-        raise FieldError(name, "A command is needed, such as python train.py.")
+        raise FieldError(name, "Enter a command, such as python train.py.")
     return arguments
 
 
@@ -166,7 +168,7 @@ def _parse_pairs(name: str, text: str) -> dict[str, str]:
     for word in _split_shell(name, text):
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise FieldError(name, f"{word} is not of the form NAME=value.")
+            raise FieldError(name, f"{word} must have the form NAME=value.")
         pairs[key] = value
     return pairs
 

@@ -37,7 +37,7 @@ def next_stop_question(state: UiState) -> StopQuestion | None:
     match state.view.state.stop_requested:
         case "stop":
             asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)?"
-            return StopQuestion("terminate", "Terminate", f"{asked} It may lose the steps since its last checkpoint.")
+            return StopQuestion("terminate", "Terminate", f"{asked} Steps since the last checkpoint may be lost.")
         case "terminate" | "kill":
             asked = f"{name} got SIGTERM and has not ended. Kill it (SIGKILL)? What it has not saved is lost."
             return StopQuestion("kill", "Kill", asked)
@@ -49,18 +49,18 @@ def _stop_effect(state: RunState) -> str:
     if state.accepts_orders:
         return "It saves a checkpoint after this step and ends."
     if state.step is None:
-        return "It has made no step yet and is ended at once (SIGTERM)."
-    return "It takes no orders and is ended at once (SIGTERM); what its script has not saved is lost."
+        return "It has made no step yet; SIGTERM ends it now."
+    return "It cannot save on request; SIGTERM ends it now, and unsaved work is lost."
 
 
 def launch_refusal(state: UiState, view: SettingsView | None) -> str:
     """Return why no training can be started now; empty if one can."""
     if view is None:
-        return "There are no settings to train with."
+        return "There are no settings yet."
     if state.folder is not None and state.view is None:
         return f"{state.folder.name} is still being read."
     if state.running and state.folder is not None:
-        return f"{state.folder.name} is training already; s stops it."
+        return f"{state.folder.name} is already training; s stops it."
     return settings_error(view)
 
 
@@ -84,14 +84,14 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
     if state.tuning is not None and state.tuning.status == "running":
         return tuning_sentence(state.tuning)
     if state.running:
-        return "Nothing is wrong."
+        return "No problems found."
     wrong = settings_error(view)
     if state.folder is None and wrong:
-        return f"Nothing is wrong with this machine. The settings cannot train yet: {wrong}"
+        return f"The machine is fine, but the settings cannot train yet: {wrong}"
     if state.folder is None:
-        return "Nothing is wrong. t trains with these settings, p loads others, ? shows all keys."
+        return "No problems found. t trains with these settings, p loads a preset, ? shows all keys."
     if state.view is None or state.view.state.finished is None:
-        return "Nothing is wrong with this run. t starts another one."
+        return "No problems found in this run. t starts another one."
     return _ended_text(state.folder, state.view.state, state.view.state.finished)
 
 
@@ -117,11 +117,11 @@ def _result_lines(run: RunState, finished: Finished) -> list[str]:
 
 def _ended_text(folder: Path, run: RunState, finished: Finished) -> str:
     """The result of a run and what can be done next."""
-    again = "t trains again with the settings shown, r lists the runs."
+    again = "t trains again with these settings, r lists the runs."
     if run.checkpoint is None:
         return "\n".join(_result_lines(run, finished)) + f" {again}"
     if finished.outcome == "stopped":
-        again = f"`tuner-tui run --resume {folder.name}` goes on from it; {again}"
+        again = f"`tuner-tui run --resume {folder.name}` continues from it; {again}"
     return "\n".join([*_result_lines(run, finished), again])
 
 
@@ -134,7 +134,7 @@ def exit_message(state: UiState) -> str | None:
     """Return what is printed in the terminal after the app has exited."""
     lines = []
     if state.running and state.folder is not None:
-        lines.append(f"{state.folder.name} goes on training; `tuner-tui {state.folder.name}` shows it again.")
+        lines.append(f"{state.folder.name} continues; `tuner-tui {state.folder.name}` shows it again.")
     if state.tuning is not None and state.tuning.status == "running":
-        lines.append(f"{state.tuning.id} goes on tuning; `tuner-tui` and o show it again.")
+        lines.append(f"{state.tuning.id} continues tuning; `tuner-tui` and o show it again.")
     return "\n".join(lines) or None

@@ -16,7 +16,7 @@ from tuner_tui.core.files import make_private
 def write_crash_report(error: BaseException, folder: Path) -> str:
     """Write the traceback of `error` to a new file in `folder` (mode 0600) and return the sentence for the user."""
     cause = getattr(error, "error", error)  # a worker's failure wraps the error
-    sentence = f"The screen failed: {type(cause).__name__}. This is a bug in tuner-tui; a training goes on."
+    sentence = f"The screen failed: {type(cause).__name__}. This is a bug in tuner-tui; trainings continue."
     path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     try:
         make_private(folder)

@@ -35,12 +35,12 @@ class Canvas(CachedWidget):
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"canvas--{style}" for style in STYLES if style}
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_rows(-1)", "Up", show=False, id="rows.up", tooltip="A row back"),
-        Binding("down,j", "scroll_rows(1)", "Down", show=False, id="rows.down", tooltip="A row on"),
-        Binding("pageup", "scroll_rows(-10)", "Page up", show=False, id="rows.page-up", tooltip="Ten rows back"),
-        Binding("pagedown", "scroll_rows(10)", "Page down", show=False, id="rows.page-down", tooltip="Ten rows on"),
-        Binding("home", "scroll_rows(-9999)", "First", show=False, id="rows.first", tooltip="The first row"),
-        Binding("end", "scroll_rows(9999)", "Last", show=False, id="rows.last", tooltip="The last row"),
+        Binding("up,k", "scroll_rows(-1)", "Up", show=False, id="rows.up", tooltip="One row up"),
+        Binding("down,j", "scroll_rows(1)", "Down", show=False, id="rows.down", tooltip="One row down"),
+        Binding("pageup", "scroll_rows(-10)", "Page up", show=False, id="rows.page-up", tooltip="Ten rows up"),
+        Binding("pagedown", "scroll_rows(10)", "Page down", show=False, id="rows.page-down", tooltip="Ten rows down"),
+        Binding("home", "scroll_rows(-9999)", "First", show=False, id="rows.first", tooltip="First row"),
+        Binding("end", "scroll_rows(9999)", "Last", show=False, id="rows.last", tooltip="Last row"),
     ]
     """For canvases that can take the focus."""
 

@@ -74,7 +74,7 @@ GPU = (
     Case("dynamo wraps it", trace(
         "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nOutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.", *STEP), "gpu-oom"),
     Case("only the last line was kept", CUDA_27, "gpu-oom"),
-    Case("printed without its type", HEALTHY_START + CUDA_113.removeprefix("RuntimeError: "), "gpu-oom"),
+    Case("printed estimate:s type", HEALTHY_START + CUDA_113.removeprefix("RuntimeError: "), "gpu-oom"),
     Case("a logger's line", "2026-03-01 10:00:02,120 - ERROR - trainer - " + CUDA_20, "gpu-oom"),
     Case("bar redrawn after the traceback", HEALTHY_START + bar(31, 1000) + trace(CUDA_27, *STEP) + "\n" + bar(31, 1000), "gpu-oom", "training"),
     Case("traceback glued to the bar", HEALTHY_START + bar(31, 1000) + trace(CUDA_27, *STEP), "gpu-oom", "training"),

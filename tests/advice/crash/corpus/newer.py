@@ -70,7 +70,7 @@ NCCL = (
     Case("store gone", trace("torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (10.0.0.1, 29500).", "main"), "collective-timeout"),
 )  # fmt: skip
 BITSANDBYTES = (
-    Case("bitsandbytes without its library", trace("RuntimeError: \n🚨 CUDA VERSION MISMATCH 🚨\nRequested CUDA version:          13.0\nDetected PyTorch CUDA version:   13.0\nAvailable pre-compiled versions: \n  - 12.4\nThis means:\nThe version you're trying to use is NOT distributed with this package\n\nAttempted to use bitsandbytes native library functionality but it's not available.", *STEP), "missing-package"),
+    Case("bitsandbytes estimate:s library", trace("RuntimeError: \n🚨 CUDA VERSION MISMATCH 🚨\nRequested CUDA version:          13.0\nDetected PyTorch CUDA version:   13.0\nAvailable pre-compiled versions: \n  - 12.4\nThis means:\nThe version you're trying to use is NOT distributed with this package\n\nAttempted to use bitsandbytes native library functionality but it's not available.", *STEP), "missing-package"),
     Case("bitsandbytes older, setup", trace("RuntimeError: \n        CUDA Setup failed despite GPU being available. Please run the following command to get more information:\n\n        python -m bitsandbytes", "main"), "missing-package"),
     Case("bitsandbytes without CUDA", trace("AttributeError: 'NoneType' object has no attribute 'cget_managed_ptr'", "main", "train", "bnb"), "missing-package"),
     Case("bitsandbytes optimizer not compiled", trace("NameError: name 'str2optimizer8bit_blockwise' is not defined", "main", "train", "bnb"), "missing-package"),

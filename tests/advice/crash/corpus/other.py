@@ -28,7 +28,7 @@ STORAGE = (
     Case("weights only", trace("_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you have two options", "main", "load"), "checkpoint-io"),
     Case("other model's weights", trace("RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:\n\tsize mismatch for lm_head.weight: copying a param with shape", "main", "load"), "checkpoint-io"),
     Case("no checkpoint there", trace("ValueError: Can't find a valid checkpoint at /out/checkpoint-900", "main", "train"), "checkpoint-io"),
-    Case("checkpoint without its state", trace("FileNotFoundError: [Errno 2] No such file or directory: '/out/checkpoint-900/trainer_state.json'", "main", "train"), "checkpoint-io"),
+    Case("checkpoint estimate:s state", trace("FileNotFoundError: [Errno 2] No such file or directory: '/out/checkpoint-900/trainer_state.json'", "main", "train"), "checkpoint-io"),
     Case("optimizer of another model", trace("ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group", "main", "train"), "checkpoint-io"),
 )  # fmt: skip
 NUMBERS = (

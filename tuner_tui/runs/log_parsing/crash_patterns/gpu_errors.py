@@ -10,15 +10,11 @@ from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern, patt
 # ruff: noqa: E501  (one form a line reads better than a form broken over lines)
 
 
-ASSERT = "A check inside a GPU kernel failed: usually a label or a token id outside its range"
-ILLEGAL = "A GPU kernel touched memory that is not its own"
+ASSERT = "A check inside a GPU kernel failed: usually a label or token id out of range"
+ILLEGAL = "A GPU kernel accessed an illegal memory address"
 TIMEOUT = "A collective operation between the processes did not finish"
-PEER = "Another process of the training went away"
-LEFT_OVER = (
-    "Python ended while a thread of native code was still at work; "
-    "where the training was over by then, `del model` and `torch.distributed.destroy_process_group()` "
-    "as its last lines prevent it"
-)
+PEER = "Another process of the training exited"
+LEFT_OVER = "Python exited while a native thread was still running; if the training was done by then, end the script with `del model` and `torch.distributed.destroy_process_group()`"
 
 ASSERTS = (
     pattern("device-assert", r"device-side assert triggered|cudaErrorAssert|hipErrorAssert|(?:[cC]uda|hip) runtime error \((?:59|710)\)", ASSERT),
@@ -54,9 +50,9 @@ COLLECTIVES = (
     pattern("collective-timeout", r"[Dd]evice or resource busy.{0,80}NCCL|Call to (?:connect|bind|recv|send|ibv_\w+) .{0,60}failed", PEER, "likely", bare=True, consequence=True, topic="nccl-network"),
     pattern("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
 )  # fmt: skip
-OFFLINE = "Files from the Hub are missing here, and offline mode forbids to download them"
-NO_NETWORK = "Files have to be downloaded, and there is no network"
-PORT = "The launcher's port is taken: another training, or the rest of an earlier one, uses it"
+OFFLINE = "Files from the Hub are not cached, and offline mode forbids downloading them"
+NO_NETWORK = "Files must be downloaded, but there is no network"
+PORT = "The launcher's port is in use by another training or by processes an earlier one left"
 NETWORK = (
     pattern("offline", r"OfflineModeIsEnabled|offline mode is enabled|HF_HUB_OFFLINE|HF_DATASETS_OFFLINE|outgoing traffic has been disabled", OFFLINE),
     pattern("offline", r"couldn't connect to 'https|[Cc]an(?:not|'t) reach https?://|Couldn't reach .{1,200} on the Hub|LocalEntryNotFound|(?:Failed to resolve|NameResolutionError)|Temporary failure in name resolution|Name or service not known|nodename nor servname|Network is unreachable|No route to host", NO_NETWORK),
@@ -64,29 +60,29 @@ NETWORK = (
     pattern("port-in-use", r"server socket has failed to (?:listen|bind)", PORT, "likely", bare=True),
     pattern("hub-access", r"GatedRepoError|gated repo|Access to (?:model|dataset) \S+ is restricted|(?:40[13] Client Error|Unauthorized|Forbidden).{0,300}(?:huggingface|hf\.co)|Invalid (?:user token|username or password|credentials)|Token is required|LocalTokenNotFoundError", "The Hub does not let this account read the model or data set", topic="hub-login"),
     pattern("hub-access", r"wandb.{0,80}(?:api_key not configured|UsageError|CommError)|wandb\.errors\.\S+", "Weights & Biases cannot be reached with this login", topic="wandb"),
-    pattern("hub-access", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network, or a server, did not answer", topic="server"),
+    pattern("hub-access", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network or a server did not respond", topic="server"),
 )  # fmt: skip
 UNEXPLAINED = (
-    pattern("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The card itself failed: look at dmesg for Xid, and at its health", bare=True),
-    pattern("gpu-software", r"no kernel image is available for execution|device kernel image is invalid|hipErrorNoBinaryForGpu|Unsupported gpu architecture|no binary for GPU|not compiled for (?:compute capability|sm_)", "This torch, or a package with kernels of its own, has no code for this card", bare=True, topic="torch-build"),
-    pattern("gpu-software", r"CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|system has unsupported display driver", "The driver does not fit this torch", bare=True, topic="driver"),
+    pattern("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The GPU hardware failed: look for Xid errors in dmesg", bare=True),
+    pattern("gpu-software", r"no kernel image is available for execution|device kernel image is invalid|hipErrorNoBinaryForGpu|Unsupported gpu architecture|no binary for GPU|not compiled for (?:compute capability|sm_)", "This torch, or a package with its own kernels, has no code for this GPU", bare=True, topic="torch-build"),
+    pattern("gpu-software", r"CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|system has unsupported display driver", "The driver does not match this torch", bare=True, topic="driver"),
     pattern("gpu-software", r"driver on your system is too old", "The driver is too old for this torch", topic="driver"),
     pattern("gpu-software", r"Found no NVIDIA driver|Failed to initialize NVML|CUDA initialization: |CUDA unknown error|cudaErrorNoDevice|no CUDA-capable device is detected", "No usable GPU driver was found", topic="no-driver"),
-    pattern("unknown", r"CUDA error: unknown error", "The driver reported an error of its own", topic="card"),
+    pattern("unknown", r"CUDA error: unknown error", "The driver reported an internal error", topic="card"),
     pattern("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
-    pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "Native code ended the training", "likely", bare=True),
-    pattern("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The card stopped answering; Intel's driver says so when its memory runs out, too"),
-    pattern("unknown", r"^/\S+\.mm:\d+: failed assertion `", "Apple's libraries ended the training", bare=True),
+    pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "The training crashed in native code", "likely", bare=True),
+    pattern("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The GPU stopped responding; Intel's driver also reports this when GPU memory runs out"),
+    pattern("unknown", r"^/\S+\.mm:\d+: failed assertion `", "An Apple library aborted the training", bare=True),
     pattern("unknown", r"^terminate called without an active exception", LEFT_OVER, "likely", bare=True, consequence=True),
-    pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "Native code ended the training", "possible", bare=True, consequence=True),
+    pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "The training crashed in native code", "possible", bare=True, consequence=True),
 )  # fmt: skip
 
 
 # ruff: noqa: E501  (one form a line reads better than a form broken over lines)
 
 
-ATTENTION = "This attention implementation does not run here"
-FUSED = "The fused optimizer does not run here"
+ATTENTION = "This attention implementation is not supported here"
+FUSED = "The fused optimizer is not supported here"
 COMPILE = "Compilation failed"
 FLASH = r"(?:Flash ?Attention[\w .-]{0,12}|flash_attn\w*|`?flash_attention_\d`?)"
 
@@ -101,7 +97,7 @@ ATTENTION_PATTERNS = (
     pattern("attention-unsupported", r"Requested Flash Attention \d which is not supported", ATTENTION),
 )  # fmt: skip
 FUSED_MISMATCH = (
-    "Weights, gradients and optimizer states differ in dtype or device, which the fused optimizer does not take"
+    "Weights, gradients and optimizer states differ in dtype or device, which the fused optimizer does not support"
 )
 FUSED_PATTERNS = (
     pattern("fused-unsupported", r"`?fused(?:=True)?`? (?:requires|does not support|and `?foreach)", FUSED),
@@ -121,7 +117,7 @@ COMPILE_PATTERNS = (
     pattern("compile-failed", r"CompilationError: |RecompileLimit|FailOnRecompileLimitHit|recompile_limit reached", COMPILE),
     pattern("compile-failed", r"CalledProcessError: Command .{0,40}\bninja\b", "A C++/CUDA extension did not compile", topic="extension"),
     pattern("compile-failed", r"CalledProcessError: Command .{0,400}(?:/gcc|/cc|/g\+\+|clang|ptxas|nvcc|ninja)\b", COMPILE),
-    pattern("compile-failed", r"(?:\bld|lld)(?:\.\w+)?: (?:error: )?(?:cannot find|unable to find library|library not found for) -l(?:cuda|cudart|nvrtc|c10\w*|torch\w*|amdhip64)\b", f"{COMPILE}: the linker does not find a library of the GPU", bare=True),
+    pattern("compile-failed", r"(?:\bld|lld)(?:\.\w+)?: (?:error: )?(?:cannot find|unable to find library|library not found for) -l(?:cuda|cudart|nvrtc|c10\w*|torch\w*|amdhip64)\b", f"{COMPILE}: the linker does not find a GPU library", bare=True),
     pattern("compile-failed", r"libcuda\.so\S* (?:cannot|could not|can not|was not|not) (?:be )?found|(?:cannot|could not) find libcuda", f"{COMPILE}: the driver's libcuda is not found"),
     pattern("compile-failed", r"^collect2: error: ld returned \d|linker command failed with exit code", COMPILE, "likely", bare=True),
     pattern("compile-failed", r"Error building extension|Error compiling objects for extension|Ninja is required to load C\+\+ extensions|^ninja: build stopped|has no attribute 'ds_opt_adam'", "A C++/CUDA extension did not compile", bare=True, topic="extension"),
@@ -135,7 +131,7 @@ BY_FRAMES: tuple[tuple[re.Pattern[str], re.Pattern[str], CrashPattern], ...] = (
         re.compile(
             r"torchinductor_|<eval_with_key>|<torch_compiled|unsloth_compiled_cache|/\.triton/|\.triton\\|__compiled_fn|<generated>|\.inductor_cache"
         ),
-        pattern("compile-failed", r"$^", f"{COMPILE}: the generated code is faulty"),
+        pattern("compile-failed", r"$^", f"{COMPILE}: the generated code is invalid"),
     ),
     (
         re.compile(r"JSONDecodeError|ParserError"),

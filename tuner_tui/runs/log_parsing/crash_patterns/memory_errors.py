@@ -7,7 +7,7 @@ from __future__ import annotations
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
 
 GPU_MEMORY_FULL = "The card's memory is full"
-GPU_WORKSPACE_FULL = "A GPU library found no memory for its workspace"
+GPU_WORKSPACE_FULL = "A GPU library could not allocate its workspace"
 
 DEALT_WITH_IT = (
     r"instead|fall\w* back|skipp\w*|disabl\w*|retry\w*|may|might|if|when|avoid|prevent|will use|switch\w*|offload\w*"
@@ -22,7 +22,7 @@ LOOK_ALIKES = (
     pattern(
         "collective-timeout",
         r"out of memory.{0,20}Tried to allocate more than 1EB",
-        "A nonsense size was allocated: what a collective leaves behind that broke off",
+        "An impossible size was requested: an interrupted collective left garbage behind",
         "possible",
         consequence=True,
     ),
@@ -53,7 +53,7 @@ GPU_MEMORY = (
         GPU_MEMORY_FULL,
         bare=True,
     ),
-    pattern("gpu-oom", r"Invalid buffer size: [\d.]+ [KMGT]i?B", "One buffer is larger than the card gives (MPS)"),
+    pattern("gpu-oom", r"Invalid buffer size: [\d.]+ [KMGT]i?B", "One buffer is larger than the device allows (MPS)"),
     pattern(
         "gpu-oom",
         r"(?:OUT_OF_DEVICE_MEMORY|PI_ERROR_OUT_OF_RESOURCES|UR_RESULT_ERROR_OUT_OF_RESOURCES)",
@@ -96,7 +96,7 @@ GPU_MEMORY = (
     pattern(
         "gpu-oom",
         r"NVML_SUCCESS == r.{0,40}INTERNAL ASSERT FAILED",
-        f"{GPU_MEMORY_FULL}, and the driver could not be asked",
+        f"{GPU_MEMORY_FULL}, and the driver could not be queried",
         "likely",
     ),
     pattern(
@@ -113,7 +113,7 @@ GPU_MEMORY = (
     pattern(
         "gpu-oom",
         r"[Ss]ome modules are dispatched on the CPU or the disk|enough GPU RAM to fit the (?:quantized )?model",
-        "The card has no room for the whole model",
+        "The GPU has no room for the whole model",
         topic="model-does-not-fit",
     ),
     pattern("gpu-oom", rf"{VERDICT}{TOO_LITTLE} {ON_GPU}", GPU_MEMORY_FULL, "likely", bare=True),
@@ -141,9 +141,9 @@ GPU_MEMORY = (
 )
 
 
-HOST_MEMORY_FULL = "The host's memory is full"
+HOST_MEMORY_FULL = "Host memory is full"
 SHARED_MEMORY_FULL = "Shared memory (/dev/shm) is full"
-OOM_KILLED = "The kernel killed the process because the host's memory was full"
+OOM_KILLED = "The kernel killed the process because host memory was full"
 TRAINER = r"(?:python[\d.]*|pt_[\w.-]+|torchrun|accelerate|deepspeed|ray::?\w*|jupyter\S*|train\S*)"
 
 SHARED = (
@@ -185,9 +185,9 @@ HOST = (
     pattern("host-oom", rf"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+,? \({TRAINER}\)", OOM_KILLED, bare=True),
     pattern("host-oom", rf"oom-kill:.*task={TRAINER},", OOM_KILLED, bare=True),
     pattern("host-oom", r"^(?:OOMKilled|reason: OOMKilled|\s*Reason:\s+OOMKilled)", OOM_KILLED, bare=True),
-    pattern("host-oom", r"(?:pinned|pin_memory|cudaHostAlloc|cudaMallocHost).{0,200}(?:out of memory|failed)", "No page-locked host memory left", "likely"),
-    pattern("host-oom", r"A worker died or was killed while executing a task", "A Ray worker was killed, as the kernel does when the host's memory is full", "possible", bare=True, consequence=True),
-    pattern("host-oom", r"(?i)\bexit(?:ed)?(?: with)?(?:[ _]?(?:code|status))?[ :=(]*137\b", "The process was killed, as the kernel does when the host's memory is full", "likely", bare=True),
-    pattern("host-oom", r"^Killed$|^\S+: line \d+: +\d+ Killed\b|^zsh: killed\b|^\[\d+\][+-]? +\d* *[Kk]illed\b", "The process was killed, as the kernel does when the host's memory is full", "likely", bare=True),
+    pattern("host-oom", r"(?:pinned|pin_memory|cudaHostAlloc|cudaMallocHost).{0,200}(?:out of memory|failed)", "No page-locked (pinned) host memory is left", "likely"),
+    pattern("host-oom", r"A worker died or was killed while executing a task", "A Ray worker was killed; the kernel does this when host memory is full", "possible", bare=True, consequence=True),
+    pattern("host-oom", r"(?i)\bexit(?:ed)?(?: with)?(?:[ _]?(?:code|status))?[ :=(]*137\b", "The process was killed; the kernel does this when host memory is full", "likely", bare=True),
+    pattern("host-oom", r"^Killed$|^\S+: line \d+: +\d+ Killed\b|^zsh: killed\b|^\[\d+\][+-]? +\d* *[Kk]illed\b", "The process was killed; the kernel does this when host memory is full", "likely", bare=True),
 )  # fmt: skip
 HOST_MEMORY = (*SHARED, *HOST)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
 
 NAN = "A value became nan or infinite"
-DTYPE = "Two precisions met in one operation"
-UNSUPPORTED = "This precision does not run here"
-NOT_IMPLEMENTED = "This operation does not exist in this precision on this device"
+DTYPE = "One operation got tensors of different dtypes"
+UNSUPPORTED = "This precision is not supported here"
+NOT_IMPLEMENTED = "This operation does not support this precision on this device"
 HALF = r"(?:Half|BFloat16|bfloat16|float16|c10::Half|c10::BFloat16|Float8\w*)"
 
 NOT_FINITE = (
@@ -17,7 +17,7 @@ NOT_FINITE = (
     pattern("nan", r"(?i)non-?finite (?:loss|grad)|(?:loss|gradients?) (?:is|are|contains?) (?:not finite|non-?finite|nan)|nan (?:encountered|detected|found)", NAN),
     pattern("nan", r"returned nan values in its \d+", NAN),
     pattern("nan", r"(?:inf`?, `?nan`?|either `inf`, `nan`) or element < 0", NAN),
-    pattern("nan", r"[Cc]urrent loss scale already at minimum|Minimum loss scale reached|loss scale .{0,40}(?:minimum|underflow)", f"{NAN}: the loss scaler found no scale that works"),
+    pattern("nan", r"[Cc]urrent loss scale already at minimum|Minimum loss scale reached|loss scale .{0,40}(?:minimum|underflow)", f"{NAN}: the loss scaler found no working scale"),
     pattern("nan", r"Input (?:X |y )?contains NaN|contains (?:infinity|NaN) or", NAN, "likely"),
     pattern("nan", r"(?i)\[(?:ERROR|fatal)\].*loss is nan|^Loss is (?:nan|inf), stopping training", NAN, bare=True),
     pattern("nan", r"The total norm of order .{1,40} is non-finite|found NaN in (?:local )?grad", NAN),
@@ -41,7 +41,7 @@ PRECISION = (
     pattern("precision-unsupported", rf"must have the same dtype.{{0,60}}{HALF}|Input type \(.{{1,60}}\) and (?:weight|bias) type \(.{{1,60}}\) should be the same", DTYPE),
     pattern("precision-unsupported", r"Must flatten tensors with uniform dtype|[Cc]annot flatten integer dtype tensors", "FSDP needs weights of one dtype in each wrapped module", topic="fsdp-dtype"),
     pattern("precision-unsupported", r"(?:must|should|expected to) (?:have|be of) the same d?type|must have the same type as|(?:dtype|type) mismatch|[Ee]xpected (?:tensor )?dtype|have (?:a )?different dtypes?|expected \w*(?:query, key|key, and value).{0,40}same dtype|(?:got|found) (?:torch\.)?(?:\w+) (?:!=|and) (?:c10::|torch\.)?(?:Half|BFloat16|float16|bfloat16)", DTYPE, "likely"),
-    pattern("precision-unsupported", r"Attempting to unscale FP16 gradients|No inf checks were recorded", "The loss scaler was given weights that are in 16 bits themselves"),
+    pattern("precision-unsupported", r"Attempting to unscale FP16 gradients|No inf checks were recorded", "The loss scaler got 16-bit weights; it needs fp32 weights"),
     pattern("precision-unsupported", r"At most one of fp16 and bf16 can be True", UNSUPPORTED),
     pattern("precision-unsupported", r"Index put requires the source and destination dtypes match.{0,60}(?:Half|BFloat16)", DTYPE),
 )  # fmt: skip

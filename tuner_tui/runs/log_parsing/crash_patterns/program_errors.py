@@ -7,18 +7,18 @@ from __future__ import annotations
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
 
 MISSING = "A package is missing from the training interpreter"
-BROKEN = "A package does not fit the others of this interpreter"
-UNKNOWN_MODEL = "This transformers does not know the model: it is too old, or the name is wrong"
-TOKENIZER_FILE = "The tokenizer's files do not fit the installed tokenizers"
+BROKEN = "A package is incompatible with the others in this interpreter"
+UNKNOWN_MODEL = "This release of transformers does not know the model: it is too old, or the name is wrong"
+TOKENIZER_FILE = "The tokenizer files do not match the installed tokenizers"
 WORKER = "A loader process died"
 FILES = "The loader ran out of open files"
-ARGUMENTS = "The command was given arguments it does not take"
-NOT_FOUND = "A file, model or data set that was named does not exist"
-SHAPES = "Two tensors have shapes that do not fit together"
+ARGUMENTS = "The command got arguments it does not accept"
+NOT_FOUND = "A file, model or dataset does not exist"
+SHAPES = "The shapes of two tensors do not match"
 DEVICES = "Tensors of one operation are on different devices"
-COLUMNS = "The data set's columns are not what the model or the collator expects"
-DATA_FILE = "A data file cannot be read: its format or a record is not as expected"
-LIMITS = "An index lies outside a table: a label or token id the model has no place for"
+COLUMNS = "The columns of the dataset are not those that the model or the collator expects"
+DATA_FILE = "A data file cannot be read: unexpected format or record"
+LIMITS = "An index is out of range: a label or token id is too large for the model"
 
 PACKAGES = (
     pattern("gpu-software", r"Could not load library libcud\w+|(?:Unable to|Cannot|Could not) load (?:any of {)?\W{0,3}libcud(?:nn|art)\w*|\blib(?:cudnn|cudart|cublas|cusparse|cupti|nvrtc|nvJitLink|nccl)\w*\.so\S* ?: (?:cannot open|undefined symbol|version)|(?:cuDNN|CUDNN) version (?:in|mis)compatib\w+|CUDNN_STATUS_(?:VERSION_MISMATCH|SUBLIBRARY)|undefined symbol: __nv\w+, version libnv", "The CUDA libraries that are loaded do not belong to this torch", bare=True, topic="cuda-libraries"),
@@ -34,23 +34,23 @@ PACKAGES = (
     pattern("missing-package", r"(?:`?(?:[\w-]+)`?) is not installed|[Nn]eed to install `?(?:[\w-]+)|doesn't seem to be installed|seems to be not installed", MISSING),
     pattern("missing-package", r"[Pp]lease install `?(?:[\w-]+)|Please run `?pip install|PackageNotFoundError|DistributionNotFound|Using `?bitsandbytes`?.{0,80}requires", MISSING),
     pattern("missing-package", r"requires (?:`|the )?(?:accelerate|bitsandbytes|peft|deepspeed|flash[-_]attn|sentencepiece|tiktoken|protobuf|datasets|apex|einops|triton|transformers|torch)`?(?: ?[>=<]|\b.{0,30}(?:install|library))", MISSING),
-    pattern("compile-failed", r"(?:\.cache|tmp)/torch_extensions/\S+\.so\b", "A C++/CUDA extension that was compiled here cannot be loaded", topic="extension"),
+    pattern("compile-failed", r"(?:\.cache|tmp)/torch_extensions/\S+\.so\b", "A compiled C++/CUDA extension cannot be loaded", topic="extension"),
     pattern("missing-package", r"ImportError: .{0,300}(?:cannot import name|undefined symbol|cannot open shared object|DLL load failed|version `?GLIBC)", BROKEN, topic="broken-package"),
     pattern("missing-package", r"OSError: .{0,200}\.so[.\d]*: (?:cannot open shared object|undefined symbol)|CUDA [Ss]etup failed|CUDA_SETUP.*failed", BROKEN, topic="broken-package"),
     pattern("missing-package", r"Attempted to use bitsandbytes native library functionality", BROKEN, bare=True, topic="broken-package"),
-    pattern("missing-package", r"has no attribute 'cget_managed_ptr'|name 'str2optimizer\w+' is not defined", f"{BROKEN}: bitsandbytes has no code for this GPU's software", topic="broken-package"),
+    pattern("missing-package", r"has no attribute 'cget_managed_ptr'|name 'str2optimizer\w+' is not defined", f"{BROKEN}: bitsandbytes has no binary for this CUDA or ROCm version", topic="broken-package"),
     pattern("missing-package", r"^ImportError: ", BROKEN, "likely", topic="broken-package"),
 )  # fmt: skip
 WORKERS = (
     pattern("worker-crash", r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed by signal|exited unexpectedly)", WORKER),
-    pattern("worker-crash", r"DataLoader timed out after|Pin memory thread exited unexpectedly", "The loader stopped answering"),
+    pattern("worker-crash", r"DataLoader timed out after|Pin memory thread exited unexpectedly", "The loader stopped responding"),
     pattern("worker-crash", r"Caught \w+ in DataLoader worker process", "A loader process raised an exception"),
-    pattern("worker-crash", r"subprocesses has abruptly died|BrokenProcessPool|terminated abruptly while", "A process that prepares data died", topic="map-processes"),
+    pattern("worker-crash", r"subprocesses has abruptly died|BrokenProcessPool|terminated abruptly while", "A data preparation process died", topic="map-processes"),
     pattern("worker-crash", r"Too many open files|\[Errno 24\]|received 0 items of ancdata", FILES, topic="open-files"),
     pattern("worker-crash", r"Cannot re-initialize CUDA in forked subprocess", "A loader process used the GPU after a fork", topic="cuda-in-worker"),
-    pattern("worker-crash", r"before the current process has finished its bootstrapping", "Processes are started without a main guard", topic="main-guard"),
-    pattern("worker-crash", r"^(?:ConnectionResetError|BrokenPipeError|ConnectionRefusedError)", "A process of the training went away", "possible", consequence=True),
-    pattern("worker-crash", r"Can't (?:get local|pickle) (?:local )?object|[Cc]an't pickle|cannot pickle", "Something cannot be sent to the loader processes", "likely", topic="pickle"),
+    pattern("worker-crash", r"before the current process has finished its bootstrapping", "The script starts processes without `if __name__ == '__main__':`", topic="main-guard"),
+    pattern("worker-crash", r"^(?:ConnectionResetError|BrokenPipeError|ConnectionRefusedError)", "A process of the training exited", "possible", consequence=True),
+    pattern("worker-crash", r"Can't (?:get local|pickle) (?:local )?object|[Cc]an't pickle|cannot pickle", "An object cannot be pickled for the loader processes", "likely", topic="pickle"),
 )  # fmt: skip
 USAGE = (
     pattern("bad-arguments", r"^(?:\S+: )?error: (?:unrecognized arguments|the following arguments|argument |ambiguous option|invalid choice|one of the arguments|too few|expected)", ARGUMENTS, bare=True),
@@ -60,12 +60,12 @@ USAGE = (
     pattern("bad-arguments", r"ConfigAttributeError|ConfigKeyError|ConfigCompositionException|MissingConfigException|MissingMandatoryValue|OverrideParseException|UnsupportedInterpolationType", ARGUMENTS),
     pattern("bad-arguments", r"prefetch_factor.{0,60}(?:only be specified|can only be set)|persistent_workers option needs|num_workers option should", ARGUMENTS),
     pattern("bad-arguments", r"is not a valid \w+, please select one of|--?load_best_model_at_end requires|strategy \S+ requires|requires (?:either )?(?:a )?(?:non-zero|positive) |must be an integer", ARGUMENTS),
-    pattern("bad-arguments", r"Check batch related parameters\. train_batch_size is not equal to", "DeepSpeed's batch sizes contradict one another", topic="deepspeed-batch"),
-    pattern("bad-arguments", r"DeepSpeed Zero-?3 is not compatible with|not compatible with `?(?:low_cpu_mem_usage|device_map)|can't train a model that has been loaded (?:with|in).{0,60}(?:device_map|distributed mode|different device)", "The model's device map contradicts the way it is trained", topic="device-map"),
+    pattern("bad-arguments", r"Check batch related parameters\. train_batch_size is not equal to", "DeepSpeed's batch sizes contradict each other", topic="deepspeed-batch"),
+    pattern("bad-arguments", r"DeepSpeed Zero-?3 is not compatible with|not compatible with `?(?:low_cpu_mem_usage|device_map)|can't train a model that has been loaded (?:with|in).{0,60}(?:device_map|distributed mode|different device)", "The model's device map does not work with this kind of training", topic="device-map"),
     pattern("bad-arguments", r"cannot perform fine-?tuning on purely quantized|is not supported for `?[48]-bit`?|only supports? (?:training|fine-?tuning) .{0,40}adapters", "A quantized model can only be trained through adapters", topic="quantized-base"),
-    pattern("bad-arguments", r"Must flatten tensors with uniform requires_grad", "FSDP wraps trained and frozen weights together", topic="fsdp-requires-grad"),
-    pattern("bad-arguments", r"trust_remote_code=True|requires you to execute the (?:configuration|modeling|tokenizer|dataset)\S* (?:file|script)", "The model or data set brings code of its own, which has to be allowed", topic="remote-code"),
-    pattern("bad-arguments", r"Dataset scripts are no longer supported", "The data set is a script, which this release of datasets does not run", topic="dataset-script"),
+    pattern("bad-arguments", r"Must flatten tensors with uniform requires_grad", "FSDP wraps trained and frozen weights in one module", topic="fsdp-requires-grad"),
+    pattern("bad-arguments", r"trust_remote_code=True|requires you to execute the (?:configuration|modeling|tokenizer|dataset)\S* (?:file|script)", "The model or dataset needs trust_remote_code", topic="remote-code"),
+    pattern("bad-arguments", r"Dataset scripts are no longer supported", "The dataset is a script, which this release of datasets does not support", topic="dataset-script"),
     pattern("bad-arguments", r"chat_template is not set|no (?:chat )?template argument was passed", "The tokenizer has no chat template", topic="chat-template"),
     pattern("bad-arguments", r"you didn't pass an `?eval_dataset|requires an? (?:eval|train)_dataset|max_steps has to be specified|cannot instantiate unsupported optimizer|Got warmup_steps", ARGUMENTS),
     pattern("bad-arguments", r"(?:yaml|omegaconf)\.\w*\.?\w*(?:Error|Exception)|JSONDecodeError|TOMLDecodeError|ParserError|ScannerError", "A configuration file cannot be read"),
@@ -75,8 +75,8 @@ USAGE = (
     pattern("bad-arguments", r"not a local folder and is not a valid model identifier|does not appear to have a file named|[Rr]epository Not Found|RepositoryNotFoundError|EntryNotFoundError|RevisionNotFoundError|HFValidationError", NOT_FOUND, topic="hub-name"),
     pattern("bad-arguments", r"DatasetNotFoundError|doesn't exist on the Hub|Couldn't find (?:a dataset script|any data file)|Unable to find '|[Uu]nrecognized configuration|BuilderConfig .* not found|Unknown split", NOT_FOUND, topic="hub-name"),
     pattern("bad-arguments", r"FileNotFoundError|NotADirectoryError|IsADirectoryError", NOT_FOUND, "likely"),
-    pattern("gpu-software", r"Torch not compiled with CUDA enabled|[Dd]evice type=?'?cuda'? .{0,60}not available|Unable to proceed, no GPU resources available", "The installed torch, or this machine, has no CUDA", topic="torch-cpu"),
-    pattern("bad-arguments", r"invalid device ordinal|Invalid device id|Duplicate GPU detected|ncclInvalidUsage|No CUDA GPUs are available|Invalid device string|No slot '\d+' specified on host", "More or other GPUs were asked for than there are", topic="visible-devices"),
+    pattern("gpu-software", r"Torch not compiled with CUDA enabled|[Dd]evice type=?'?cuda'? .{0,60}not available|Unable to proceed, no GPU resources available", "This torch build or this machine has no CUDA", topic="torch-cpu"),
+    pattern("bad-arguments", r"invalid device ordinal|Invalid device id|Duplicate GPU detected|ncclInvalidUsage|No CUDA GPUs are available|Invalid device string|No slot '\d+' specified on host", "The requested GPUs do not exist here", topic="visible-devices"),
     pattern("bad-arguments", r"Target modules .{1,200} not found in the base model", "The adapter's target modules do not exist in this model", topic="target-modules"),
     pattern("bad-arguments", r"does not have a pad(?:ding)? token|no padding token is defined|pad token (?:is )?not (?:set|defined|configured)|tokenizer is not configured with a padding token", "The tokenizer has no padding token", topic="pad-token"),
     pattern("bad-arguments", r"activate truncation and/or padding", COLUMNS, topic="columns"),
@@ -85,13 +85,13 @@ USAGE = (
 )  # fmt: skip
 CODE = (
     pattern("program-error", r"[Ee]xpected all tensors to be on the same device|should be on the same device|Input type \(torch\.(?:cuda\.)?\w+Tensor\) and weight type \(torch\.(?:cuda\.)?\w+Tensor\)|Placeholder storage has not been allocated on MPS device|module must have its parameters and buffers on device", DEVICES, bare=True, topic="devices"),
-    pattern("program-error", r"does not require grad and does not have a grad_fn|None of the inputs have requires_grad=True|optimizer got an empty parameter list", "Nothing that is trained leads to the loss", topic="no-gradient"),
-    pattern("program-error", r"Expected to have finished reduction in the prior iteration|marked (?:as )?(?:a )?(?:variable )?ready (?:twice|only once)", "DistributedDataParallel waits for gradients that do not come, or come twice", topic="unused-parameters"),
-    pattern("program-error", r"backward through the graph a second time|modified by an inplace operation|leaf Variable that requires grad", "The graph of the step was changed or used twice", topic="graph"),
+    pattern("program-error", r"does not require grad and does not have a grad_fn|None of the inputs have requires_grad=True|optimizer got an empty parameter list", "The loss does not depend on any trained parameter", topic="no-gradient"),
+    pattern("program-error", r"Expected to have finished reduction in the prior iteration|marked (?:as )?(?:a )?(?:variable )?ready (?:twice|only once)", "DistributedDataParallel waits for gradients that never arrive, or arrive twice", topic="unused-parameters"),
+    pattern("program-error", r"backward through the graph a second time|modified by an inplace operation|leaf Variable that requires grad", "The graph of the step was modified or used twice", topic="graph"),
     pattern("program-error", r"shapes cannot be multiplied|size of tensor a \(.{0,20}must match|Sizes of tensors must match|shape mismatch|stack expects each tensor to be equal size|shape '\[.{0,60}\]' is invalid for input|[Tt]arget size \(.{0,80}input size|Expected target size", SHAPES, topic="shapes"),
     pattern("program-error", r"did not return a loss from the inputs|No columns in the dataset match|Unable to create tensor, you should probably|too many dimensions 'str'|has to specify either input_ids|You have to specify (?:either )?`?(?:input_ids|pixel_values|decoder_input_ids)", COLUMNS, topic="columns"),
     pattern("program-error", r"^KeyError: '(?:labels?|text|input_ids|attention_mask|prompt|completion|messages|conversations|instruction|output|response|question|answer|sentence|image|audio|chosen|rejected)'|Column\(?s?\)? .{0,120}(?:not in|doesn't exist|not found|to remove)", COLUMNS, "likely", topic="columns"),
     pattern("program-error", r"DatasetGeneration(?:Cast)?Error|CastError|ArrowInvalid|ArrowTypeError|JSON parse error|Error tokenizing data|Couldn't cast array of type|UnicodeDecodeError|UnidentifiedImageError", DATA_FILE, topic="data-file"),
-    pattern("program-error", r"num_samples should be a positive integer|num_samples=0|DataLoader .{0,60}(?:is empty|zero length)|empty dataset|There seems(?: to be)? not (?:to be )?a single sample", "The data set has no samples", topic="no-samples"),
-    pattern("bad-arguments", r"PermissionError|\[Errno 13\]|Permission denied", "A file or folder may not be read or written", "likely", topic="permission"),
+    pattern("program-error", r"num_samples should be a positive integer|num_samples=0|DataLoader .{0,60}(?:is empty|zero length)|empty dataset|There seems(?: to be)? not (?:to be )?a single sample", "The dataset has no samples", topic="no-samples"),
+    pattern("bad-arguments", r"PermissionError|\[Errno 13\]|Permission denied", "No permission to read or write a file or folder", "likely", topic="permission"),
 )  # fmt: skip

@@ -18,9 +18,9 @@ TRAINS = frozenset({
 def choose_command(values: Mapping[str, Any], _path: Path) -> str:
     """`llamafactory-cli train`. Raises `SettingsError` for a file of its other commands."""
     if "export_dir" in values:
-        raise SettingsError("is for `llamafactory-cli export`, which merges a model and trains nothing")
+        raise SettingsError("is for `llamafactory-cli export`, which merges a model and does not train")
     if not TRAINS & values.keys():
-        raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which train nothing")
+        raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which do not train")
     return DIALECT.command
 
 

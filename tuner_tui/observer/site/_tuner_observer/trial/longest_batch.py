@@ -43,13 +43,13 @@ def put_longest_batch_first(loader: Any, due: Callable[[], bool], within_s: floa
     sampler, dataset = loader.batch_sampler, loader.dataset
     size = getattr(sampler, "batch_size", None) or loader.batch_size
     if sampler is None or not size:
-        return "the longest batch was not put first: the loader makes no batches"
+        return "longest batch not first: the loader makes no batches"
     total = dataset_size(dataset)
     if total is None:
-        return "the longest batch was not put first: the data is a stream"
+        return "longest batch not first: the dataset is a stream"
     lengths = sample_lengths(dataset, total, within_s)
     if not lengths:
-        return "the longest batch was not put first: the samples do not say how long they are"
+        return "longest batch not first: the length of the samples is unknown"
     if len(set(lengths.values())) == 1 and len(lengths) >= min(total, MIN_EQUAL_SAMPLES):
         return f"the longest batch is any batch: {len(lengths):,} of {total:,} samples have {max(lengths.values()):,}"
     longest = sorted(lengths, key=lengths.__getitem__, reverse=True)[: int(size)]

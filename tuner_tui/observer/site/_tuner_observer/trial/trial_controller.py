@@ -37,7 +37,7 @@ def evaluate_one_batch(
     Reports out of memory and ends the process.
     """
     if trainer is None:
-        return "no evaluation: only a Trainer shows how it evaluates", None
+        return "no evaluation: it works with a Trainer only", None
     if not alone:
         return "no evaluation: several processes", None
     evaluation.depth += 1
@@ -59,7 +59,7 @@ def evaluate_one_batch(
 
 def _predict_longest_batch(trainer: Any, within_s: float) -> tuple[str, float | None]:
     if trainer.eval_dataset is None:
-        return "no evaluation: there is no data for it", None
+        return "no evaluation: no evaluation data", None
     loader = trainer.get_eval_dataloader()
     first = [True]
     result = longest_batch.put_longest_batch_first(
@@ -106,7 +106,7 @@ class TrialController:
         self._memory = TrialMemory(torch)
         self._stopwatch = GpuStopwatch(torch)
         self._trainer: Any = None
-        self._longest = "no loader was seen"
+        self._longest = "no DataLoader was seen"
         self._samples: int | None = None
         self._lookup_s = 0.0
         self._backlog = self._workers = 0
@@ -246,7 +246,7 @@ class TrialController:
         self._finished_s = time.perf_counter()
         self._stopwatch.end()
         alone = process_role.rank_and_world()[1] == 1
-        evaluated, evaluation_s = "it was not asked for", None
+        evaluated, evaluation_s = "not requested", None
         trainer = None if self._trainer is None else self._trainer()
         if self._protocol["evaluate"]:
             evaluated, evaluation_s = evaluate_one_batch(

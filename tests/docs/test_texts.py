@@ -1,0 +1,68 @@
+"""The page of all texts is complete, holds texts only, and keeps to the language of the field."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.texts import PACKAGE, Text, program_texts, prose_pages, render, texts_of
+
+IDIOMS = re.compile(
+    r"\bwhose\b|\bby what\b|\bshall\b|\basked of\b|\bone settings\b|\btakes? no\b|(?<!there )\bis no (?!longer\b)\w+"
+    r"|\bgo(?:es)? on\b|\btold\b|\bWhom\b|\bnobody\b|\bof weight\b|\bin place of\b|\bone another\b",
+    re.IGNORECASE,
+)
+"""Phrases that sound translated. Write `is not a size`, `continues`, `instead of`, `each other`."""
+EXPRESSION = re.compile(r"\{.*?\}")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[Text]:
+    return program_texts()
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("advice/remedies/training_loop.py", "halve the learning rate"),
+        ("advice/findings/data_loading.py", "{workers} loader workers share"),
+        ("runs/log_parsing/crash_patterns/storage_errors.py", "The disk is full"),
+        ("settings/model.py", "Peak learning rate, reached at the end of the warmup."),
+        ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),
+        ("cli/options.py", "Number of processes, one per GPU."),
+        ("ui/keys.py", "Save a checkpoint now and continue"),
+        ("ui/state/status_text.py", "No problems found."),
+        ("ui/screens/tune.py", "Goal"),
+        ("tuning/search/conclusion.py", "Only the start was tried."),
+    ],
+)
+def test_texts_of_every_kind_are_found(texts: list[Text], module: str, words: str) -> None:
+    assert any(text.path == PACKAGE / module and words in text.words for text in texts)
+
+
+def test_docstrings_and_expressions_are_left_out(texts: list[Text]) -> None:
+    said = {text.words for text in texts if text.path == PACKAGE / "runs/log_parsing/crash_patterns/program_errors.py"}
+    assert not any("ModuleNotFoundError: No module named" in words for words in said)
+    assert not any(words.startswith("Missing packages, dead loader workers") for words in said)
+
+
+def test_an_f_string_is_one_text_with_its_expressions() -> None:
+    [said] = [text for text in texts_of(PACKAGE / "settings/resolve.py") if "must be at least 1" in text.words]
+    assert said.words == "--processes {options.processes}: must be at least 1."
+
+
+def test_the_page_ends_with_what_people_wrote() -> None:
+    page = render()
+    assert all(f"\n## {path.relative_to(PACKAGE.parent)}\n" in page for path in prose_pages())
+    assert "CONTRIBUTING.md" in page
+    assert "REFERENCE.md\n\n" not in page
+
+
+def test_no_text_sounds_translated(texts: list[Text]) -> None:
+    places = [
+        f"{text.path.relative_to(PACKAGE)}:{text.line}: {text.words}"
+        for text in texts
+        if IDIOMS.search(EXPRESSION.sub("", text.words))
+    ]
+    assert not places, "\n".join(places)

@@ -1,0 +1,62 @@
+"""Every text of the program fits its place on a screen of 80 columns: nothing is cut but the user's own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import typer
+from textual.binding import Binding
+from typer.core import TyperGroup
+
+from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
+from tests.ui.pilots import dialog, on_screen, screen_text, settled, until
+from tuner_tui.cli.app import build
+from tuner_tui.cli.commands import COMMANDS
+from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, SETTINGS_KEYS, TUNE_KEYS
+
+SIZE = (80, 24)
+CUT = re.compile(r"[\w,.)]…")
+DIALOGS = {"question_mark": "Help", "e": "Job", "p": "Presets", "r": "Runs", "o": "Tune", "t": "Train", "S": "Save as"}
+
+
+def cut_texts(screen: str) -> list[str]:
+    """Lines with a word that was cut."""
+    return [line.strip() for line in screen.splitlines() if CUT.search(line)]
+
+
+@pytest.mark.parametrize("box", [FakeBox, busy_box, failed_box], ids=["fresh", "training", "failed"])
+async def test_on_the_pages_of_a_small_screen(box: Callable[[], FakeBox]) -> None:
+    made = box()
+    async with on_screen(made, size=SIZE) as pilot:
+        await until(pilot, settled(pilot, made))
+        cut = []
+        for page in range(1, 8):
+            await pilot.press(f"alt+{page}")
+            await pilot.pause()
+            cut += cut_texts(screen_text(pilot.app))
+        assert not cut
+
+
+@pytest.mark.parametrize("key", DIALOGS)
+async def test_in_the_dialogs(key: str) -> None:
+    made = FakeBox()
+    async with on_screen(made, size=SIZE) as pilot:
+        await until(pilot, settled(pilot, made))
+        await pilot.press(key)
+        await until(pilot, lambda: dialog(pilot) == DIALOGS[key])
+        await pilot.pause()
+        assert not cut_texts(screen_text(pilot.app))
+
+
+def test_the_commands_in_the_help() -> None:
+    root = typer.main.get_command(build(list(dict.fromkeys(COMMANDS.values()))))
+    assert isinstance(root, TyperGroup)
+    shown = root.get_help(typer.Context(root, info_name="tuner-tui", terminal_width=80, max_content_width=80))
+    assert "..." not in shown.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("binding", [*APP_KEYS, *MAIN_KEYS, *SETTINGS_KEYS, *TUNE_KEYS], ids=lambda one: one.id)
+def test_the_explanation_of_a_key_is_one_line_of_the_help_screen(binding: Binding) -> None:
+    assert len(binding.tooltip) <= 56
