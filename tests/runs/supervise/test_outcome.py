@@ -54,7 +54,7 @@ def with_(state: RunState = AT, **more: object) -> RunState:
         (with_(stop_requested="kill"), exited(signal=SIGKILL), "stopped", "on request"),
         (with_(stop_requested="stop", out_of_memory=OOM), exited(1), "out-of-memory", "CUDA out of memory"),
         (with_(stop_requested="kill"), exited(signal=SIGKILL, oom_kill=True), "out-of-memory", "kernel"),
-        (AT, exited(), "lost", "no supervisor"),
+        (AT, exited(), "lost", "without a supervisor"),
         (with_(stop_requested="kill"), exited(), "stopped", "on request"),
         (with_(ranks={0: RankState(0, ended=True)}), exited(), "completed", "Completed"),
         (with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(), "failed", "KeyError"),

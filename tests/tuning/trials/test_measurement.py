@@ -99,7 +99,7 @@ def test_a_failure_has_a_plain_sentence() -> None:
 @pytest.mark.parametrize(
     ("ranks", "run", "words"),
     [
-        ((), state(step=None), "took no optimizer step"),
+        ((), state(step=None), "without an optimizer step"),
         ((), state(step=None, ranks={}), "the observer cannot be loaded into"),
         ((rank(steps=1, dataset_samples=9),), state(step=3), "3 optimizer steps of 9 samples"),
     ],
@@ -111,8 +111,8 @@ def test_no_step(ranks: tuple[TrialMeasured, ...], run: RunState, words: str) ->
 
 
 def test_stop_reason_is_no_step_with_its_reason() -> None:
-    found = measurement(stop_reason="It took no optimizer step in 5 minutes.")
-    assert (found.outcome, found.sentence) == ("no-step", "It took no optimizer step in 5 minutes.")
+    found = measurement(stop_reason="It without an optimizer step in 5 minutes.")
+    assert (found.outcome, found.sentence) == ("no-step", "It without an optimizer step in 5 minutes.")
 
 
 def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
@@ -123,7 +123,7 @@ def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
     assert not measurement(run=failed(signal=11)).passing
     assert not measurement(run=failed(exit_code=1)).passing
     assert measurement(stop_reason="It made no progress for 121 s.", transient=True).passing
-    assert not measurement(stop_reason="It took no optimizer step in 5 minutes.").passing
+    assert not measurement(stop_reason="It without an optimizer step in 5 minutes.").passing
 
 
 def test_batches_of_another_size_than_asked_for() -> None:
@@ -161,7 +161,7 @@ def test_a_knob_that_was_not_taken() -> None:
     chosen = SETTINGS.chosen | {"torch_compile"}
     found = measurement(rank(), run=run, changed=("torch_compile",), settings=asked, chosen=chosen)
     assert (found.outcome, found.not_applied) == ("not-applied", ("torch_compile",))
-    assert "asked on, seen off" in found.sentence
+    assert "requested on, observed off" in found.sentence
     assert measurement(rank(), run=run, settings=asked, chosen=chosen).outcome == "measured", "no knob of this trial"
 
 

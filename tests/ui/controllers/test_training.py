@@ -134,7 +134,7 @@ async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
         fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
         app_of(pilot).post_message(RunViewArrived(replace(out, state=replace(out.state, fell_back=fell))))
         await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
-        assert "Fallback 1 of 3. micro batch 16 → 8" in said(pilot)
+        assert "OOM retry 1 of 3. micro batch 16 → 8" in said(pilot)
 
 
 async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:

@@ -181,7 +181,7 @@ def _room(rank: TrialMeasured) -> int | None:
 def _caveats(rank: TrialMeasured) -> str:
     """What the peak memory does not include: the longest batch, or an evaluation step."""
     notes = (rank.longest, rank.evaluated)
-    missing = [note for note in notes if "not put first" in note or note.startswith("no eval")]
+    missing = [note for note in notes if "batch not first" in note or note.startswith("no eval")]
     return "; ".join(missing)
 
 
