@@ -77,7 +77,7 @@ def test_a_restart_in_between(folder: RunFolder) -> None:
     write_supervisor_state(folder.state, state(training=myself()))
     found = read_status(folder, machine=replace(HERE, boot_id="another"))
     assert (found.kind, found.live) == ("lost", False)
-    assert "restarted" in found.sentence
+    assert "rebooted" in found.sentence
 
 
 def test_an_outcome_holds_everywhere(folder: RunFolder) -> None:

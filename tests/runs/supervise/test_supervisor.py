@@ -261,7 +261,7 @@ def test_a_command_that_does_not_exist_leaves_no_run(box: Sandbox) -> None:
     request = box.request("")
     job = request.job.model_copy(update={"command": ("no-such-program-here",)})
     wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"job": job})
-    with pytest.raises(LaunchError, match=r"no-such-program-here.* is not found"):
+    with pytest.raises(LaunchError, match=r"no-such-program-here.* was not found"):
         launch(prepare(wrong))
     assert not (box.root / "runs").exists()
 
