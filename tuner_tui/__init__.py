@@ -1,3 +1,3 @@
-"""tuner-tui: what the machine is, which settings suit it, what holds the training back."""
+"""tuner-tui: starts and watches trainings, finds what limits them, and offers the change that helps most."""
 
 __version__ = "0.1.0"
