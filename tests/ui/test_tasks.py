@@ -115,9 +115,9 @@ async def test_out_of_memory_to_the_remedy_and_back() -> None:
 
 async def test_finding_the_loader_that_starves_the_training() -> None:
     async with on_screen(busy_box(), (80, 24)) as pilot:
-        assert "The GPU waits for data 31 % of each step" in screen_text(pilot.app)
+        assert "The GPU waits for data for 31 % of each step" in screen_text(pilot.app)
         await press(pilot, STARVED, "Why")
-        assert "1 of 8 workers at 100 %, the others idle" in screen_text(pilot.app)
+        assert "1 of 8 workers is busy, the others are idle" in screen_text(pilot.app)
 
 
 async def test_going_back_to_a_run() -> None:

@@ -18,12 +18,13 @@ from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, SETTINGS_KEYS, TUNE_KEYS
 
 SIZE = (80, 24)
 CUT = re.compile(r"[\w,.)]…")
-DIALOGS = {"question_mark": "Help", "e": "Job", "p": "Presets", "r": "Runs", "o": "Tune", "t": "Train", "S": "Save as"}
+REMEDY = re.compile(r"[│┃] {3}[▸·] ")
+DIALOGS = {"question_mark": "Help", "e": "Job", "p": "Presets", "r": "Runs", "o": "Tune", "S": "Save as"}
 
 
 def cut_texts(screen: str) -> list[str]:
-    """Lines with a word that was cut."""
-    return [line.strip() for line in screen.splitlines() if CUT.search(line)]
+    """Lines with a word that was cut. The effect of a remedy may be: `w` shows the whole of it."""
+    return [line.strip() for line in screen.splitlines() if CUT.search(line) and not REMEDY.match(line)]
 
 
 @pytest.mark.parametrize("box", [FakeBox, busy_box, failed_box], ids=["fresh", "training", "failed"])

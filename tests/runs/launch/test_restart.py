@@ -162,7 +162,7 @@ def test_a_run_deaf_to_the_order_is_not_doubled(box: Sandbox, fifo: Fifo) -> Non
     fifo.word()
     seen_to_train(folder)
     runs = len(list(folder.path.parent.iterdir()))
-    with pytest.raises(LaunchError, match="has not ended"):
+    with pytest.raises(LaunchError, match="did not save and stop"):
         restart(plan_restart(folder, job=CommandJob(command=("true", "{checkpoint}"))), timeout_s=0.5)
     assert len(list(folder.path.parent.iterdir())) == runs
     training = supervisor_state(folder).training
