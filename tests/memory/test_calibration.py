@@ -188,7 +188,7 @@ def test_sizes_off_the_floor_tell_the_others_and_the_largest_that_fits() -> None
     found = estimate_from_runs(runs, GIVEN, HOST, 32)
     assert isinstance(found, MeasuredEstimate)
     assert found.estimate.total_bytes == 3600 * MEBIBYTE
-    assert found.estimate.rests_on == "from 3 measured sizes, the newest from run r001"
+    assert found.estimate.rests_on == "fitted to 3 measured sizes, the newest from run r001"
     assert found.largest is not None
     assert 60 <= found.largest <= (8000 * 0.95 - 400) / 100
 

@@ -111,7 +111,7 @@ def test_out_of_memory_by_a_neighbour_puts_it_back_once(box: QueueBox) -> None:
     (line,) = view_queue(box.queue)
     assert line.state == "waiting"
     assert "back in the queue, once" in line.reason
-    assert "process 4242 holds 40.00 GiB" in line.reason
+    assert "process 4242 uses 40.00 GiB" in line.reason
     for key in box.cards.keys:
         box.cards.leave(key)
     box.play(box.is_empty)
@@ -189,7 +189,7 @@ def test_nothing_starts_while_a_tuning_measures(box: QueueBox) -> None:
 def test_the_running_one_cannot_be_removed(box: QueueBox) -> None:
     entry = box.add(box.request(10, 30))
     box.dispatcher.step()
-    with pytest.raises(QueueError, match="q001 runs as r001; `tuner-tui stop r001` ends it"):
+    with pytest.raises(QueueError, match="q001 is running as r001; `tuner-tui stop r001` stops it"):
         box.queue.withdraw(entry.id)
 
 

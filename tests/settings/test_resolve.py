@@ -149,8 +149,8 @@ def test_several_processes() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (JobOptions(("t.py",), processes=2), "need a launcher"),
-        (JobOptions(("t.py",), launcher="torchrun", processes=0), "at least one"),
+        (JobOptions(("t.py",), processes=2), "need --launcher"),
+        (JobOptions(("t.py",), launcher="torchrun", processes=0), "at least 1"),
         (JobOptions(("t.py",), launcher="torch"), "did you mean torchrun"),
         (JobOptions(("t.py",), apply="hf_args"), "did you mean hf-args"),
     ],

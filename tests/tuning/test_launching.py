@@ -65,7 +65,7 @@ def test_the_job_of_the_project_file_trains(tmp_path: Path, monkeypatch: pytest.
 def test_the_notes_of_a_preset_are_part_of_the_request(tmp_path: Path) -> None:
     flat = tmp_path / "flat.yaml"
     flat.write_text("seed: 1\nhub_token: secret\n")
-    assert "hub_token left out" in build_request(LaunchOptions(Sources(str(flat))), t4_machine).notes[0]
+    assert "hub_token ignored" in build_request(LaunchOptions(Sources(str(flat))), t4_machine).notes[0]
 
 
 def test_a_resumed_run_keeps_its_record_but_for_flags_and_job_options(

@@ -35,7 +35,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if "tuple[str" in text:
         return st.lists(TEXT, max_size=3).map(tuple)
     if "tuple[int" in text:
-        return st.none() | st.lists(INTEGER, max_size=3).map(tuple)
+        counted = st.lists(INTEGER, max_size=3).map(tuple)
+        return st.none() | counted if "None" in text else counted
     plain = {"int": INTEGER, "float": FINITE, "str": TEXT, "bool": st.booleans()}
     name = text.removeprefix("<class '").removesuffix("'>").split(" |")[0]
     return plain[name] | (st.none() if "None" in text else st.nothing())

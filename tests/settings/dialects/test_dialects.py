@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,8 @@ def test_what_is_exported_is_imported_again(tool: Dialect, settings: Settings) -
         written = write_settings(tool, settings, None, [name]).values
         if all(value is None for value in written.values()):
             continue  # the tool's default
+        if name in ("save_steps", "eval_steps") and getattr(settings, f"{name[:4]}_strategy") != "steps":
+            continue  # some tools refuse an interval without its strategy
         value = getattr(settings, name)
         if name == "warmup_steps" and value >= 1:
             value = float(int(value))  # a tool counts whole steps
@@ -119,7 +122,8 @@ def test_what_is_exported_is_imported_again(tool: Dialect, settings: Settings) -
 def test_keys_of_covers_all_that_is_written(settings: Settings) -> None:
     for tool in DIALECTS.values():
         for name in FIELDS:
-            assert set(write_settings(tool, settings, None, [name]).values) <= dialect_keys(tool, name)
+            own = replace(tool, complete=None)  # a key that it completes belongs to several settings
+            assert set(write_settings(own, settings, None, [name]).values) <= dialect_keys(tool, name)
 
 
 def test_plain_hugging_face_is_the_dialect_without_words() -> None:

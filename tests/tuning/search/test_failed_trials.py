@@ -86,7 +86,7 @@ def test_a_start_that_was_killed_is_run_once_more_and_goes_on() -> None:
         Search(Settings(), space(Settings())), lambda trial: next(outcomes, None) or linear_measurement(trial)
     )
     assert purposes(search)[:3] == ["start", "start", "noise"]
-    assert "once more" in search.trials[1].trial.reason
+    assert "the start again" in search.trials[1].trial.reason
     assert search.verdict is not None
     assert search.verdict.start is not None
     assert search.verdict.start.outcome == "measured"

@@ -201,7 +201,7 @@ async def test_a_run_that_cannot_be_read_any_more_is_said() -> None:
 
     app = box.app(box.backend(follow_run=lambda folder: Gone()))
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "cannot be read" in said(pilot))
+        await until(pilot, lambda: "can no longer be read" in said(pilot))
 
 
 async def test_a_hung_box_delays_no_key() -> None:

@@ -57,6 +57,7 @@ COMMAND_FIELDS = (
     JobField("model", "model", "model of the command, for estimates: Hub id or local path; empty: unknown"),
     JobField("task", "task", "task of the command, for estimates", (UNKNOWN_TASK, *TASKS)),
     JobField("data", "data", "data of the command, for estimates; empty: unknown"),
+    JobField("on_cpu", "on the CPU", "the command's own configuration keeps it off the GPUs", ("off", "on")),
     FALLBACK_FIELD,
 )
 BUILTIN_FIELDS = (
@@ -106,6 +107,7 @@ def format_job(job: Job) -> dict[str, str]:
         "model": job.model or "",
         "task": job.task or UNKNOWN_TASK,
         "data": job.data or "",
+        "on_cpu": "on" if job.on_cpu else "off",
         "fallback": str(job.fallback),
     }
 
@@ -131,6 +133,7 @@ def parse_job(texts: Mapping[str, str]) -> Job:
     wrong = unknown_placeholder(given["command"], {*FIELDS, *to_hf(Settings()).values, *LAUNCH_PLACEHOLDERS})
     if wrong is not None:
         raise FieldError("command", wrong)
+    given["on_cpu"] = values["on_cpu"] == "on"
     if given["task"] == UNKNOWN_TASK:
         del given["task"]
     for name in ("env", "aliases"):

@@ -39,7 +39,8 @@ def complete_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     axolotl refuses `save_steps` where `save_strategy` is not steps, and so for evaluations.
     """
     strategies = {f"{what}_steps": values.get(f"{what}_strategy", "steps") for what in ("save", "eval")}
-    found: dict[str, Any] = {steps: None for steps, strategy in strategies.items() if strategy != "steps"}
+    dropped = (steps for steps, strategy in strategies.items() if steps in values and strategy != "steps")
+    found: dict[str, Any] = dict.fromkeys(dropped)
     if values.get("adapter") in ("lora", "qlora"):
         found["adapter"] = "qlora" if values.get("load_in_4bit") is True else "lora"
     return found
