@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.fakes.inventories import interpreters, inventories, jobs
 from tests.settings.strategies import settings_values
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
-from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.distributed import training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
@@ -23,7 +23,7 @@ from tuner_tui.settings.rules.problem import Problem
 
 def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:
     cores = inventory.cpu.usable_cores
-    return find_problems(found, gpus=visible_cards(inventory), interpreter=interpreter, job=job, cores=cores)
+    return find_problems(found, gpus=training_cards(inventory, job), interpreter=interpreter, job=job, cores=cores)
 
 
 @settings(max_examples=500, deadline=None)
