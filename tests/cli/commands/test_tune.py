@@ -253,6 +253,8 @@ def kill_holder(lock: Path) -> None:
         (("tune",), "Nothing to train."),
         (("tune", "--apply", "none", "--", "sh"), "No setting can be passed to this command"),
         (("tune", "--resume", "t099"), "There is no tuning 't099'"),
+        (("tune", "--resume", "t099", "--despite-load"), "continues a tuning unchanged"),
+        (("tune", "--resume", "t099", "--objective", "steady"), "continues a tuning unchanged"),
         (("tune", "--save-as", "a/b", "--", "sh"), "not a preset name"),
         (("tune", "--preset", "demo", "--memory-limit", "much"), "is not a size"),
     ],

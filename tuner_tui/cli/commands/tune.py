@@ -180,10 +180,9 @@ def tune(
             wanted = TuningOptions(free_batch, most_minutes, save_as, parse_objective(objective), despite_load)
             folder, orders = _new_tuning(options, wanted)
         else:
-            if any((preset, values, memory_limit, interpreter)):
-                raise SettingsError(
-                    "--resume continues a tuning unchanged: leave out preset, settings, limits and interpreter."
-                )
+            goals = (free_batch, despite_load, save_as, objective != "job")
+            if any((preset, values, memory_limit, interpreter, *goals)):
+                raise SettingsError("--resume continues a tuning unchanged: give only --most-minutes or a command.")
             folder, orders = _resumed_tuning(resume, job, most_minutes)
         with Interrupts() as interrupts:
             start_tuning(folder, orders)
