@@ -21,7 +21,9 @@ TWO_COLUMNS = 112
 """Minimum width for settings and figures side by side."""
 BETWEEN = 3
 MOST = (26, 22, 22, 60)
-PLOT_ROWS, MOST_PLOT_ROWS, MOST_PLOT_WIDTH = 10, 20, 100
+PLOT_ROWS = 10
+TALL_PLOT_ROWS = 14
+"""Free rows below both columns that are worth a plot as wide as the screen."""
 LONGEST = 200
 
 
@@ -44,6 +46,10 @@ def compare_rows(shown: ComparedRuns | None, width: int, height: int = 0) -> lis
         return _join_blocks([head, _settings_section(shown, width), came, _other_sections(shown, width)])
     half = (width - BETWEEN) // 2
     left, right = _join_blocks([_settings_section(shown, half), _other_sections(shown, half)]), _measured(shown, half)
+    tables = _join_blocks([head, side_by_side(left, right, half + BETWEEN)])
+    free = height - len(tables) - 1
+    if free >= TALL_PLOT_ROWS:
+        return _join_blocks([tables, _plot(shown, width, free)])
     shorter = min(left, right, key=len)
     shorter += [Row(()), *_plot(shown, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
     return _join_blocks([head, side_by_side(left, right, half + BETWEEN)])
@@ -57,8 +63,7 @@ def _join_blocks(blocks: Iterable[Sequence[Row]]) -> list[Row]:
 
 
 def _plot(shown: ComparedRuns, width: int, height: int) -> list[Row]:
-    room = min(width, MOST_PLOT_WIDTH), min(height, MOST_PLOT_ROWS)
-    return two_curves("loss over samples", shown.names, shown.curves, *room)
+    return two_curves("loss over samples", shown.names, shown.curves, width, height)
 
 
 def _head(shown: ComparedRuns, width: int) -> list[Row]:
