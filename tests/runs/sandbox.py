@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.procfs import ProcessId, is_alive
+from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder
@@ -81,13 +81,13 @@ def supervisor_state(folder: RunFolder) -> SupervisorState:
 
 
 def wait_gone(process: ProcessId) -> None:
-    """Block until the process has ended."""
+    """Block until the process has ended with all of its threads, and so its locks are free."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return
     try:
-        if is_alive(process):
+        if identify_process(process.pid) == process:  # also a zombie, whose threads may still be ending
             assert select.select([descriptor], [], [], TIMEOUT_S)[0], f"{process} did not end"
     finally:
         os.close(descriptor)
