@@ -76,7 +76,7 @@ class FakeCards:
         return sum((process.memory_bytes or 0) / GIB for process in self._processes(key))
 
     def stranger(self, key: str, gib: float, name: str = "stranger", spare_gib: float = 0.0) -> bool:
-        """Let a stranger take memory if there is room beside what is held and `spare_gib`; True if it did."""
+        """Let a stranger take memory if there is room for it and `spare_gib` more; True if it did."""
         with self._locked(key):
             if self.used_gib(key) + spare_gib + gib > 76:
                 return False

@@ -3,7 +3,7 @@
 A run is admitted where its expected peak fits into what is really free: the memory of a card less what all processes
 hold of it, and less what runs that have started will still take (`claimed_bytes`). First in, first out. A later entry
 may pass an earlier one only where that delays nobody: whichever of those who hold memory now may leave, the earlier
-entries fit beside the later one exactly when they fit without it.
+entries fit together with the later one exactly when they fit without it.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _fits(place: Place, demand: Demand) -> bool:
 
 
 def _cores_fit(place: Place, demand: Demand) -> bool:
-    """Whether the cores suffice beside those that other runs hold and other processes keep busy.
+    """Whether enough cores are left by those that other runs hold and other processes keep busy.
 
     The only run starts whatever others use: cores are shared by time, and one that waited until a shared machine is
     idle might never start.

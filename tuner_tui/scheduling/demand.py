@@ -67,13 +67,10 @@ def _estimated(request: LaunchRequest, device: Device, runs: tuple[MeasuredRun, 
         best = measured.estimate
         return Peak(best.high_bytes, best.low_bytes, best.rests_on)
     own = read_command(job.command, working_folder(request))
-    known = job.model_copy(update={"model": job.model or own.model, "task": job.task or own.task})
-    model = modelled_job(known)
-    given = request.resolved.given
-    if model is None or (MICRO not in own.settings and MICRO not in given):
-        return Peak()  # the micro batch decides: a guess of it is none of the memory
-    changes = {name: value for name, value in own.settings.items() if name not in given}
-    return _by_model(model, settings.changed(**changes), device, process_count(job), runs)
+    model = modelled_job(own.complete(job))
+    if model is None or (MICRO not in own.settings and MICRO not in request.resolved.given):
+        return Peak()  # the micro batch decides, and a guess at it says nothing about the memory
+    return _by_model(model, request.resolved.with_own(own.settings).settings, device, process_count(job), runs)
 
 
 def _by_model(

@@ -20,6 +20,7 @@ from tuner_tui.settings.dialects.registry import DIALECTS
 from tuner_tui.settings.dialects.shell_script import KNOWN_OPTIONS, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import Value
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets.parser import load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
@@ -51,6 +52,10 @@ class CommandTraining:
     model: str | None = None
     task: Task | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
+
+    def complete(self, job: CommandJob) -> CommandJob:
+        """The job of this command with its model and task, where the job does not say them."""
+        return job.model_copy(update={"model": job.model or self.model, "task": job.task or self.task})
 
 
 def read_command(words: Sequence[str], folder: Path) -> CommandTraining:

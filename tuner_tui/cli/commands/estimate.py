@@ -130,8 +130,7 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
     if not isinstance(job, CommandJob):
         return training
     own = read_command(job.command, Path(job.cwd or ""))
-    job = job.model_copy(update={"model": job.model or own.model, "task": job.task or own.task})
-    return replace(training, job=job, resolved=training.resolved.with_own(own.settings))
+    return replace(training, job=own.complete(job), resolved=training.resolved.with_own(own.settings))
 
 
 def settings_to_keep(training: ResolvedTraining) -> Resolved:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner_tui.scheduling.queueing import QueuedRun
 
 QUEUE_GLOSSARY = (
-    ("waiting", "it starts when there is room for its peak memory beside all that is used; the reason is below it"),
+    ("waiting", "it starts when its peak memory fits into what is free; the reason is on the line below"),
     ("order", "first in, first out; a later one passes only where that delays no earlier one"),
     ("held", "by you, or because it could not be started; h releases it"),
     ("whole card", "what a run needs is not known before one of its kind was measured: it has a card of its own"),
