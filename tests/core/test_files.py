@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.files import make_private, shared_with, write_atomic
-from tuner_tui.core.numbered_folders import NumberedFolders
+from tuner_tui.core.files import NumberedFolders, make_private, shared_with, write_atomic
 
 
 def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:

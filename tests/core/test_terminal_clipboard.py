@@ -7,7 +7,7 @@ from base64 import b64decode
 
 import pytest
 
-from tuner_tui.core.terminal_clipboard import MOST_BYTES, clipboard_sequence
+from tuner_tui.core.terminal_sequences import MOST_BYTES, clipboard_sequence
 
 XTERM = {"TERM": "xterm-256color"}
 

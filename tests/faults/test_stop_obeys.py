@@ -14,7 +14,7 @@ import pytest
 
 from tests.faults.command_line import start_tuner, tuner
 from tests.runs.sandbox import supervisor_state, wait_gone
-from tuner_tui.core.locks import wait_unlocked
+from tuner_tui.core.files import wait_unlocked
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder

@@ -17,13 +17,7 @@ from tuner_tui.memory.calibration import (
     estimate_from_runs,
 )
 from tuner_tui.memory.closed_form import MemoryPhase
-from tuner_tui.memory.device import (
-    CPU_SLACK_SHARE,
-    RESERVED_BYTES,
-    RESERVED_UNCERTAINTY_BYTES,
-    Device,
-    ImportFootprint,
-)
+from tuner_tui.memory.device import CPU_SLACK_SHARE, RESERVED_BYTES, RESERVED_UNCERTAINTY_BYTES, Device, ImportFootprint
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, estimate, estimate_from_phases
 from tuner_tui.memory.model_shape import bert_shape
 from tuner_tui.settings.model import Settings

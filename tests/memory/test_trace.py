@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.core.probe_cache import ProbeCacheEntry
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter, ProbeCacheEntry
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.trace import (
     MARK,

@@ -13,7 +13,7 @@ import pytest
 
 from tests.runs.sandbox import supervisor_state, wait_gone
 from tests.scheduling.conftest import QueueBox
-from tuner_tui.core.locks import acquire_lock
+from tuner_tui.core.files import acquire_lock
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.read.status import read_status

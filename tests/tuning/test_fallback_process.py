@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.tuning.builders import resolved
-from tuner_tui.core.locks import wait_unlocked
+from tuner_tui.core.files import wait_unlocked
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.start import launch

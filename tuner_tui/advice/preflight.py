@@ -12,8 +12,7 @@ from tuner_tui.advice.recommend.target import describe_cards, other_processes_by
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
 from tuner_tui.settings.fields import format_value

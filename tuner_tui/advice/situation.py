@@ -11,9 +11,8 @@ from tuner_tui.advice.effective_settings import chosen_settings, effective_setti
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, has_tensor_cores
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Inventory, has_tensor_cores
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import ImportFootprint

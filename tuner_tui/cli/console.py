@@ -40,7 +40,7 @@ def print_note(sentence: str) -> None:
 
 def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
     """Put `text` on the clipboard of the terminal that standard error goes to, and say so."""
-    from tuner_tui.core.terminal_clipboard import clipboard_sequence
+    from tuner_tui.core.terminal_sequences import clipboard_sequence
 
     sequence = clipboard_sequence(text, environ) if sys.stderr.isatty() else None
     if sequence is None:

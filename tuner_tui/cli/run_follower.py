@@ -8,19 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from tuner_tui.cli.console import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    OUT_OF_MEMORY,
-    TERMINATED,
-    print_line,
-    print_note,
-)
+from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, TERMINATED, print_line, print_note
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.render.run_progress import event_line, progress_line
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.terminal_notification import terminal_notification
+from tuner_tui.core.terminal_sequences import terminal_notification
 from tuner_tui.runs.events.types import Event, Finished
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import RunStatus, continuation_of, read_status, wait_for_fallback

@@ -1,4 +1,4 @@
-"""Reads, writes and follows files that other processes or users may change at the same time.
+"""Files: atomic writes, JSON lines, locks that end with their process, and folders named r001, r002, …
 
 Files of this program are readable by its user alone, whatever the umask. What is opened for reading is a regular file:
 a named pipe, a device or a link in its place is an error, not a wait.
@@ -7,11 +7,15 @@ a named pipe, a device or a link in its place is an error, not a wait.
 from __future__ import annotations
 
 import errno
+import fcntl
 import grp
 import os
 import pwd
+import re
 import stat
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 MAX_BYTES = 8 << 20
@@ -201,3 +205,119 @@ class LineTail:
             return os.pread(descriptor, min(CHUNK_BYTES, most), self.offset)
         finally:
             os.close(descriptor)
+
+
+ACQUIRE_TIMEOUT_S = 0.5
+"""`is_locked` holds the lock itself for microseconds; `acquire_lock` waits that out."""
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without locks, or whose server for locks is gone."""
+
+
+class LockedError(Exception):
+    """Another process holds the lock."""
+
+
+def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S) -> int:
+    """Return the descriptor that holds the lock as long as it is open. Raises `LockedError` and `OSError`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    deadline = time.monotonic() + timeout_s
+    while not _try_lock(descriptor, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            os.close(descriptor)
+            raise LockedError(str(path))
+        time.sleep(0.01)
+    return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock; False if the file system has none. Raises `OSError` if it cannot be read."""
+    try:
+        descriptor = open_regular(path)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return False
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def wait_unlocked(path: Path) -> None:
+    """Block until no process holds the lock."""
+    descriptor = open_regular(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedFolders:
+    """Folders named by a letter and a number, such as `r007`."""
+
+    letter: str
+
+    def create(self, root: Path) -> Path:
+        """Create a folder in `root` with the next number, mode 0700. Raises `OSError`, also where others may replace
+        the folders in `root`.
+        """
+        make_private(root)
+        for place in (root.parent, root):
+            keep_others_out(place)
+        number = self.number(self.next(root))
+        while True:
+            path = root / f"{self.letter}{number:03d}"
+            try:
+                path.mkdir(mode=0o700)
+            except FileExistsError:  # another process created it at the same moment
+                number += 1
+                continue
+            return path
+
+    def next(self, root: Path) -> Path:
+        """The path that `create` would use now."""
+        return root / f"{self.letter}{max(map(self.number, self._folders(root)), default=0) + 1:03d}"
+
+    def newest_first(self, root: Path) -> list[Path]:
+        """All folders in `root`, highest number first."""
+        return sorted(self._folders(root), key=self.number, reverse=True)
+
+    def find(self, name: str, root: Path) -> Path | None:
+        """The folder called `name`: an id (`r007`), the id without zeros or letter (`r7`, `7`), or the path of a
+        folder."""
+        if "/" in name and os.path.isdir(name):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
+            return Path(name).resolve()
+        wanted = re.fullmatch(rf"{self.letter}?0*(\d{{1,9}})", name)
+        number = None if wanted is None else int(wanted[1])
+        return next((path for path in self._folders(root) if self.number(path) == number), None)
+
+    def number(self, path: Path) -> int:
+        """The number in the name of `path`; 0 if it is not a numbered folder."""
+        found = re.fullmatch(rf"{self.letter}(\d{{3,9}})", path.name)
+        return int(found[1]) if found else 0
+
+    def _folders(self, root: Path) -> Iterator[Path]:
+        try:
+            with os.scandir(root) as entries:
+                names = [entry.name for entry in entries if _is_folder(entry)]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield from (root / name for name in names if self.number(root / name))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

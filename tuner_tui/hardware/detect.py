@@ -15,15 +15,13 @@ from functools import partial
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import DaemonCall
-from tuner_tui.hardware.environment import detect_container, detect_multiplexer, sees_host_pids
-from tuner_tui.hardware.gpu.capabilities import abilities
+from tuner_tui.hardware.environment import detect_container, detect_multiplexer, logout_warning, sees_host_pids
 from tuner_tui.hardware.gpu.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
 from tuner_tui.hardware.gpu.known_cards import known_card
 from tuner_tui.hardware.gpu.nvml import NvmlReader
 from tuner_tui.hardware.host.cgroup import Cgroups
-from tuner_tui.hardware.host.logout import logout_warning
 from tuner_tui.hardware.host.system_info import read_cpu, read_memory, read_space
-from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
+from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory, abilities
 from tuner_tui.hardware.processes.process_names import with_command_line
 
 TIMEOUT_S, BRIEF_TIMEOUT_S = 10.0, 1.2

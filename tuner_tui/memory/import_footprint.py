@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter, ProbeCacheEntry, probe_cache_entry
 from tuner_tui.memory.device import ImportFootprint
 from tuner_tui.memory.trace import TraceError, ask_trainer
 

@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui import __file__ as package
-from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
-from tuner_tui.hardware.interpreter.probe import Interpreter, marked_lines, run_interpreter
+from tuner_tui.hardware.interpreter.probe import (
+    Interpreter,
+    ProbeCacheEntry,
+    marked_lines,
+    probe_cache_entry,
+    run_interpreter,
+)
 from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes, quantized_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases

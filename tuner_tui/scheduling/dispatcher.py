@@ -17,8 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from tuner_tui.core.files import write_atomic
-from tuner_tui.core.locks import LockedError, acquire_lock
+from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
 from tuner_tui.hardware.host.cgroup import Cgroups
 from tuner_tui.hardware.host.system_info import read_cpu
 from tuner_tui.hardware.sampler import open_sampler

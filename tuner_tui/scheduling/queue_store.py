@@ -17,8 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.core.files import keep_others_out, make_private, read_regular, write_atomic
-from tuner_tui.core.locks import LockedError, acquire_lock, is_locked
+from tuner_tui.core.files import (
+    LockedError,
+    acquire_lock,
+    is_locked,
+    keep_others_out,
+    make_private,
+    read_regular,
+    write_atomic,
+)
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.folder import state_dir

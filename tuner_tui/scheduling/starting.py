@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.core.locks import LockedError, acquire_lock
+from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.duplicate_run import DuplicateRunError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare

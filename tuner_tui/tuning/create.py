@@ -7,7 +7,7 @@ import shutil
 import time
 from dataclasses import dataclass
 
-from tuner_tui.core.locks import is_locked
+from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import redact_job, resolved_to_json

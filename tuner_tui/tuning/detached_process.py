@@ -17,7 +17,7 @@ from typing import NoReturn, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner_tui.core.locks import LockedError
+from tuner_tui.core.files import LockedError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.settings.job import Job
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner_tui.core.files import LineAppender
-from tuner_tui.core.locks import acquire_lock, is_locked, wait_unlocked
+from tuner_tui.core.files import LineAppender, acquire_lock, is_locked, wait_unlocked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import LaunchError

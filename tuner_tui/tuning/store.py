@@ -9,9 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from tuner_tui.core.files import read_regular, write_atomic
-from tuner_tui.core.locks import acquire_lock, is_locked
-from tuner_tui.core.numbered_folders import NumberedFolders
+from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json

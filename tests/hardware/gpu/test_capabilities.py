@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.hardware.gpu.capabilities import abilities, build_supports
+from tuner_tui.hardware.inventory import abilities, build_supports
 
 CAN = {
     # card                     fp16   bf16   tf32   flash  fused  fp8    torch

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
-from tuner_tui.hardware.gpu.gpu_monitor import FAST_PERIOD_S, LOST_PERIOD_S, SLOW_EVERY, STALE_AFTER_S, GpuMonitor
+from tuner_tui.hardware.sampler import FAST_PERIOD_S, LOST_PERIOD_S, SLOW_EVERY, STALE_AFTER_S, GpuMonitor
 
 
 def watch(card: FakeCard) -> tuple[GpuMonitor, Clock]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui.core.units import GIB
-from tuner_tui.hardware.gpu.capabilities import REQUIREMENTS, abilities
 from tuner_tui.hardware.gpu.known_cards import CARDS, known_card
+from tuner_tui.hardware.inventory import REQUIREMENTS, abilities
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_a_card_lost_from_the_start_keeps_its_place_among_the_others(box: BoxOf)
 def test_a_card_lost_on_the_way_is_told_by_its_row(box: BoxOf):
     script = """
 import json
-from tuner_tui.hardware.gpu.gpu_monitor import GpuMonitor
+from tuner_tui.hardware.sampler import GpuMonitor
 from tuner_tui.hardware.gpu.nvml import NvmlReader
 reader = NvmlReader()
 reader.open()

@@ -8,8 +8,8 @@ from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
 from tests.fakes.nvml import scenario
 from tests.fakes.nvml.scenario import Scenario
 from tests.hardware.conftest import Box
-from tuner_tui.hardware.gpu.gpu_monitor import LOST_PERIOD_S, GpuMonitor
-from tuner_tui.hardware.gpu.xid import XID_MEANINGS, format_xid, xid_meaning
+from tuner_tui.hardware.gpu.driver import XID_MEANINGS, format_xid, xid_meaning
+from tuner_tui.hardware.sampler import LOST_PERIOD_S, GpuMonitor
 
 LISTEN = """
 import json

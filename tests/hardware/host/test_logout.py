@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.procfs import write_tree
-from tuner_tui.hardware.host.logout import logout_warning
+from tuner_tui.hardware.environment import logout_warning
 
 SESSION = {"proc/self/cgroup": "0::/user.slice/user-1000.slice/session-4.scope\n"}
 MANAGER = {"proc/self/cgroup": "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope\n"}

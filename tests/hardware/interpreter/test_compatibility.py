@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory
 
 T4 = Gpu(0, "Tesla T4", architecture="Turing", capability=(7, 5))

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.hardware.processes.job_trees import JobTree, find_jobs, find_trainings, looks_like_training
-from tuner_tui.hardware.processes.process_table import HostProcess
+from tuner_tui.hardware.processes.process_table import (
+    HostProcess,
+    JobTree,
+    find_jobs,
+    find_trainings,
+    looks_like_training,
+)
 
 PYTHON = "/env/bin/python"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.locks import LockedError, acquire_lock, is_locked
+from tuner_tui.core.files import LockedError, acquire_lock, is_locked
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.read.status import START_GRACE_S, read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait_ended, wait_gone
-from tuner_tui.core.locks import is_locked
+from tuner_tui.core.files import is_locked
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.events.types import Exited, Finished, Launched, StopRequested
 from tuner_tui.runs.launch.command import LaunchError

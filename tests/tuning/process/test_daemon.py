@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuning.builders import resolved
-from tuner_tui.core.locks import acquire_lock, wait_unlocked
+from tuner_tui.core.files import acquire_lock, wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, start_tuning

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.listed_search import ListedRunner, ListedSearch, measured
-from tuner_tui.core.locks import acquire_lock
+from tuner_tui.core.files import acquire_lock
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.create import TuningOptions, create_tuning, tuning_title

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.tuning_views import under_way
-from tuner_tui.core.locks import acquire_lock
+from tuner_tui.core.files import acquire_lock
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings

@@ -22,7 +22,7 @@ from tuner_tui.advice.findings.run_metrics import (
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
-from tuner_tui.hardware.gpu.xid import format_xid, xid_meaning
+from tuner_tui.hardware.gpu.driver import format_xid, xid_meaning
 from tuner_tui.hardware.sample import GpuSample
 
 HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")

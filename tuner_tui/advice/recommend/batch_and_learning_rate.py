@@ -10,14 +10,7 @@ from tuner_tui.advice.recommend.memory_savings import largest_batch
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import TrainingTarget, other_processes_bytes
 from tuner_tui.advice.recommend.workload import Workload
-from tuner_tui.advice.thresholds import (
-    JUDGEMENT,
-    NOTES_3070,
-    NOTES_3070_8BIT,
-    NOTES_3090,
-    NOTES_T4,
-    NOTES_UTILISATION,
-)
+from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.memory.estimate import estimate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner_tui.advice.recommend.draft import RecommendationDraft
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
-from tuner_tui.hardware.gpu.capabilities import FP16_SLOW, has_tensor_cores
+from tuner_tui.hardware.inventory import FP16_SLOW, has_tensor_cores
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.job import BuiltinJob, modelled_job
 from tuner_tui.settings.rules.speed import TRITON_MIN_CAPABILITY

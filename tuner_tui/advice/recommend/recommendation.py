@@ -6,12 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner_tui.advice.recommend import (
-    batch_and_learning_rate,
-    data_loading,
-    memory_savings,
-    precision,
-)
+from tuner_tui.advice.recommend import batch_and_learning_rate, data_loading, memory_savings, precision
 from tuner_tui.advice.recommend.batch_and_learning_rate import recommend_batch
 from tuner_tui.advice.recommend.draft import RecommendationDraft, RecommendedValue, RejectedValue
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
@@ -19,8 +14,7 @@ from tuner_tui.advice.recommend.target import describe_cards, other_processes_by
 from tuner_tui.advice.recommend.workload import Workload, workload_of
 from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter.probe import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind

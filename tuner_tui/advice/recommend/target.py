@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY, describe_generation
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu, Inventory, describe_generation
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob

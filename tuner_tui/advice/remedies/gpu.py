@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tuner_tui.advice.batch_scaling import (
-    BatchSplit,
-    divisors,
-    scale_learning_rate,
-    scale_linear,
-    scale_square_root,
-)
+from tuner_tui.advice.batch_scaling import BatchSplit, divisors, scale_learning_rate, scale_linear, scale_square_root
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.reach import has_own_loop

@@ -35,8 +35,7 @@ def detect(
 
     reading = start_reading_inventory(BRIEF_TIMEOUT_S)  # while the rest is imported and the Python is asked
     from tuner_tui.cli.render.detect import detect_report
-    from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
-    from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
+    from tuner_tui.hardware.interpreter.probe import default_interpreter, find_incompatibilities, probe_versions
 
     python = probe_versions(interpreter or default_interpreter())
     inventory = reading.result(threading.TIMEOUT_MAX)

@@ -192,7 +192,7 @@ def _with_notify_target(request: LaunchRequest, target: str | None) -> LaunchReq
 
 def _warn_of_logout() -> None:
     """Print a warning if logging out would end the training."""
-    from tuner_tui.hardware.host.logout import logout_warning
+    from tuner_tui.hardware.environment import logout_warning
 
     warning = logout_warning()
     if warning is not None:

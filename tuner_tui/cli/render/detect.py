@@ -18,8 +18,7 @@ from tuner_tui.cli.render.text import (
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_gib
 from tuner_tui.hardware.environment import sees_host_pids, visible_gpus
-from tuner_tui.hardware.interpreter.compatibility import Incompatibility
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter.probe import Incompatibility, Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, GpuProblem, HostMemory, Inventory, Space
 
 GPU_HEADINGS = ("", "name", "memory", "reserved", "in use", "power", "SM clock", "mem clock", "MIG")

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tuner_tui.cli.render.text import (
-    format_steps,
-    format_table,
-    format_unit,
-    shorten,
-    warning_lines,
-)
+from tuner_tui.cli.render.text import format_steps, format_table, format_unit, shorten, warning_lines
 from tuner_tui.core.units import UNKNOWN, format_gib, format_percent, format_short_duration
-from tuner_tui.hardware.gpu.xid import format_xid
+from tuner_tui.hardware.gpu.driver import format_xid
 from tuner_tui.hardware.sample import GpuSample, HostSample
 from tuner_tui.runs.read.live_runs import LiveRun
 from tuner_tui.runs.read.machine_monitor import (

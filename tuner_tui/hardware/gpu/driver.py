@@ -1,13 +1,17 @@
-"""The interface to a GPU driver (`GpuReader`), its errors, and what to do about each of them.
+"""The interface to a GPU driver (`GpuReader`), its errors, the meaning of each Xid, and what to do about them.
 
 `nvml.NvmlReader` implements it. Every call may block for as long as the driver does, so callers keep each card in a
 thread of its own; a figure the card does not give is `None`.
+
+Sources: NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and
+the names in the driver's source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone rarely
+proves a cause: errors that a program's bug brings about can come from broken memory too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, GpuProcess
 
@@ -140,3 +144,52 @@ def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "un
         sentence = f"{{who}}: {sentence[0].lower()}{sentence[1:]}"
     number = 0 if index is None else index
     return GpuProblem(kind, sentence.format(who=who, error=error), advice.format(index=number, error=error), index)
+
+
+Fault = Literal["program", "card", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class XidMeaning:
+    """`text` names the error; `fault` is where to look first."""
+
+    text: str
+    fault: Fault = "unknown"
+
+
+XID_MEANINGS = {
+    8: XidMeaning("the GPU stopped processing", "program"),
+    13: XidMeaning("exception in a kernel, such as an index out of bounds", "program"),
+    31: XidMeaning("page fault: a kernel used an illegal address", "program"),
+    32: XidMeaning("corrupted command stream"),
+    38: XidMeaning("driver firmware error"),
+    43: XidMeaning("a program was stopped after its own error", "program"),
+    45: XidMeaning("a program was cleaned up after an earlier error", "program"),
+    46: XidMeaning("the GPU stopped processing and needs a reset"),
+    48: XidMeaning("uncorrectable ECC memory error (double bit)", "card"),
+    61: XidMeaning("breakpoint in an internal microcontroller, not fatal"),
+    62: XidMeaning("internal microcontroller halted", "card"),
+    63: XidMeaning("bad memory was retired or remapped; takes effect after a reset", "card"),
+    64: XidMeaning("bad memory could not be retired or remapped", "card"),
+    69: XidMeaning("graphics engine class error"),
+    74: XidMeaning("NVLink error", "card"),
+    79: XidMeaning("the GPU has fallen off the bus", "card"),
+    92: XidMeaning("many corrected ECC memory errors", "card"),
+    94: XidMeaning("contained memory error: ends the program that hit it", "card"),
+    95: XidMeaning("uncontained memory error: the GPU needs a reset", "card"),
+    109: XidMeaning("context switch timed out"),
+    119: XidMeaning("the GPU System Processor (GSP) does not respond", "card"),
+    120: XidMeaning("error in the GPU System Processor (GSP)", "card"),
+    121: XidMeaning("corrected error on the CPU link (C2C), harmless", "card"),
+    140: XidMeaning("unrecovered memory error", "card"),
+}
+
+
+def xid_meaning(number: int) -> XidMeaning:
+    """The meaning of an Xid; also of an unknown one."""
+    return XID_MEANINGS.get(number, XidMeaning("see NVIDIA's list of Xid errors"))
+
+
+def format_xid(number: int) -> str:
+    """`Xid 79: the GPU has fallen off the bus`."""
+    return f"Xid {number}: {xid_meaning(number).text}"

@@ -1,4 +1,4 @@
-"""The Python that trains: its version, its packages, and the fields of its `TrainingArguments`.
+"""The Python that trains: its packages, asked in a subprocess and cached, and whether its torch supports the cards.
 
 It is asked in a subprocess, since it may be another environment than this program's. Versions are read without
 importing anything there; the fields of `TrainingArguments` need an import of transformers, which takes seconds, and are
@@ -15,15 +15,151 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from tuner_tui.core.probe_cache import ProbeCacheEntry, probe_cache_entry
+from tuner_tui.core.files import make_private, write_atomic
 from tuner_tui.hardware.interpreter.probe_script import DISTRIBUTIONS
+from tuner_tui.hardware.inventory import (
+    TORCH_CUDA_12_6,
+    TORCH_CUDA_13,
+    Gpu,
+    Inventory,
+    build_supports,
+    describe_generation,
+)
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCacheEntry:
+    """The cached answer to one question, valid while the files it was stamped with keep their modification times."""
+
+    file: Path
+
+    def read(self) -> dict[str, Any] | None:
+        """The answer; None where there is none, it is out of date, or the file is damaged."""
+        try:
+            entry = json.loads(self.file.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(entry, dict) or entry.get("format") != FORMAT:
+            return None
+        stamps, answer = entry.get("stamps"), entry.get("answer")
+        if not isinstance(stamps, dict) or not isinstance(answer, dict) or stamps != _stamps(stamps):
+            return None
+        return answer
+
+    def write(self, answer: dict[str, Any], stamped: Iterable[str] = ()) -> None:
+        """Stores the answer with the modification times of the files and folders `stamped`.
+
+        Does nothing where the cache cannot be written: that only costs time.
+        """
+        entry = {"format": FORMAT, "stamps": _stamps(stamped), "answer": answer}
+        with suppress(OSError):
+            make_private(self.file.parent)
+            write_atomic(self.file, json.dumps(entry))
+
+
+def probe_cache_entry(kind: str, question: object, folder: Path | None = None) -> ProbeCacheEntry:
+    """The entry for `question`, any JSON value, in `folder` or in the folder `kind` of the user's cache."""
+    if folder is None:
+        from platformdirs import user_cache_path
+
+        folder = user_cache_path("tuner-tui") / kind
+    digest = sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+    return ProbeCacheEntry(folder / f"{digest[:24]}.json")
+
+
+def _stamps(paths: Iterable[str]) -> dict[str, int | None]:
+    return {path: _modified_ns(path) for path in paths}
+
+
+def _modified_ns(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return None
+
+
+INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/whl/"
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """One reason why an interpreter's torch does not work with the cards, with advice."""
+
+    sentence: str
+    advice: str
+
+
+def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
+    """The incompatibilities of the machine's NVIDIA cards and the interpreter's torch; empty where nothing is known."""
+    if not inventory.gpus or "torch" not in interpreter.packages:
+        return ()
+    if interpreter.torch_cuda is None:
+        return (no_cuda(interpreter.packages["torch"], inventory.cuda_version),)
+    found = [driver_too_old(inventory.cuda_version, interpreter.torch_cuda)]
+    found += [not_covered(gpu, interpreter.torch_cuda, interpreter.torch_archs) for gpu in inventory.gpus]
+    return tuple(dict.fromkeys(misfit for misfit in found if misfit is not None))
+
+
+def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:
+    """A torch built without CUDA: for the CPU, or for cards of another vendor."""
+    built = "not built for CUDA" if "rocm" in torch_version or "xpu" in torch_version else "CPU-only"
+    return Incompatibility(
+        f"PyTorch here is {built} ({torch_version}); the GPUs will not be used.",
+        f"Install a CUDA build there: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
+    )
+
+
+def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Incompatibility | None:
+    """A driver supports every CUDA of its own major version and older (CUDA Compatibility guide)."""
+    if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
+        return None
+    return Incompatibility(
+        f"This torch needs CUDA {torch_cuda}; the driver supports up to CUDA {driver_cuda}.",
+        f"Update the NVIDIA driver, or install a matching torch: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
+    )
+
+
+def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:
+    """A card that this torch has no code for: trainings on it fail with "no kernel image is available"."""
+    if gpu.capability is None:
+        return None
+    least = TORCH_CUDA_13 if major(torch_cuda) >= 13 else TORCH_CUDA_12_6
+    by_release = gpu.capability >= least or major(torch_cuda) < 12
+    if build_supports(gpu.capability, archs) if archs else by_release:
+        return None
+    return Incompatibility(
+        f"This torch (CUDA {torch_cuda}) has no kernels for {gpu.name} "
+        f"({describe_generation(gpu.capability, gpu.architecture)}).",
+        build_for(gpu.capability),
+    )
+
+
+def build_for(capability: tuple[int, int]) -> str:
+    """Advice on the torch build that has code for an older card."""
+    if capability >= TORCH_CUDA_12_6:
+        return f"Older GPUs need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
+    return "CUDA 12 and all current torch wheels dropped it: install an old torch built for CUDA 11."
+
+
+def wheels_for(driver_cuda: str | None) -> str:
+    """The folder of download.pytorch.org with wheels for a driver that supports this CUDA version."""
+    return "cu130" if driver_cuda is not None and major(driver_cuda) >= 13 else "cu126"
+
+
+def major(version: str) -> int:
+    return int(version.partition(".")[0])
+
 
 PROBE_SCRIPT = Path(__file__).with_name("probe_script.py")
 MARK = "tuner-tui-interpreter "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.core.procfs import PROC, children_by_parent, read_command, read_stat, read_text
-from tuner_tui.hardware.processes.process_roles import ClassifiedProcess, Role, role_of
+from tuner_tui.hardware.processes.process_names import ClassifiedProcess, Role, role_of
 from tuner_tui.hardware.sample import ProcessSample
 
 RESCAN_EVERY = 3

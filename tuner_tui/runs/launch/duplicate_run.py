@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tuner_tui.core.locks import LockedError, acquire_lock
+from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, working_folder
 from tuner_tui.runs.read.status import read_status

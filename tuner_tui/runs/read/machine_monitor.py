@@ -12,9 +12,16 @@ from typing import TypeVar
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
-from tuner_tui.hardware.processes.job_trees import JobProcess, JobTree, find_jobs, find_trainings
-from tuner_tui.hardware.processes.process_roles import Role, program_name
-from tuner_tui.hardware.processes.process_table import HostProcess, ProcessLoad, ProcessTable
+from tuner_tui.hardware.processes.process_names import Role, program_name
+from tuner_tui.hardware.processes.process_table import (
+    HostProcess,
+    JobProcess,
+    JobTree,
+    ProcessLoad,
+    ProcessTable,
+    find_jobs,
+    find_trainings,
+)
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.read.live_runs import LiveRun, LiveRuns

@@ -8,8 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner_tui.core.files import LineTail, read_regular
-from tuner_tui.core.locks import is_locked, wait_unlocked
+from tuner_tui.core.files import LineTail, is_locked, read_regular, wait_unlocked
 from tuner_tui.core.procfs import Machine, is_alive, this_machine
 from tuner_tui.runs.events.rank_clocks import RankClocks
 from tuner_tui.runs.events.run_state import RunState

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import platformdirs
 
-from tuner_tui.core.files import is_irregular
-from tuner_tui.core.numbered_folders import NumberedFolders
+from tuner_tui.core.files import NumberedFolders, is_irregular
 
 RUNS = NumberedFolders("r")
 

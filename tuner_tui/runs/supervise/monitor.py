@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineTail
 from tuner_tui.core.procfs import ProcessStat, is_alive
-from tuner_tui.hardware.processes.process_roles import LOADER_WORKER
+from tuner_tui.hardware.processes.process_names import LOADER_WORKER
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested

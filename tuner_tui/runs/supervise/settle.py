@@ -7,8 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tuner_tui.core.files import LineAppender
-from tuner_tui.core.locks import LockedError, acquire_lock
+from tuner_tui.core.files import LineAppender, LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, this_machine
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.fold import fold_all

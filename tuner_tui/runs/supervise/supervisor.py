@@ -17,8 +17,7 @@ from types import FrameType
 from typing import Self
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import LineTail
-from tuner_tui.core.locks import LockedError, acquire_lock
+from tuner_tui.core.files import LineTail, LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive, this_machine
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.sampler import Sampler, open_sampler

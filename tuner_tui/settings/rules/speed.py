@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
+from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY
 from tuner_tui.settings.argv import parse_long_options
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob

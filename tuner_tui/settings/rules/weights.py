@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tuner_tui.hardware.gpu.capabilities import MINIMUM_CAPABILITY
-from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import SHAPES, BuiltinJob, modelled_job
 from tuner_tui.settings.model import Settings

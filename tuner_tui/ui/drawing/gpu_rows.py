@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
-from tuner_tui.hardware.gpu.xid import format_xid
+from tuner_tui.hardware.gpu.driver import format_xid
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import (

@@ -9,7 +9,7 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_size
-from tuner_tui.hardware.interpreter.compatibility import find_incompatibilities
+from tuner_tui.hardware.interpreter.probe import find_incompatibilities
 from tuner_tui.hardware.inventory import Ability, Gpu, GpuProblem, Inventory
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, TextSpan, line, shorten

@@ -19,7 +19,7 @@ from textual.app import App
 from textual.events import Event, InputEvent, Paste
 from textual.filter import NoColor
 
-from tuner_tui.core.terminal_notification import terminal_notification
+from tuner_tui.core.terminal_sequences import terminal_notification
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_diff import TerminalCells

@@ -1,7 +1,10 @@
-"""The escape sequence that puts text on the clipboard of the user's terminal, over SSH too: OSC 52.
+"""Escape sequences that ask the terminal to fill its clipboard or to notify the user.
 
 See xterm's documentation of control sequences. tmux takes the sequence itself where `set-clipboard` is on, and passes a
 wrapped one to its terminal where `allow-passthrough` is; screen passes wrapped pieces of at most 768 bytes.
+
+See iTerm2's documentation of OSC 9 and tmux(1), passthrough: tmux forwards the sequence where `allow-passthrough` is
+on, if it is wrapped and each escape is doubled. The bell always works.
 """
 
 from __future__ import annotations
@@ -27,3 +30,20 @@ def clipboard_sequence(text: str, environ: Mapping[str, str]) -> str | None:
         pieces = (sequence[start : start + SCREEN_PIECE] for start in range(0, len(sequence), SCREEN_PIECE))
         return "".join(f"\x1bP{piece}\x1b\\" for piece in pieces)
     return sequence
+
+
+BELL = "\a"
+MAX_CHARACTERS = 200
+
+
+def terminal_notification(text: str, environ: Mapping[str, str]) -> str:
+    """The characters to write to the terminal for `text`; only the bell on terminals without OSC 9."""
+    if environ.get("TERM", "") in ("", "dumb", "linux") or environ.get("TERM", "").startswith("vt"):
+        return BELL
+    clean = "".join(character for character in text if character.isprintable())[:MAX_CHARACTERS]
+    note = f"\x1b]9;{clean}\a"
+    if environ.get("TMUX"):
+        note = "\x1bPtmux;" + note.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+    elif environ.get("STY"):
+        note = f"\x1bP{note}\x1b\\"
+    return note + BELL
