@@ -30,8 +30,10 @@ class Samples:
         return next(self._answers)
 
 
-def measure(proc: Path, after: Sample, second: dict[int, float]) -> OtherLoad:
-    """Four cores, and processes that use `second` seconds of them in one second."""
+def measure(
+    proc: Path, after: Sample, second: dict[int, float], affinity: dict[int, set[int]] | None = None
+) -> OtherLoad:
+    """Four cores, and processes that use `second` seconds of them in one second; `affinity` pins some to cores."""
     now = [0.0]
 
     def write(seconds: dict[int, float]) -> None:
@@ -44,7 +46,15 @@ def measure(proc: Path, after: Sample, second: dict[int, float]) -> OtherLoad:
         write(second)
 
     write({})
-    return measure_other_load(Samples(after), 4, wait=wait, clock=lambda: now[0], proc=proc, own_pid=OWN)
+    return measure_other_load(
+        Samples(after),
+        4,
+        wait=wait,
+        clock=lambda: now[0],
+        proc=proc,
+        own_pid=OWN,
+        affinity=lambda pid: (affinity or {}).get(pid, {0, 1, 2, 3}),
+    )
 
 
 def test_what_this_process_uses_is_not_others(tmp_path: Path) -> None:
@@ -52,6 +62,13 @@ def test_what_this_process_uses_is_not_others(tmp_path: Path) -> None:
     load = measure(tmp_path, after, {OWN: 1.0, SPINS: 2.0, IDLES: 0.05})
     assert load.cpu_share == pytest.approx(0.5)
     assert load.processes == (BusyProcess(command="python job11.py", cores=2.0),)
+
+
+def test_a_process_pinned_to_other_cores_is_not_named(tmp_path: Path) -> None:
+    after = Sample(time_s=1.0, host=HostSample(cpu_pct=30.0))
+    used = {SPINS: 1.0, IDLES: 0.3}
+    load = measure(tmp_path, after, used, {OWN: {3}, SPINS: {0, 1, 2}})
+    assert load.processes == (BusyProcess(command="python job12.py", cores=0.3),)
 
 
 def test_the_busiest_card_and_the_programs_on_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
@@ -89,6 +91,26 @@ def test_a_busy_box_is_named_where_it_hides_what_could_be_gained() -> None:
     assert search.verdict is not None
     assert search.verdict.winner == START
     assert "is the machine busy?" in search.verdict.sentence
+
+
+@pytest.mark.parametrize(("gain", "winner"), [(1.5, 8), (1.0, 1)])
+def test_what_looks_faster_within_the_noise_is_compared_in_pairs(gain: float, winner: int) -> None:
+    """The start's own runs differ by half; 8 × 1 looks a fifth faster, and the pairs measure `gain`."""
+    rates = iter((81.3, 122.5, 97.9))
+    drift = iter((80.0, 84.0, 118.0, 110.0, 96.0, 99.0, 88.0, 90.0))
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        if trial.purpose == "confirm":
+            return measured(next(drift) * (gain if micro > 1 else 1.0))
+        return measured(next(rates) if micro == 1 else 117.2)
+
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=8)
+    only_batches = replace(space(start), candidates={})
+    search = run_search(Search(start, only_batches), run)
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == winner
+    assert "confirm" in purposes(search)
 
 
 def test_where_nothing_but_the_start_can_be_tried_it_says_why() -> None:

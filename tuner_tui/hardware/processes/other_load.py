@@ -33,7 +33,7 @@ class OtherLoad:
 
     Attributes:
         cpu_share: Share of the cores that a training may use, from 0 to 1; None if unknown.
-        processes: The busiest ones, busiest first. Those of other containers are not visible.
+        processes: The busiest ones on these cores, busiest first. Those of other containers are not visible.
         gpu_share: Highest utilisation of a card, from 0 to 1; None without a card.
         gpu_processes: Commands of the processes on the cards, as far as they are known.
     """
@@ -59,12 +59,14 @@ def measure_other_load(
     clock: Callable[[], float] = time.monotonic,
     proc: Path = PROC,
     own_pid: int | None = None,
+    affinity: Callable[[int], set[int]] = os.sched_getaffinity,
 ) -> OtherLoad:
     """Return the load by all processes but `own_pid`. Takes `MEASURED_S` seconds.
 
-    `cores` are those that the sampler's load is relative to.
+    `cores` are those that the sampler's load is relative to: the ones of this process's affinity mask.
     """
     own_pid = os.getpid() if own_pid is None else own_pid
+    allowed = affinity(own_pid)
     sampler.sample()
     before, since_s = _cpu_seconds(proc), clock()
     wait(MEASURED_S)
@@ -72,7 +74,8 @@ def measure_other_load(
     used = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
     own = used.pop(own_pid, 0.0)
     total_pct = sample.host.cpu_pct
-    busiest = sorted((pid for pid in used if used[pid] >= MIN_NAMED_CORES), key=lambda pid: -used[pid])[:MAX_NAMED]
+    here = (pid for pid in used if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity))
+    busiest = sorted(here, key=lambda pid: -used[pid])[:MAX_NAMED]
     return OtherLoad(
         cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own / cores),
         processes=tuple(BusyProcess(command=_name(pid, proc), cores=round(used[pid], 2)) for pid in busiest),
@@ -85,6 +88,14 @@ def measure_other_load(
 
 def _cpu_seconds(proc: Path) -> dict[int, float]:
     return {stat.pid: stat.cpu_s for stat in all_processes(proc) if stat.is_running}
+
+
+def _cores_of(pid: int, affinity: Callable[[int], set[int]]) -> set[int]:
+    """The cores that a process may use: none if it has ended."""
+    try:
+        return affinity(pid)
+    except OSError:
+        return set()
 
 
 def _name(pid: int, proc: Path) -> str:

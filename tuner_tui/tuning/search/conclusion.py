@@ -19,6 +19,8 @@ from tuner_tui.tuning.trial import Measurement, SkippedChange, Trial, TuningConc
 
 NOISY_MACHINE = 0.1
 """Noise above which worthwhile gains cannot be measured."""
+MIN_PROMISE = 0.05
+"""Gain over the start, within the noise of single runs, that is worth a comparison in pairs, which measures better."""
 INTERRUPTED_HINT = (
     "Make sure nothing else on this machine stops it or uses its memory; then run `tuner-tui tune --resume`."
 )
@@ -57,10 +59,10 @@ class Confirmation:
                 if result is not None and results.fits(result):
                     return result
                 break
-        return self._candidate_before_confirmation() or results.best
+        return self._candidate_before_confirmation() or _promising(self.context)
 
     def _candidate_before_confirmation(self) -> SettingsResult | None:
-        """Return the best result before the first confirming run, as long as only the start was run since then.
+        """Return the candidate before the first confirming run, as long as only the start was run since then.
 
         A machine that has become faster may make the start look best after the first half of a pair.
         """
@@ -68,7 +70,7 @@ class Confirmation:
         first = next((place for place, one in enumerate(context.trials) if one.trial.purpose == "confirm"), None)
         if first is None or any(one.trial.settings != context.start for one in context.trials[first:]):
             return None
-        best = replace(context, trials=context.trials[:first]).best
+        best = _promising(replace(context, trials=context.trials[:first]))
         found = None if best is None else context.results.get(best.settings)
         return found if found is not None and context.results.fits(found) else None
 
@@ -213,6 +215,19 @@ def _job_s(run: Measurement | None, result: SettingsResult | None, results: Sear
     if amount is None or result is None or not rates:
         return None
     return amount / job_rate(rates[0], result.overhead_s, results.job, results.tokens)
+
+
+def _promising(context: SearchContext) -> SettingsResult | None:
+    """Return the best result; if that is the start, what looks clearly faster but is within the noise of single runs.
+
+    On a noisy machine a large gain is within it too. Drift and load that last for a while cancel in pairs.
+    """
+    results, best = context.results, context.best
+    if best is None or best.settings != context.start:
+        return best
+    fitting = (one for one in results.results if results.fits(one))
+    fastest = max(fitting, key=lambda one: one.speed or 0.0)
+    return fastest if (fastest.speed or 0.0) > (best.speed or 0.0) * (1 + MIN_PROMISE) else best
 
 
 def median_run(result: SettingsResult) -> Measurement:
