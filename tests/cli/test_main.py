@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "--version") == (0, f"{__version__}\n", "")
+
+
+def test_the_version_imports_no_command() -> None:
+    script = (
+        "import sys; from tuner_tui.cli.main import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit: print(*(name for name in sys.modules if name.startswith('tuner_tui.cli.commands.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == [__version__, ""]
 
 
 def test_help_names_every_command_but_the_hidden_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,10 @@ def dispatch(words: list[str]) -> None:
     first = words[0] if words else None
     if first is None or (first not in COMMANDS and first not in GLOBAL_FLAGS):
         words, first = ["screen", *words], "screen"
-    modules = [COMMANDS[first]] if first in COMMANDS else list(dict.fromkeys(COMMANDS.values()))
+    if first == "--version":
+        modules = []
+    else:
+        modules = [COMMANDS[first]] if first in COMMANDS else list(dict.fromkeys(COMMANDS.values()))
     from tuner_tui.cli.app import build
 
     build(modules)(words, prog_name="tuner-tui")
