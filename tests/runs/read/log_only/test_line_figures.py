@@ -65,6 +65,9 @@ def test_a_line_of_the_training(line: str, figures: LineFigures) -> None:
         ("Accuracy of the network on the 10000 test images: 83 %", {"eval_accuracy": 83.0}),
         ("  - (Validation) ppl:  1034.01, accuracy: 4.210 %", {"eval_ppl": 1034.01, "eval_accuracy": 4.21}),
         ("\t Val. Loss: 0.512 |  Val. Acc: 70.12%", {"eval_loss": 0.512, "eval_acc": 70.12}),
+        ("INFO: Validation Dice score: 0.0123", {"eval_dice": 0.0123}),
+        ("val PSNR (dB): 31.20", {"eval_psnr": 31.2}),
+        ("ValLoss 1.89 | ValAcc 0.29", {"eval_loss": 1.89, "eval_acc": 0.29}),
         ("epoch 0: {'accuracy': 0.6838, 'f1': 0.8122}", {"eval_accuracy": 0.6838, "eval_f1": 0.8122}),
     ],
 )
@@ -80,9 +83,24 @@ def test_a_line_with_both_losses() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "loss", "evaluation"),
+    [
+        ("Epoch 00010 | TrainLoss 1.94 | ValLoss 1.89", 1.94, {"eval_loss": 1.89}),
+        ("Epoch: 001, Loss: 1.95, Train: 0.30, Val: 0.20, Test: 0.21", 1.95, {"eval_val": 0.2, "eval_test": 0.21}),
+        ("Epoch 1/5: 10/32 [00:05<00:11, 2.00img/s, loss (batch)=0.706]", 0.706, {}),
+        ("Epoch: 001, Loss: 1.95, Val: 100 samples, test: 1.2.3", 1.95, {}),
+    ],
+)
+def test_names_that_other_scripts_use(line: str, loss: float, evaluation: Mapping[str, float]) -> None:
+    found = parse_line(line)
+    assert (found.loss, found.evaluation) == (loss, evaluation)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "loss scale 1024 at step 5",
+        "loss scale (dynamic): 1024",
         "best val loss 0.3",
         "The loss of the battle of step 5 was great",
         "  - (Training)   ppl:  1234.01, accuracy: 3.210 %",

@@ -18,9 +18,11 @@ METRICS = (
     r"acc(?:uracy)?(?:@\d+)?|top-?[15](?:[ _]acc(?:uracy)?)?|prec(?:ision)?(?:@\d+)?|recall(?:@\d+)?|f1|ppl|perplexity"
     r"|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|mse|mae|rmse|error|wer|cer|bpc|bpb"
 )
-_LOSS = re.compile(rf"(?P<key>(?:loss(?:es)?|\bcost)[a-z_]*){ASSIGNED}")
+_QUALIFIER = r"(?:[ _](?:score|coeff(?:icient)?|index|rate|value))?(?:\s?\([a-z%][^()=:]{0,11}\))?"
+"""What a name may have before its value: `Dice score`, `loss (batch)`, `PSNR (dB)`."""
+_LOSS = re.compile(rf"(?P<key>(?:loss(?:es)?|\bcost)[a-z_]*){_QUALIFIER}{ASSIGNED}")
 _METRIC = re.compile(
-    rf"(?<![A-Za-z0-9])(?P<key>{METRICS})(?:_(?P<of_set>train|{EVALUATION_WORDS}))?{ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?"
+    rf"(?<![A-Za-z0-9])(?P<key>{METRICS})(?:_(?P<of_set>train|{EVALUATION_WORDS}))?{_QUALIFIER}{ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?"
 )
 _NAME_CHARACTERS = " _./-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NAME_LENGTH = 30
@@ -28,6 +30,9 @@ _ACCURACY_OF = re.compile(rf"\baccuracy (?:of|on) [^:=|]{{1,100}}[:=]\s{{0,4}}{V
 _LABEL = re.compile(
     rf"(?<![\w.])(?:(?P<evaluates>{EVALUATION_WORDS})|train(?:ing)?)\b(?![ _./-]{{0,2}}(?:{METRICS})\b)(?!\.py)",
 )
+_CAMEL_CASE = re.compile(r"\b((?:[Tt]rain|[Vv]al(?:id(?:ation)?)?|[Tt]est|[Dd]ev|[Ee]val))(?=[A-Z])")
+_NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value>\d+\.\d+)%?(?=[,;|\s]|$)")
+"""`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
 _SEPARATORS = re.compile(r"[. _/-]+")
 _STARRED = re.compile(r"\s*\*+\s")
 """imagenet.py and its many copies print the result of an evaluation after a star."""
@@ -84,7 +89,7 @@ _LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
 
 def parse_line(text: str) -> LineFigures:
     """The figures of one line."""
-    text = text.lower()
+    text = _CAMEL_CASE.sub(r"\1_", text).lower()
     figures = _figures_of(text)
     both = _EPOCH_AND_BATCH.match(text)
     if both is None:
@@ -99,7 +104,7 @@ def _figures_of(text: str) -> LineFigures:
     labels = _labels(text)
     loss, evaluation = _losses(text, labels)
     evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
-    if any(word in text for word in _METRIC_WORDS):
+    if labels or any(word in text for word in _METRIC_WORDS):
         evaluation.update(_metrics(text, labels, evaluates))
     count = _BATCHES.search(text) or _STEP.search(text)
     epoch = _EPOCH.search(text)
@@ -155,6 +160,8 @@ def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
         if evaluates or _STARRED.match(text) or _is_evaluation(words, labels, match.start()):
             value = value / float(match["of"]) if match["of"] and float(match["of"]) else value
             found.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
+    for match in _NAMED_BY_LABEL.finditer(text):
+        found["eval_" + match["key"]] = float(match["value"])
     of = _ACCURACY_OF.search(text)
     if of is not None and (value := _value(of)) is not None and not re.search(r"\btrain", of[0]):
         found["eval_accuracy"] = value
