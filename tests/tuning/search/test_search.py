@@ -248,3 +248,18 @@ def test_twice_the_size_is_there_if_the_largest_takes_too_long() -> None:
     batches = [one.settings.per_device_train_batch_size for one in search.proposals if one.purpose == "batch"]
     assert batches[0] >= 4 * START.per_device_train_batch_size
     assert batches[1:] == [2 * START.per_device_train_batch_size]
+
+
+def test_without_a_gpu_a_free_batch_grows_in_steps_as_long_as_that_pays() -> None:
+    """Sixty thousand samples would fit. At 4096, 0.3 % of a step is left to gain, which is within the noise."""
+    start = Settings(per_device_train_batch_size=16, gradient_accumulation_steps=1)
+    host = build_space(box(), PYTHON, BuiltinJob(), start, memory_limit_bytes=60 * GIB, hold_effective_batch=False)
+    only_batches = replace(host, candidates={})
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        return measured(micro / (0.1 + 0.01 * micro), GIB + 2**20 * micro)
+
+    search = run_search(Search(start, only_batches), run)
+    tried = [one.trial.settings.per_device_train_batch_size for one in search.trials if one.trial.purpose == "batch"]
+    assert tried == [64, 256, 1024, 4096]

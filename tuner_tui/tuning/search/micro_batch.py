@@ -29,6 +29,9 @@ TYPICAL_STEP_BASE_SHARE = 0.5
 """and in the peak of the optimizer step, which also has temporary buffers for the weights."""
 MIN_LEAP = 4
 """Growth of the size in one trial from which twice the size may be tried instead."""
+MAX_HOST_GROWTH = 4
+"""Maximum growth of a free effective batch in one trial without a GPU, where memory leaves room for far more than pays.
+"""
 MAX_FIXED_SHARE = 0.9
 """Maximum share of a sample's time that is attributed to the fixed cost, as its estimate from two runs is noisy."""
 
@@ -91,8 +94,12 @@ class MicroBatchSizes:
             return None
         proposal = search.propose()
         known = {one.micro for one in self.same_knobs}
-        if proposal is not None and proposal.batch > 0 and proposal.batch not in known:
-            return SizeOption(proposal.batch, self.growth_bound(), proposal.reason)
+        if proposal is not None and proposal.batch > 0:
+            micro, space = proposal.batch, self.context.space
+            if not (space.on_gpu or space.hold_effective_batch):
+                micro = min(micro, MAX_HOST_GROWTH * self.micro)
+            if micro not in known:
+                return SizeOption(micro, self.growth_bound(), proposal.reason)
         best = search.best
         if best is None or best.batch <= self.micro or best.batch in known:
             return None
