@@ -56,6 +56,13 @@ def test_a_whole_run_says_how_long_its_start_and_its_pauses_are(tmp_path: Path) 
     assert read_earlier_runs(SCRIPT, tmp_path).trial_s == 20.0
 
 
+def test_whole_runs_since_then_do_not_hide_the_trials(tmp_path: Path) -> None:
+    write_trial(tmp_path, 20.0)
+    for _ in range(10):
+        write_whole_run(tmp_path)
+    assert read_earlier_runs(SCRIPT, tmp_path) == EarlierRuns(trial_s=20.0, pause_s=28 / 400)
+
+
 def test_nothing_is_known_of_a_job_that_never_ran(tmp_path: Path) -> None:
     write_run(tmp_path, Launched(t=0.0, pid=1), Finished(t=2.0, outcome="failed"))
     assert read_earlier_runs(SCRIPT, tmp_path) == EarlierRuns()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tuner_tui.settings.job import Job, same_training
 MAX_LISTED = 60
 """Newest runs that are looked at."""
 MAX_READ = 8
-"""Runs of the same job that are read."""
+"""Trials, and whole runs, of the same job that are read."""
 MEASURED_S = 3.0
 """Typical seconds from the first step of a trial to its end,"""
 MEASURED_STEPS = 5
@@ -41,9 +40,7 @@ NO_EARLIER_RUNS = EarlierRuns()
 
 def read_earlier_runs(job: Job, root: Path) -> EarlierRuns:
     """Return the figures of the newest runs of `job` in the folder `root`. Reads files."""
-    found = list(_runs_of(job, root))
-    trials = [state for record, state in found if record.tuning is not None]
-    whole = [state for record, state in found if record.tuning is None]
+    trials, whole = _runs_of(job, root)
     lengths = [seconds for state in trials if (seconds := _trial_s(state)) is not None]
     lengths = lengths or [seconds for state in whole if (seconds := _expected_trial_s(state)) is not None]
     pauses = (_pause_s(state) for state in whole)
@@ -53,16 +50,19 @@ def read_earlier_runs(job: Job, root: Path) -> EarlierRuns:
     )
 
 
-def _runs_of(job: Job, root: Path) -> Iterator[tuple[RunRecord, RunState]]:
-    redacted, read = redact_job(job), 0
+def _runs_of(job: Job, root: Path) -> tuple[list[RunState], list[RunState]]:
+    """The newest trials and the newest whole runs of `job`."""
+    redacted = redact_job(job)
+    trials: list[RunState] = []
+    whole: list[RunState] = []
     for folder in list_runs(root)[:MAX_LISTED]:
         record = _record_of(folder)
         if record is None or not same_training(record.job, redacted):
             continue
-        yield record, RunReader(folder).poll().state
-        read += 1
-        if read == MAX_READ:
-            return
+        kind = whole if record.tuning is None else trials
+        if len(kind) < MAX_READ:
+            kind.append(RunReader(folder).poll().state)
+    return trials, whole
 
 
 def _record_of(folder: RunFolder) -> RunRecord | None:

@@ -182,7 +182,7 @@ def test_a_trial_of_a_tuning_says_its_speed_though_it_is_short() -> None:
     measured = TrialMeasured(
         t=9.0, steps=20, seconds=2.0, samples=160, spread=0.05, dataset_samples=800, planned_steps=300
     )
-    run = earlier_run(view(state={"ranks": {0: RankState(0, trial=measured)}}))
+    run = earlier_run(view(state={"ranks": {0: RankState(0, trial=measured)}}, tuning="t001"))
     assert run is not None
     assert (run.low_samples_s, run.high_samples_s) == pytest.approx((76.0, 84.0))
     assert (run.samples_an_epoch, run.overhead_share) == (800.0, None)
@@ -190,3 +190,19 @@ def test_a_trial_of_a_tuning_says_its_speed_though_it_is_short() -> None:
     found = estimate_duration(JOB, Settings(max_steps=100), 1, (replace(run, job=JOB, settings=Settings()), whole))
     assert found is not None
     assert found.overhead_share == 0.5, "a trial neither evaluates nor saves, so it says nothing of that"
+
+
+def test_a_trial_that_measured_nothing_says_nothing() -> None:
+    """It was ended after a step of a minute, on a machine too busy to train on."""
+    assert earlier_run(view(steps=1, train_s=60.0, tuning="t001")) is None
+
+
+def test_a_command_counts_with_the_settings_that_it_was_seen_to_use() -> None:
+    job = CommandJob(command=("python", "sft.py", "--per_device_train_batch_size", "1"), apply="hf-args")
+    run = earlier_run(view(state={"in_effect": {"per_device_train_batch_size": 1}}, job=job))
+    assert run is not None
+    own = Settings(per_device_train_batch_size=1, max_steps=60)
+    found = estimate_duration(job, own, 1, (run, replace(run, settings=Settings(), low_samples_s=1.0)))
+    assert found is not None
+    assert found.rests_on == "measured here by r001 with these settings"
+    assert found.low_samples_s == pytest.approx(14.4)

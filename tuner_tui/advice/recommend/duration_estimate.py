@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
 from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.read.comparison import samples_a_step
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.record import RecordError, read_record, redact_job
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, redact_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, same_training
 from tuner_tui.settings.model import Settings
 
@@ -237,16 +238,19 @@ def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> boo
 def earlier_run(view: RunView) -> EarlierRun | None:
     """The speed that a run measured; None if it trained too briefly or its record is unreadable.
 
-    A trial of a tuning is short, but measured only steady steps.
+    A trial of a tuning is short, but measured only steady steps; one that measured nothing was ended early. A command
+    trains with settings of its own, as far as it was given no others.
     """
-    trial = _earlier_trial(view)
-    if trial is not None:
-        return trial
+    if view.record is None:
+        return None
+    resolved = view.record.resolved
+    settings = effective_settings(resolved.settings, chosen_settings(resolved, view.record.job), view.state.in_effect)
+    if view.record.tuning is not None:
+        return _earlier_trial(view, view.record, settings)
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
     trained_s = max((one.train_s for one in ranks), default=0.0)
-    if view.record is None or trained_s < MIN_TRAIN_S or not any(one.samples for one in ranks):
+    if trained_s < MIN_TRAIN_S or not any(one.samples for one in ranks):
         return None
-    settings = view.record.resolved.settings
     low, high = _spread(view, sum(one.samples / one.train_s for one in ranks if one.train_s > 0))
     overhead = max((one.eval_s + one.save_s) / one.train_s for one in ranks if one.train_s > 0)
     return EarlierRun(
@@ -254,20 +258,18 @@ def earlier_run(view: RunView) -> EarlierRun | None:
     )
 
 
-def _earlier_trial(view: RunView) -> EarlierRun | None:
-    """The speed that a trial of a tuning measured; None if the run was none, or measured nothing."""
+def _earlier_trial(view: RunView, record: RunRecord, settings: Settings) -> EarlierRun | None:
+    """The speed that a trial of a tuning measured; None if it measured nothing."""
     ranks = [rank.trial for rank in view.state.ranks.values() if rank.trial is not None]
-    if view.record is None or not ranks or not all(one.samples and one.seconds > 0 for one in ranks):
+    if not ranks or not all(one.samples and one.seconds > 0 for one in ranks):
         return None
     mean = sum(one.samples / one.seconds for one in ranks)
     doubt = max(MIN_TRIAL_SPREAD, *(SPREAD if one.spread is None else one.spread for one in ranks))
-    settings, planned = view.record.resolved.settings, next((one.planned_steps for one in ranks), None)
+    planned = next((one.planned_steps for one in ranks), None)
     samples = None
     if planned and settings.max_steps is None and all(one.steps for one in ranks):
         samples = planned * sum(one.samples / one.steps for one in ranks) / settings.num_train_epochs
-    return EarlierRun(
-        view.record.id, view.record.job, settings, mean * (1 - doubt), mean * (1 + doubt), samples_an_epoch=samples
-    )
+    return EarlierRun(record.id, record.job, settings, mean * (1 - doubt), mean * (1 + doubt), samples_an_epoch=samples)
 
 
 def speed_key(settings: Settings) -> tuple[object, ...]:
