@@ -168,12 +168,12 @@ class Confirmation:
         ratio, low, high = test.interval or (1.0, 1.0, 1.0)
         if test.disturbed:
             return self._disturbance(test)
+        if len(test.ratios) < MIN_PAIRS or not test.in_both_orders:
+            return f"but {MIN_PAIRS} undisturbed pairs in both orders are needed"
         if high < 1:
             return "slower"
         if low <= 1 or ratio <= 1:
             return "within the noise"
-        if len(test.ratios) < MIN_PAIRS or not test.in_both_orders:
-            return f"but {MIN_PAIRS} undisturbed pairs in both orders are needed"
         return f"within the {format_share(test.start_noise, 1)} noise of the start"
 
     def _disturbance(self, test: PairedTest) -> str:
