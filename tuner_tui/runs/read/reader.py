@@ -65,6 +65,7 @@ class RunReader:
         self._record: RunRecord | None = None
         self._log_follower: LogOnlyFollower | None = None
         self._observed = False
+        self._unconfirmed: list[Event] = []
 
     def poll(self) -> RunView:
         """Read what is new and return the current view. Reads files: not for an event loop."""
@@ -82,12 +83,15 @@ class RunReader:
         )
 
     def events(self) -> list[Event]:
-        """The new events of all ranks, ordered by time and folded into the state; sampled where there are very many."""
+        """The new events of all ranks, ordered by time and folded into the state; sampled where there are very many.
+
+        An end is held back until the run has ended that way: the training writes to the same files.
+        """
         paths = self.folder.event_files()
         found = self._clocks.corrected(
             [event for path in paths for event in self._new_events(path, len(paths))], time.time()
         )
-        found.sort(key=lambda event: event.t)
+        found = self._without_false_ends(sorted((*self._unconfirmed, *found), key=lambda event: event.t))
         found = self._events_from_log(found) + found  # before the end, where that is among them
         self._state = fold_all(self._state, found)
         for event in found:
@@ -98,6 +102,16 @@ class RunReader:
     def state(self) -> RunState:
         """The state as of the last poll."""
         return self._state
+
+    def _without_false_ends(self, found: list[Event]) -> list[Event]:
+        ends = [event for event in found if isinstance(event, Finished)]
+        if not ends:
+            return found
+        status = read_status(self.folder)
+        goes_on = status.kind == "running" or status.training_alive
+        self._unconfirmed = [*ends] if goes_on else []
+        false = [event for event in ends if goes_on or status.outcome not in (None, event.outcome)]
+        return [event for event in found if event not in false]
 
     def _events_from_log(self, found: list[Event]) -> list[Event]:
         """Events derived from the output, until the observer reports a step."""

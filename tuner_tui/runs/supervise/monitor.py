@@ -123,10 +123,12 @@ class TrainingMonitor:
         return not self._waits_for_orphans(orphans, now) and self._finish(orphans, now)
 
     def _follow(self) -> None:
+        """Fold what the training reports. How it ends is not its to say while this process is its parent."""
         for path in self._folder.event_files():
             tail = self._tails.setdefault(path.name, LineTail(path))
             events = (event for line in tail.lines() if (event := decode_event(line)) is not None)
-            self._state = fold_all(self._state, events)
+            ours = (Exited, Finished) if self._training.subreaper is not None else ()
+            self._state = fold_all(self._state, (event for event in events if not isinstance(event, ours)))
 
     def _read_output(self, now: ClockReading, over: bool) -> None:
         """Record what the training prints of its loss and metrics; they come back with the other events."""
