@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner_tui.cli.console import USAGE, fail, print_note
 from tuner_tui.core.units import MIB, parse_size
-from tuner_tui.hardware.interpreter.probe import resolve_executable
+from tuner_tui.hardware.interpreter.probe import Interpreter, resolve_executable
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
 from tuner_tui.runs.launch.summary import launch_summary
 from tuner_tui.runs.launch.training_python import training_python
@@ -18,6 +19,9 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets.library import TOOL_FILE_SUFFIXES
 from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags
 from tuner_tui.tuning.launching import LaunchOptions
+
+if TYPE_CHECKING:
+    from tuner_tui.cli.machine import LocalMachine
 
 
 def parse_launch_options(
@@ -55,14 +59,28 @@ def parse_size_option(flag: str, text: str) -> int:
     return size
 
 
+def read_training_machine(given: Path | None) -> LocalMachine:
+    """Return this machine; exit with 2 if `given`, the path of `--interpreter`, is no Python: do not ask it again."""
+    from tuner_tui.cli.machine import read_local_machine
+
+    machine = read_local_machine(given)
+    if given is not None:
+        _refuse_no_python(machine.interpreter)
+    return machine
+
+
 def check_interpreter(given: Path | None, request: LaunchRequest, prepared: PreparedLaunch) -> None:
     """Exit with 2 if `given`, the path of `--interpreter`, is no Python; print a note if the command uses another."""
     if given is None:
         return
-    if prepared.interpreter.python_version is None:
-        fail(f"--interpreter: {prepared.interpreter.problem}", USAGE)
+    _refuse_no_python(prepared.interpreter)
     if _only_probed(request, given):
         print_note(f"--interpreter {given} is only used to look up packages; the command runs {prepared.argv[0]}.")
+
+
+def _refuse_no_python(interpreter: Interpreter) -> None:
+    if interpreter.python_version is None:
+        fail(f"--interpreter: {interpreter.problem}", USAGE)
 
 
 def _only_probed(request: LaunchRequest, given: Path) -> bool:

@@ -326,3 +326,11 @@ def test_settings_reach_the_command_and_the_record(shell: Shell) -> None:
     record = json.loads(shell.folder().record.read_text())
     assert record["origins"]["learning_rate"] == ["flag", "--set learning_rate"]
     assert record["job"]["apply"] == "placeholders"
+
+
+def test_an_interpreter_that_is_no_python_is_asked_once(shell: Shell, tmp_path: Path) -> None:
+    strange, asked = tmp_path / "python", tmp_path / "asked"
+    strange.write_text(f"#!/bin/sh\necho asked >> {asked}\n")
+    strange.chmod(0o755)
+    done = shell("run", "--interpreter", str(strange), "--preset", "demo")
+    assert (done.returncode, asked.read_text().split()) == (2, ["asked"]), done.stderr

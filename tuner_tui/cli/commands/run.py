@@ -116,8 +116,12 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    from tuner_tui.cli.launch_request import check_interpreter, parse_launch_options, print_announcement
-    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.cli.launch_request import (
+        check_interpreter,
+        parse_launch_options,
+        print_announcement,
+        read_training_machine,
+    )
     from tuner_tui.cli.run_follower import launch_and_follow
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.duplicate_run import DuplicateRunError, find_duplicate_run
@@ -134,7 +138,7 @@ def run(
             raise typer.Exit(_queue(options, interpreter, notify, QueueOptions(gpus, cores, after), as_json))
         if (gpus, cores, after) != (None, None, None):
             fail("--gpus, --cores and --after go with --when-free.", USAGE)
-        request = _with_notify_target(build_request(options, read_local_machine), notify)
+        request = _with_notify_target(build_request(options, read_training_machine), notify)
         twin = find_duplicate_run(request)
         if twin is not None:
             raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
@@ -155,15 +159,14 @@ def _queue(
     options: LaunchOptions, interpreter: Path | None, notify: str | None, how: QueueOptions, as_json: bool
 ) -> int:
     """Check the launch, put it into the queue, and print its entry. Raises `SettingsError` and `LaunchError`."""
-    from tuner_tui.cli.launch_request import check_interpreter, print_announcement
-    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.cli.launch_request import check_interpreter, print_announcement, read_training_machine
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.scheduling.admission import describe_demand
     from tuner_tui.scheduling.queue_store import open_queue
     from tuner_tui.scheduling.queueing import IdleMachine, add_to_queue
     from tuner_tui.tuning.launching import build_request
 
-    machine = read_local_machine(interpreter)
+    machine = read_training_machine(interpreter)
     request = build_request(options, lambda _: IdleMachine(machine, how.gpus))
     request = _with_notify_target(request, notify)
     prepared = prepare(request)

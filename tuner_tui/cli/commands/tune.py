@@ -207,8 +207,7 @@ def parse_objective(text: str) -> Objective:
 
 def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFolder, TunerSpec]:
     """Create a tuning. Raises `SettingsError` and `LaunchError`, leaving no folder behind."""
-    from tuner_tui.cli.launch_request import check_interpreter, print_announcement
-    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.cli.launch_request import check_interpreter, print_announcement, read_training_machine
     from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.settings.presets.library import preset_path
@@ -217,7 +216,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFo
 
     if wanted.save_as is not None:
         preset_path(wanted.save_as)
-    request = build_request(options, read_local_machine)
+    request = build_request(options, read_training_machine)
     ensure_tunable(request.job)
     twin = find_duplicate_run(request)
     if twin is not None:
