@@ -125,7 +125,7 @@ class RunMachine(RuleBasedStateMachine):
             job=CommandJob(command=(sys.executable, str(path))), resolved=Resolved(Settings()),
             interpreter=sys.executable, cwd=self.root, root=self.root / "runs", stop_timeouts=QUICK_STOP,
         )  # fmt: skip
-        folder = launch(prepare(request))
+        folder = self._limited(lambda: launch(prepare(request)))
         known = read_supervisor_state(folder.state)
         assert known is not None
         assert known.training is not None
@@ -180,8 +180,8 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(run=runs)
     def adopt(self, run: Started) -> None:
-        with suppress(LaunchError, OSError):
-            adopt(run.folder)
+        with suppress(LaunchError):
+            self._limited(lambda: adopt(run.folder))
             run.interfered("lost")
         known = read_supervisor_state(run.folder.state)
         if known is not None and known.supervisor.pid > 1 and not run.damaged:
@@ -273,7 +273,10 @@ class RunMachine(RuleBasedStateMachine):
 
     def _limited(self, call: Callable[[], Result]) -> Result:
         """The result of a call, which must not hang."""
-        return DaemonCall(call).result(PATIENCE_S)
+        try:
+            return DaemonCall(call).result(PATIENCE_S)
+        except TimeoutError:
+            raise AssertionError(f"{call} hangs") from None
 
     def _damage(self, run: Started, name: str, how: Callable[[Path], object]) -> None:
         run.damaged = True

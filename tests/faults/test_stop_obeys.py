@@ -257,6 +257,18 @@ def test_an_outcome_is_found_by_whoever_looks_first(tmp_path: Path, runs: list[R
     assert supervisor_state(run.folder).outcome == "completed"
 
 
+@pytest.mark.parametrize("name", ["supervisor.log", "samples.jsonl", "events.jsonl", "output.log", "control"])
+def test_stop_of_a_run_without_supervisor_whose_file_became_a_pipe(tmp_path: Path, runs: list[Run], name: str) -> None:
+    run = start(runs, tmp_path, WAIT)
+    run.first_line()
+    run.kill_supervisor()
+    (run.folder.path / name).unlink()
+    os.mkfifo(run.folder.path / name)
+    stopped = tuner(run.state, "stop", run.folder.id, "--now")
+    assert stopped.returncode == 0, stopped
+    assert not is_alive(run.training)
+
+
 @pytest.mark.parametrize("name", ["state.json", "lock"])
 @pytest.mark.parametrize("supervised", [True, False])
 def test_a_run_with_a_deleted_file_is_still_that_run(

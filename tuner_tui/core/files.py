@@ -1,7 +1,7 @@
 """Files: atomic writes, JSON lines, locks that end with their process, and folders named r001, r002, …
 
-Files of this program are readable by its user alone, whatever the umask. What is opened for reading is a regular file:
-a named pipe, a device or a link in its place is an error, not a wait.
+Files of this program are readable by its user alone, whatever the umask. What is opened is a regular file: a named
+pipe, a device or a link in its place is an error, not a wait.
 """
 
 from __future__ import annotations
@@ -26,9 +26,29 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = False) ->
 
     With `follow_links` the file may be a link, which is usual in folders of the user, not in those of this program.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    return _opened(path, os.O_RDONLY if follow_links else os.O_RDONLY | os.O_NOFOLLOW)
+
+
+def open_to_append(path: str | os.PathLike[str]) -> int:
+    """Return a descriptor for appending to a regular file, which is created with mode 0600. Never blocks.
+
+    Raises `OSError`, also for anything else.
+    """
+    return _opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    """Write `content` over the beginning of a regular file, which needs no disk space. Raises `OSError`."""
+    descriptor = _opened(path, os.O_WRONLY | os.O_NOFOLLOW)
     try:
-        descriptor = os.open(path, flags if follow_links else flags | os.O_NOFOLLOW)
+        os.pwrite(descriptor, content, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str | os.PathLike[str], flags: int) -> int:
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket
             raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path)) from None
@@ -36,6 +56,7 @@ def open_regular(path: str | os.PathLike[str], *, follow_links: bool = False) ->
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
+    os.set_blocking(descriptor, True)  # a child process may get it
     return descriptor
 
 
@@ -138,7 +159,7 @@ class LineAppender:
 
     def __init__(self, path: Path) -> None:
         """Open or create the file with mode 0600. Raises `OSError`."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = open_to_append(path)
 
     def append(self, line: bytes) -> None:
         """Write `line`, which ends with a newline. Raises `OSError` if the disk does not take all of it."""

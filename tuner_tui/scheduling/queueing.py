@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner_tui.core.files import open_to_append
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -150,7 +151,7 @@ def wake_dispatcher(queue: Queue) -> bool:
     pending = any(entry.progress.held is None or entry.progress.state != "waiting" for entry in queue.read().entries)
     if not pending or queue.dispatcher_lives():
         return False
-    log = os.open(queue.dispatcher_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    log = open_to_append(queue.dispatcher_log)
     try:
         with subprocess.Popen(
             [sys.executable, "-P", "-m", MODULE, str(queue.path.parent), "--detach"],

@@ -17,7 +17,7 @@ from typing import NoReturn, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from tuner_tui.core.files import LockedError
+from tuner_tui.core.files import LockedError, open_to_append
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.settings.job import Job
 
@@ -53,7 +53,7 @@ def start_detached(module: str, folder: Path, spec: ProcessSpec, log: Path, name
 
     Raises `LaunchError` with `name` and the answer if it does not start.
     """
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_to_append(log)
     try:
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(folder)],

@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from tuner_tui import __version__
-from tuner_tui.core.files import write_atomic
+from tuner_tui.core.files import open_to_append, write_atomic
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
@@ -82,7 +82,10 @@ def start_supervisor(folder: RunFolder, spec: LaunchSpec | None, timeout_s: floa
     argv = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.supervisor", str(folder.path)] + (
         [] if spec else ["--adopt"]
     )
-    log = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        log = open_to_append(folder.supervisor_log)
+    except OSError as error:
+        raise LaunchError(f"{folder.supervisor_log} cannot be written: {error.strerror}.") from error
     try:
         child = subprocess.Popen(
             argv,

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Literal, get_args
 
-from tuner_tui.core.files import open_regular, write_atomic
+from tuner_tui.core.files import open_regular, overwrite, write_atomic
 from tuner_tui.core.procfs import send_signal, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
@@ -31,14 +31,9 @@ def write_order(path: Path, order: Order) -> None:
     """Write an order over an earlier one, in place. Raises `OSError`."""
     content = f"{order:<{ORDER_BYTES - 1}}\n".encode("ascii")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        overwrite(path, content)
     except FileNotFoundError:
         write_atomic(path, content)
-        return
-    try:
-        os.pwrite(descriptor, content, 0)
-    finally:
-        os.close(descriptor)
 
 
 def reserve_control(folder: RunFolder) -> None:

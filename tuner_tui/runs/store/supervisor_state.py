@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.files import read_regular, write_atomic
+from tuner_tui.core.files import overwrite, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId
 
@@ -55,12 +54,4 @@ def write_supervisor_state(path: Path, supervision: SupervisorState) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        _overwrite(path, content)
-
-
-def _overwrite(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.pwrite(descriptor, content, 0)
-    finally:
-        os.close(descriptor)
+        overwrite(path, content)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from tuner_tui.core.files import open_to_append
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.supervise.launch_spec import LaunchSpec
 
@@ -46,7 +47,7 @@ class StartedTraining:
         argv = list(plan.argv)
         if plan.data_limit_bytes is not None:
             argv = [sys.executable, "-I", "-S", str(LIMITED), str(plan.data_limit_bytes), *argv]
-        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_to_append(log)
         try:
             self._child = subprocess.Popen(
                 argv,

@@ -31,7 +31,7 @@ class CallCounter:
             return
         try:
             path = os.path.join(run_dir, f"optimizer-calls-{os.getpid()}")
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError:
             return
         self._write()

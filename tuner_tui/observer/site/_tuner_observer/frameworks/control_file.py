@@ -74,7 +74,9 @@ class ControlFile:
         if request is None:
             return
         try:  # in place: the launch reserved the space, and the disk may be full
-            descriptor = os.open(self._agreed_path, os.O_WRONLY | os.O_CREAT, 0o600)
+            descriptor = os.open(
+                self._agreed_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+            )
         except OSError:
             return
         try:
