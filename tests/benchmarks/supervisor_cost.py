@@ -17,7 +17,7 @@ from pathlib import Path
 from tuner_tui.runs.launch.start import start_supervisor
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
-from tuner_tui.runs.supervise.launch_spec import LaunchSpec
+from tuner_tui.runs.supervise.training_process import LaunchSpec
 
 RANKS = """
 import os, sys, time

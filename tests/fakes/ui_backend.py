@@ -21,7 +21,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
-from tuner_tui.runs.store.control import Order
+from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.fields import FIELDS, FieldSpec
 from tuner_tui.settings.job import BuiltinJob, Job

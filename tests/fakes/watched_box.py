@@ -7,8 +7,7 @@ from threading import Event
 from tuner_tui.hardware.gpu.driver import gpu_problem
 from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
-from tuner_tui.runs.read.live_runs import LiveRun
-from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob, WatchedProcess, job_with_totals
+from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView, WatchedJob, WatchedProcess, job_with_totals
 
 GIB = 1024**3
 NOW_S = 1_790_000_000.0

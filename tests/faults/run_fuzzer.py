@@ -26,7 +26,7 @@ from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.core.daemon_thread import DaemonCall
 from tuner_tui.core.procfs import ProcessId, all_processes, is_alive
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.give_order import give_order, wait_ended
+from tuner_tui.runs.launch.orders import give_order, wait_ended
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.restart import plan_restart
 from tuner_tui.runs.launch.start import adopt, launch
@@ -34,9 +34,8 @@ from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.run_list import list_run
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.control import Order
 from tuner_tui.runs.store.folder import RunFolder, list_runs
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.supervisor_state import Order, read_supervisor_state
 from tuner_tui.runs.supervise.orphans import named_run
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings

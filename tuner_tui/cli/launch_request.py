@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from tuner_tui.cli.console import USAGE, fail, print_note
 from tuner_tui.core.units import MIB, parse_size
 from tuner_tui.hardware.interpreter.probe import Interpreter, resolve_executable
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
-from tuner_tui.runs.launch.summary import launch_summary
-from tuner_tui.runs.launch.training_python import training_python
+from tuner_tui.runs.launch.launchers import training_python
+from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, launch_summary, working_folder
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets.library import TOOL_FILE_SUFFIXES

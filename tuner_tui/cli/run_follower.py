@@ -17,8 +17,8 @@ from tuner_tui.runs.events.types import Event, Finished
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import RunStatus, continuation_of, read_status, wait_for_fallback
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.control import Order
 from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import Order
 
 POLL_S = 0.5
 PROGRESS_EVERY_S = 5.0
@@ -159,7 +159,7 @@ class _RunFollower:
 
     def _give(self, order: Order) -> None:
         from tuner_tui.runs.launch.command import LaunchError
-        from tuner_tui.runs.launch.give_order import give_order
+        from tuner_tui.runs.launch.orders import give_order
 
         try:
             give_order(self._folder, order, print_note)

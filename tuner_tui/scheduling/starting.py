@@ -16,9 +16,9 @@ from pathlib import Path
 
 from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.duplicate_run import DuplicateRunError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.restart import plan_restart
+from tuner_tui.runs.launch.start import DuplicateRunError
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, parse_record

@@ -17,7 +17,7 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.supervise.exit_evidence import OUT_OF_MEMORY_CAUSES
+from tuner_tui.runs.supervise.outcome import OUT_OF_MEMORY_CAUSES
 from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings

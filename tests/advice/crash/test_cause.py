@@ -13,7 +13,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.crash_patterns.gpu_errors import BY_FRAMES
-from tuner_tui.runs.log_parsing.crash_patterns.ordered import PATTERNS
+from tuner_tui.runs.log_parsing.fatal_failure import PATTERNS
 from tuner_tui.runs.supervise.outcome import determine_outcome
 
 POSITIVES = (*memory.CASES, *other.CASES, *newer.CASES, *families.CASES, *provoked_cases.CASES, *specific.CASES)

@@ -11,8 +11,7 @@ from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.events.memory_trend import NO_MINIMA, WindowMinima
-from tuner_tui.runs.events.run_state import RankState
+from tuner_tui.runs.events.run_state import NO_MINIMA, RankState, WindowMinima
 from tuner_tui.runs.events.types import Exited
 
 MB = 1_000_000

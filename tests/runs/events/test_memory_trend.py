@@ -8,14 +8,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner_tui.runs.events.memory_trend import (
-    MAX_WINDOWS,
-    NO_MINIMA,
-    MemoryGrowth,
-    WindowMinima,
-    find_growth,
-    with_value,
-)
+from tuner_tui.runs.events.run_state import MAX_WINDOWS, NO_MINIMA, MemoryGrowth, WindowMinima, find_growth, with_value
 
 MB = 1_000_000
 

@@ -14,14 +14,14 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import (
     DATA_SUFFIXES,
     MIN_MEMORY_BYTES,
+    launch_summary,
     memory_limit_problem,
     missing_path_problem,
     prepare,
 )
 from tuner_tui.runs.launch.start import launch
-from tuner_tui.runs.launch.summary import launch_summary
 from tuner_tui.runs.store.folder import create_folder
-from tuner_tui.runs.supervise.training_process import LIMITED
+from tuner_tui.runs.supervise.training_process import MEMORY_LIMIT
 from tuner_tui.settings.job import BuiltinJob
 
 
@@ -82,8 +82,9 @@ def test_the_built_in_job_is_refused_where_its_data_is_not_there(box: Sandbox) -
 )
 def test_a_limit_above_what_the_system_allows_is_the_systems(hard: str, asked: int, set_to: int) -> None:
     told = "import resource; print(*resource.getrlimit(resource.RLIMIT_DATA))"
-    shell = ["sh", "-c", f'ulimit -d {hard} && exec "$0" "$@"', sys.executable, "-I", "-S", str(LIMITED), str(asked)]
-    done = subprocess.run([*shell, sys.executable, "-c", told], capture_output=True, text=True)
+    shell = ["sh", "-c", f'ulimit -d {hard} && exec "$0" "$@"', sys.executable, "-I", "-S"]
+    limited = [*shell, str(MEMORY_LIMIT), str(asked)]
+    done = subprocess.run([*limited, sys.executable, "-c", told], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"{set_to} {set_to}\n", "")
 
 

@@ -9,9 +9,8 @@ from tests.runs.sandbox import Fifo, Sandbox
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.runs.events.types import Saved
-from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.runs.launch.prepare import launch_summary, prepare
 from tuner_tui.runs.launch.start import launch
-from tuner_tui.runs.launch.summary import launch_summary
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.settings.job import CommandJob
 

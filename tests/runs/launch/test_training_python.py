@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.runs.launch.training_python import training_python
+from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 

@@ -19,10 +19,10 @@ from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.processes.process_sampler import ProcessSampler
 from tuner_tui.hardware.processes.process_table import ProcessTable
 from tuner_tui.hardware.sampler import Sampler
-from tuner_tui.runs.read.live_runs import LiveRuns
 from tuner_tui.runs.read.machine_monitor import (
     HOST_PIDS_NOTE,
     MANY_PROCESSES,
+    LiveRuns,
     MachineMonitor,
     MachineView,
     format_command,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.runs.supervise.exit_evidence import cgroup_oom_kills, kernel_log_oom_kill, logged_kill, read_log_evidence
+from tuner_tui.runs.supervise.outcome import cgroup_oom_kills, kernel_log_oom_kill, logged_kill, read_log_evidence
 
 CAUGHT_THEN_DIED = """Traceback (most recent call last):
   File "train.py", line 9, in step

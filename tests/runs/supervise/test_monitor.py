@@ -17,9 +17,8 @@ from tuner_tui.core.files import LineAppender
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.events.types import Phase, Plan
 from tuner_tui.runs.store.codec import encode_event
-from tuner_tui.runs.store.control import Order, write_order
 from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.supervisor_state import SupervisorState
+from tuner_tui.runs.store.supervisor_state import Order, SupervisorState, write_order
 from tuner_tui.runs.supervise.monitor import TrainingMonitor
 from tuner_tui.runs.supervise.run_writer import RunWriter
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts

@@ -9,8 +9,7 @@ import pytest
 
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised, StopRequested
-from tuner_tui.runs.supervise.exit_evidence import FailedRank, LogEvidence
-from tuner_tui.runs.supervise.outcome import determine_outcome
+from tuner_tui.runs.supervise.outcome import FailedRank, LogEvidence, determine_outcome
 
 AT = RunState(step=1200, total_steps=9000)
 OOM = OutOfMemory(t=1.0, message="CUDA out of memory. Tried to allocate 2.00 GiB", where="training", step=1200)

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tuner_tui.runs.supervise.port_holder import taken_port_evidence
+from tuner_tui.runs.supervise.outcome import taken_port_evidence
 
 TORCHRUN = (
     "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "

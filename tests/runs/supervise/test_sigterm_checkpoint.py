@@ -10,9 +10,8 @@ import pytest
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE
-from tuner_tui.runs.launch.prepare import checkpoints_on_sigterm, prepare
+from tuner_tui.runs.launch.prepare import checkpoints_on_sigterm, launch_summary, prepare
 from tuner_tui.runs.launch.start import launch
-from tuner_tui.runs.launch.summary import launch_summary
 from tuner_tui.runs.read.checkpoints import complete_checkpoints
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts

@@ -6,7 +6,7 @@ from signal import SIGKILL, SIGTERM
 
 import pytest
 
-from tuner_tui.runs.store.control import Order
+from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
 
 PATIENCE = StopTimeouts(stop_s=60.0, kill_s=10.0, saving_s=300.0)

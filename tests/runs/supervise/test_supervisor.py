@@ -20,9 +20,9 @@ from tuner_tui.runs.launch.start import adopt, launch, start_supervisor
 from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.control import send_order
 from tuner_tui.runs.store.folder import create_folder
-from tuner_tui.runs.supervise.launch_spec import LaunchSpec
+from tuner_tui.runs.store.supervisor_state import send_order
+from tuner_tui.runs.supervise.training_process import LaunchSpec
 
 SAY = "import os, sys\ndef say(word):\n    with open(sys.argv[1], 'w') as f: f.write(word + '\\n')\n"
 WAIT_FOR_EVER = "import signal\nwhile True: signal.pause()\n"

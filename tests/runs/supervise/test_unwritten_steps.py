@@ -10,7 +10,7 @@ from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.unwritten_steps import unwritten_steps, with_unwritten_steps
+from tuner_tui.runs.supervise.outcome import unwritten_steps, with_unwritten_steps
 
 
 def rank(calls: int, own_steps: int, pid: int | None = 7) -> RankState:

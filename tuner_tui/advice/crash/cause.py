@@ -30,11 +30,9 @@ from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_err
 from tuner_tui.runs.events.types import OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.crash_patterns import memory_errors
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence, CrashPattern
-from tuner_tui.runs.log_parsing.failures import Failure
+from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, parse_launcher_report, reports_success
 from tuner_tui.runs.log_parsing.fatal_failure import WRAPPERS, FailureMatch, classify, find_fatal_failure
-from tuner_tui.runs.log_parsing.launcher_report import LauncherReport, parse_launcher_report
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
-from tuner_tui.runs.log_parsing.progress_signs import reports_success
 
 PHASE_LOCATIONS = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})

@@ -14,8 +14,7 @@ from tuner_tui.advice.findings.run_metrics import gpu_samples, is_warmed_up
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_short_duration, format_size
-from tuner_tui.runs.events.memory_trend import MemoryGrowth, find_growth
-from tuner_tui.runs.events.run_state import RankState
+from tuner_tui.runs.events.run_state import MemoryGrowth, RankState, find_growth
 
 MemoryLocation = Literal["gpu", "host"]
 

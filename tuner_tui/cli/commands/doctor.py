@@ -59,8 +59,8 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
         from tuner_tui.advice.preflight import PreflightCheck, preflight_checks
         from tuner_tui.advice.recommend.recommendation import with_recommended
         from tuner_tui.cli.commands.recommend import resolve_options
+        from tuner_tui.runs.launch.launchers import training_python
         from tuner_tui.runs.launch.prepare import missing_path_problem
-        from tuner_tui.runs.launch.training_python import training_python
         from tuner_tui.runs.store.folder import state_dir
         from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 

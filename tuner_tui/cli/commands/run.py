@@ -124,8 +124,8 @@ def run(
     )
     from tuner_tui.cli.run_follower import launch_and_follow
     from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.duplicate_run import DuplicateRunError, find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
+    from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run
     from tuner_tui.scheduling.queueing import QueueOptions
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import JobOptions

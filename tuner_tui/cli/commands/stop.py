@@ -35,10 +35,10 @@ def stop(
 
     from tuner_tui.runs.events.run_state import checkpoint_refusal
     from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.give_order import end_leftovers, give_order, wait_ended
+    from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended
     from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.runs.read.status import read_status
-    from tuner_tui.runs.store.control import Order
+    from tuner_tui.runs.store.supervisor_state import Order
 
     if checkpoint_only and now:
         fail("--checkpoint-only and --now exclude each other.")

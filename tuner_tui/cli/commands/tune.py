@@ -208,8 +208,8 @@ def parse_objective(text: str) -> Objective:
 def _new_tuning(options: LaunchOptions, wanted: TuningOptions) -> tuple[TuningFolder, TunerSpec]:
     """Create a tuning. Raises `SettingsError` and `LaunchError`, leaving no folder behind."""
     from tuner_tui.cli.launch_request import check_interpreter, print_announcement, read_training_machine
-    from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
     from tuner_tui.runs.launch.prepare import prepare
+    from tuner_tui.runs.launch.start import find_duplicate_run
     from tuner_tui.settings.presets.library import preset_path
     from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, time_needed
     from tuner_tui.tuning.launching import build_request

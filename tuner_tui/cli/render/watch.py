@@ -8,8 +8,8 @@ from tuner_tui.cli.render.text import format_steps, format_table, format_unit, s
 from tuner_tui.core.units import UNKNOWN, format_gib, format_percent, format_short_duration
 from tuner_tui.hardware.gpu.driver import format_xid
 from tuner_tui.hardware.sample import GpuSample, HostSample
-from tuner_tui.runs.read.live_runs import LiveRun
 from tuner_tui.runs.read.machine_monitor import (
+    LiveRun,
     MachineView,
     WatchedJob,
     format_command,

@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from tuner_tui.runs.events import types as ev
-from tuner_tui.runs.events.memory_trend import NO_MINIMA, with_value
 from tuner_tui.runs.events.rates import rates_of, with_counters
-from tuner_tui.runs.events.run_state import DIVERGED, RankState, RunState
+from tuner_tui.runs.events.run_state import DIVERGED, NO_MINIMA, RankState, RunState, with_value
 
 MAX_EVALUATIONS = 400
 RECENT_EVALUATIONS = 16

@@ -1,14 +1,18 @@
-"""Starts a command as it is, or as several processes by torchrun or accelerate."""
+"""Starts a command as it is, or by torchrun or accelerate, and finds the Python that trains it."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Literal
 
-from tuner_tui.settings.job import Launcher
+from tuner_tui.hardware.interpreter.probe import default_interpreter
+from tuner_tui.settings.job import CommandJob, Job, Launcher
 
 PYTHON = re.compile(r"python[\d.]*")
 SWITCHES = re.compile(r"-[bBdEiIOPqsSuvVx]+")
@@ -65,3 +69,72 @@ def launcher_command(launcher: Launcher, argv: Sequence[str], processes: int, py
             return accelerate_command(parse_program(argv, python), processes)
         case "plain":
             return tuple(argv)
+
+
+LONGEST_SHEBANG = 512
+
+
+def training_python(job: Job, environ: Mapping[str, str], cwd: Path) -> Path:
+    """The interpreter whose packages train `job`, for a command run in `cwd` with `environ`.
+
+    A command names it as its first word (`/env/bin/python train.py`) or in the shebang of its program: `torchrun`,
+    `accelerate` and `trl` belong to one Python.
+    """
+    if job.interpreter is not None:
+        return Path(job.interpreter)
+    named = None
+    if isinstance(job, CommandJob):
+        path = job.env.get("PATH", environ.get("PATH", os.defpath))
+        named = _python_of(_words(job.command), cwd, path)
+    return default_interpreter(environ) if named is None else named
+
+
+def _words(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command without a leading `env NAME=value …`."""
+    words = list(command)
+    if PurePath(words[0]).name == "env":
+        words.pop(0)
+        while words and "=" in words[0]:
+            words.pop(0)
+    return tuple(words)
+
+
+def _python_of(words: tuple[str, ...], cwd: Path, path: str) -> Path | None:
+    program = _found(words[0], cwd, path) if words else None
+    if program is None:
+        return None
+    if PYTHON.fullmatch(PurePath(words[0]).name):
+        return program
+    shebang = _shebang(program)
+    if shebang and PurePath(shebang[0]).name == "env":
+        shebang = shebang[1:]
+    if not shebang or not PYTHON.fullmatch(PurePath(shebang[0]).name):
+        return None
+    return _found(shebang[0], cwd, path)
+
+
+def _found(name: str, cwd: Path, path: str) -> Path | None:
+    """The program as the kernel would find it. Links are not followed: the python of an environment is one."""
+    if "/" in name:
+        return cwd / name if os.path.exists(cwd / name) else None  # noqa: PTH110  Path.exists raises where it may not look
+    found = shutil.which(name, path=path)
+    return None if found is None else Path(found)
+
+
+def _shebang(program: Path) -> list[str]:
+    """The words of the `#!` line; none if the program is no script. pip writes `#!/bin/sh` where the path is too
+    long."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(LONGEST_SHEBANG)
+    except OSError:
+        return []
+    first, _, rest = head.partition(b"\n")
+    if not first.startswith(b"#!"):
+        return []
+    if first == b"#!/bin/sh" and rest.startswith(b"'''exec' "):
+        first = rest.partition(b"\n")[0].removeprefix(b"'''exec' ")
+    try:
+        return shlex.split(first.removeprefix(b"#!").decode("utf-8", "replace"))
+    except ValueError:
+        return []

@@ -1,4 +1,4 @@
-"""Prepares a launch: works out and checks command, environment and checkpoint; starts and writes nothing.
+"""Prepares a launch: works out, checks and describes command, environment and checkpoint; starts and writes nothing.
 
 `prepare` probes the interpreter that trains, which takes seconds. Its result is shown to the user and then passed to
 `start.launch`, so that what was shown is what runs.
@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,25 +21,31 @@ from tuner_tui.runs.launch.command import (
     check_command,
     check_launcher,
     has_gpu,
+    missing_processes,
     own_config,
     probe_training_python,
     with_config,
 )
-from tuner_tui.runs.launch.launchers import launcher_command
-from tuner_tui.runs.launch.own_resume import OwnResume, find_own_resume
-from tuner_tui.runs.launch.resume import RESUME_VARIABLE, accepts_checkpoint, with_checkpoint
-from tuner_tui.runs.launch.shared_output import shared_outputs
-from tuner_tui.runs.launch.training_python import training_python
-from tuner_tui.runs.read.checkpoints import lineage_checkpoint
+from tuner_tui.runs.launch.launchers import launcher_command, training_python
+from tuner_tui.runs.launch.resume import (
+    RESUME_VARIABLE,
+    OwnResume,
+    accepts_checkpoint,
+    find_own_resume,
+    with_checkpoint,
+)
+from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.folder import RunFolder, next_folder, runs_dir
-from tuner_tui.runs.store.record import RecordError, RunRecord
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder, list_runs, next_folder, runs_dir
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.training_script import may_use_trainer
 
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
 """Suffixes that mark `data` as a local file."""
@@ -266,3 +273,77 @@ def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResum
             f"{{checkpoint}} where the path goes, or use --apply hf-args."
         )
     return found.path, own_resume
+
+
+def shared_outputs(root: Path, argv: Sequence[str], cwd: Path, parent: RunFolder | None) -> tuple[str, ...]:
+    """A sentence for each live run below `root` that writes where `argv`, run in `cwd`, would write.
+
+    Folders are those that the commands name; two runs of one script without such a name share what one has saved.
+    `parent`, the run that is resumed, is left out: it ends first.
+    """
+    mine = {os.path.realpath(path) for path in named_outputs(argv, cwd)}
+    found = []
+    for folder in list_runs(root):
+        if (parent is not None and folder.path == parent.path) or not read_status(folder).live:
+            continue
+        try:
+            record = read_record(folder)
+        except RecordError:
+            continue
+        theirs = {os.path.realpath(path) for path in named_outputs(record.argv, Path(record.cwd))}
+        shared = sorted(mine & theirs) or (sorted(_saved(folder, record, argv, cwd)) if not mine | theirs else [])
+        if shared:
+            found.append(f"run {folder.id} writes to {shared[0]} too")
+    return tuple(found)
+
+
+def _saved(folder: RunFolder, record: RunRecord, argv: Sequence[str], cwd: Path) -> Iterator[str]:
+    """What a live run of the same script in the same folder has saved outside of its own output folder."""
+    scripts = [word for word in argv if word.endswith(".py")][:1]
+    if not scripts or Path(record.cwd) != cwd or scripts[0] not in record.argv:
+        return
+    state = RunReader(folder).poll().state
+    for event in (state.saved, state.checkpoint):
+        if event is not None and not Path(event.path).is_relative_to(record.output_dir):
+            yield event.path
+
+
+def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
+    """Label and text of each line, secrets hidden. A line that continues the one before has an empty label."""
+    applied = prepared.applied
+    lines = [("Command", shlex.join(prepared.redacted_argv))]
+    if prepared.cwd != Path.cwd():
+        lines.append(("Folder", str(prepared.cwd)))
+    if prepared.accelerate is not None:
+        lines.append(("accelerate", prepared.accelerate.summary))
+    if prepared.checkpoint is not None:
+        own = prepared.own_resume
+        lines.append(("Resumes", str(prepared.checkpoint) if own is None else own.sentence))
+    if applied.inject:
+        lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
+    if _saves_on_sigterm(prepared):
+        lines.append(
+            ("On SIGTERM", "a Trainer saves a checkpoint and stops, unless set otherwise (enable_jit_checkpoint)")
+        )
+    fallback = prepared.request.job.fallback
+    if fallback:
+        times = "once" if fallback == 1 else f"at most {fallback} times"
+        lines.append(("Fallback", f"restarts after out of memory with a smaller micro batch, {times}"))
+    if prepared.warning is not None:
+        lines.append(("Warning", prepared.warning))
+    missing = missing_processes(prepared.request.job, prepared.env, prepared.accelerate)
+    lines += [] if missing is None else [("Warning", missing)]
+    lines += [("Warning", f"{sentence}: checkpoints overwrite each other") for sentence in prepared.shared_outputs]
+    if applied.not_applied:
+        lines.append(("Not applied", ", ".join(applied.not_applied)))
+        lines += [("", why) for why in applied.notes]
+    lines += [("Note", note) for note in prepared.request.notes]
+    return lines
+
+
+def _saves_on_sigterm(prepared: PreparedLaunch) -> bool:
+    """Whether the observer will make a Trainer save: where the command is seen to have one."""
+    job = prepared.request.job
+    if SIGTERM_CHECKPOINT_VARIABLE not in prepared.added_env or not isinstance(job, CommandJob):
+        return False
+    return may_use_trainer(job.command, prepared.cwd)

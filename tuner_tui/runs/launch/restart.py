@@ -15,17 +15,15 @@ from tuner_tui.core.procfs import is_alive
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.own_resume import find_own_resume
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare, working_folder
-from tuner_tui.runs.launch.resume import accepts_checkpoint
+from tuner_tui.runs.launch.resume import accepts_checkpoint, find_own_resume
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.checkpoints import FoundCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.control import send_order
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state, send_order
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.origin import Resolved

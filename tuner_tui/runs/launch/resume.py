@@ -1,4 +1,4 @@
-"""Passes a checkpoint to the command that resumes from it.
+"""Passes a checkpoint to the command that resumes from it, also through an option of the script's own.
 
 `{checkpoint}` in the command is replaced by the path; without a checkpoint that argument is removed, together with the
 option before it. YAML files and `hf-args` get `resume_from_checkpoint`, the name that Trainer, TRL, LLaMA-Factory,
@@ -7,13 +7,16 @@ axolotl and ms-swift share. In addition, the observer sets it where a script cal
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.apply import AppliedCommand, dump_config
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.training_script import read_training_script
 
 CHECKPOINT_PLACEHOLDER = "{checkpoint}"
 RESUME_KEY = "resume_from_checkpoint"
@@ -53,3 +56,78 @@ def _fill_placeholder(argv: tuple[str, ...], checkpoint: Path | None) -> tuple[s
         elif word == CHECKPOINT_PLACEHOLDER and kept and kept[-1].startswith("-") and "=" not in kept[-1]:
             kept.pop()
     return tuple(kept)
+
+
+RESUME_OPTIONS = (
+    "resumefromcheckpoint", "resumecheckpoint", "resumefrom", "resumepath", "resumefile", "resumedir", "resumeckpt",
+    "resumemodel", "resume", "resumetraining", "autoresume", "continuefrom", "continuetraining", "continuetrain",
+    "restorefrom", "restorepath", "restorecheckpoint", "restore", "restartfrom", "loadcheckpoint", "loadckpt",
+    "loadfromcheckpoint", "loadfrom", "loadstate", "loadstatedir", "startfromcheckpoint", "snapshotpath",
+)  # fmt: skip
+"""Names of options that resume, without dashes and underscores, the clearest first."""
+INIT_FROM = "init_from"
+"""nanoGPT's name, whose value `resume` continues what its output folder holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnResume:
+    """How the command resumes from `checkpoint`, which the script saved itself.
+
+    `words` are added to the command, replacing one of `spellings` that it may have; none where the script loads the
+    file without being asked.
+    """
+
+    checkpoint: Path
+    spellings: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The path, and what makes the script load it."""
+        if not self.words:
+            return f"{self.checkpoint}, which the script loads if it exists"
+        return f"{self.checkpoint}, through the script's own {' '.join(self.words)}"
+
+    def applied_to(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """`argv` with the option, in place of one that it has."""
+        kept: list[str] = []
+        is_value = False
+        for word in argv:
+            if word.partition("=")[0] in self.spellings:
+                is_value = len(self.words) > 1 and "=" not in word
+            elif is_value:
+                is_value = False
+            else:
+                kept.append(word)
+        return (*kept, *self.words)
+
+
+def find_own_resume(job: Job, cwd: Path, state: RunState, checkpoint: Path) -> OwnResume | None:
+    """How the script of `job` resumes; None where neither its parser, seen in the run, nor its source says.
+
+    `state` is that of a run of the job. An option with a value gets the path of the checkpoint.
+    """
+    if not isinstance(job, CommandJob):
+        return None
+    script = read_training_script(job.command, cwd)
+    options = [*state.options, *(script.options if script is not None else ())]
+    switches = [*state.switches, *(script.switches if script is not None else ())]
+    found = min([*_ranked(options, has_value=True), *_ranked(switches, has_value=False)], default=None)
+    if found is not None:
+        _, is_switch, option, spellings = found
+        return OwnResume(checkpoint, spellings, (option,) if is_switch else (option, str(checkpoint)))
+    if script is not None and INIT_FROM in script.configured:
+        return OwnResume(checkpoint, (f"--{INIT_FROM}",), (f"--{INIT_FROM}=resume",))
+    if script is not None and script.loads_itself:
+        return OwnResume(checkpoint)
+    return None
+
+
+def _ranked(options: Sequence[str], *, has_value: bool) -> Iterator[tuple[int, bool, str, tuple[str, ...]]]:
+    """Rank, whether it is a switch, the name to use and all spellings of each option that resumes."""
+    for words in options:
+        spellings = tuple(words.split())
+        for option in spellings:
+            name = option.lstrip("-").replace("-", "").replace("_", "").lower()
+            if name in RESUME_OPTIONS:
+                yield RESUME_OPTIONS.index(name), not has_value, option, spellings

@@ -1,4 +1,4 @@
-"""Finds failures in training output: tracebacks with their chains, exception lines, native error messages.
+"""Failures, launchers' reports and signs of progress in training output.
 
 Only text in the position of a failure counts: an exception starts its line, a native message has its own form.
 """
@@ -6,12 +6,12 @@ Only text in the position of a failure counts: an exception starts its line, a n
 from __future__ import annotations
 
 import re
+import signal
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine
-from tuner_tui.runs.log_parsing.progress_signs import DEALT_WITH, reports_progress
 
 MAX_MESSAGE_LINES = 14
 """Lines kept of one message."""
@@ -211,3 +211,154 @@ class _Reader:
     def _next_chain(self) -> int:
         self.chain += 1
         return self.chain
+
+
+LOGGED = re.compile(r"^\{?['\"](?:loss|grad_norm|learning_rate|eval_\w+|train_runtime|epoch)['\"]: ")
+PRINTED = re.compile(
+    r"^(?:\W*(?:step|iter(?:ation)?|epoch|global_step|batch)\W{0,3}\d+(?=\D).{0,80}\bloss\b|.{0,60}\bloss\s?[=:]\s?\d)",
+    re.IGNORECASE,
+)
+SUCCESS = re.compile(
+    r"^(?:\W*(?:Training|Fine-?tuning) (?:completed|complete|finished|done|successful)\b|\*{3,} train metrics"
+    r"|\{?'train_runtime'|Saving model checkpoint to|Model weights saved in|\W*All done\b|\W*Done[.!]*$"
+    r"|Finished training)",
+    re.IGNORECASE,
+)
+
+DEALT_WITH = re.compile(
+    r"(?i)\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)"
+    r"|(?:reduc|decreas|lower|halv)(?:e|ing) (?:the )?(?:micro )?(?:batch|bs)|new batch size"
+    r"|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)"
+    r"|using .{1,40} instead|disabling|will not be used)\b"
+)
+"""What a program logs when it has handled a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarState:
+    """The count of the progress bar of `total` steps on line `number`."""
+
+    number: int
+    rank: int | None
+    total: str
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSigns:
+    """All signs of progress in an output: progress bars, and (line, rank) of lines that log progress."""
+
+    bars: tuple[BarState, ...]
+    logged: tuple[tuple[int, int | None], ...]
+
+    def goes_on(self, after: int, rank: int | None, buffered: bool) -> bool:
+        """Whether the training made progress after line `after`.
+
+        `rank`: only lines of that rank count. `buffered`: ordinary output may have been held back and written at exit,
+        after the traceback; then only progress bars count, which are written at once.
+        """
+        logged = any(number > after and _is_of_rank(rank, other) for number, other in self.logged)
+        return self._bars_advance(after, rank) or (logged and not buffered)
+
+    def speaks_before(self, number: int) -> bool:
+        """Whether ordinary output precedes line `number`, and so is not held back until exit."""
+        return any(line < number for line, _ in self.logged)
+
+    def _bars_advance(self, after: int, rank: int | None) -> bool:
+        """Whether a bar advanced or a new one moved; a process that ends only draws its last bar again."""
+        before = _furthest(bar for bar in self.bars if bar.number <= after)
+        later = _furthest(bar for bar in self.bars if bar.number > after and _is_of_rank(rank, bar.rank))
+        return any(done > before.get(total, 1) for total, done in later.items())
+
+
+def find_progress_signs(lines: Sequence[LogLine]) -> ProgressSigns:
+    bars = tuple(
+        BarState(line.number, line.rank, match[2], int(match[1]))
+        for line in lines
+        if "[" in line.text
+        for match in BAR.finditer(line.text)
+    )
+    return ProgressSigns(bars, tuple((line.number, line.rank) for line in lines if reports_progress(line.text)))
+
+
+def reports_success(lines: Sequence[LogLine]) -> bool:
+    """Whether the output says that the training completed."""
+    return any(SUCCESS.match(line.text) for line in lines)
+
+
+def reports_progress(text: str) -> bool:
+    """Whether a line logs progress or success."""
+    return bool(LOGGED.match(text) or PRINTED.match(text) or SUCCESS.match(text))
+
+
+def _is_of_rank(rank: int | None, other: int | None) -> bool:
+    return rank is None or other is None or rank == other
+
+
+def _furthest(bars: Iterable[BarState]) -> dict[str, int]:
+    """The highest count of each bar, by its total."""
+    furthest: dict[str, int] = {}
+    for bar in bars:
+        furthest[bar.total] = max(furthest.get(bar.total, 0), bar.done)
+    return furthest
+
+
+ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")
+RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+)")
+EXIT = re.compile(r"^\s*exitcode\s+: (?P<code>-?\d+)")
+FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
+DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
+DIED = re.compile(r"died with <Signals\.(?P<signal>SIG[A-Z]+): \d+>")
+SPAWNED_EXIT = re.compile(r"process (?P<rank>\d+) terminated with signal (?P<signal>SIG[A-Z]+)")
+LAUNCHER_TYPES = re.compile(
+    r"(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|SystemExit|RayTaskError\S*|ProcessFailure)$"
+)
+LAUNCHER_COMMAND = re.compile(
+    r"CalledProcessError: Command '?\['[^']*(?:python[\d.]*|accelerate|torchrun|deepspeed)(?:\.exe)?'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherReport:
+    """The rank that failed first and its exit; `spoke`: whether any launcher reported a failure."""
+
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    spoke: bool = False
+
+
+def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
+    """The first failed process, as torchrun, accelerate, DeepSpeed or `mp.spawn` reports it."""
+    rank, code, number = None, None, None
+    in_root = False
+    for line in lines:
+        in_root = in_root or ROOT_CAUSE.match(line.text) is not None
+        if in_root and (found := RANK.match(line.text)):
+            rank = int(found["rank"])
+        if in_root and (found := EXIT.match(line.text)):
+            code = int(found["code"])
+        if (found := FAILED.search(line.text)) and code is None:
+            code, rank = int(found["code"]), rank if rank is not None else int(found["rank"])
+        elif (found := DEEPSPEED.search(line.text)) and code is None:
+            code = int(found["code"])
+        elif (found := DIED.search(line.text) or SPAWNED_EXIT.search(line.text)) and number is None:
+            number = _signal_number(found["signal"])
+    spoke = code is not None or number is not None or in_root
+    return (
+        LauncherReport(rank, None, -code, spoke)
+        if code is not None and code < 0
+        else LauncherReport(rank, code, number, spoke)
+    )
+
+
+def is_launcher_error(type_name: str | None, headline: str) -> bool:
+    """Whether an exception only reports that a child process failed."""
+    return bool(type_name and LAUNCHER_TYPES.search(type_name)) or bool(LAUNCHER_COMMAND.search(headline))
+
+
+def _signal_number(name: str) -> int | None:
+    try:
+        return int(signal.Signals[name])
+    except KeyError:
+        return None

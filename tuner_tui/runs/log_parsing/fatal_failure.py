@@ -12,13 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from tuner_tui.runs.log_parsing.crash_patterns import gpu_errors, memory_errors, program_errors
 from tuner_tui.runs.log_parsing.crash_patterns.gpu_errors import BY_FRAMES
-from tuner_tui.runs.log_parsing.crash_patterns.ordered import BARE, PATTERNS
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern
-from tuner_tui.runs.log_parsing.failures import Failure, find_exceptions
-from tuner_tui.runs.log_parsing.launcher_report import LauncherReport, is_launcher_error
+from tuner_tui.runs.log_parsing.failures import (
+    DEALT_WITH,
+    Failure,
+    LauncherReport,
+    ProgressSigns,
+    find_exceptions,
+    find_progress_signs,
+    is_launcher_error,
+)
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine
-from tuner_tui.runs.log_parsing.progress_signs import DEALT_WITH, ProgressSigns, find_progress_signs
 
 NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
@@ -249,3 +255,26 @@ def _sort_key(reading: FailureMatch, launched: LauncherReport, alive: Sequence[F
 
 def _others_known(alive: Sequence[FailureMatch]) -> bool:
     return any(reading.pattern is not None and not reading.pattern.consequence for reading in alive)
+
+
+PATTERNS: tuple[CrashPattern, ...] = (
+    *memory_errors.LOOK_ALIKES,
+    *memory_errors.GPU_MEMORY,
+    *memory_errors.HOST_MEMORY,
+    *program_errors.PATTERNS,
+    *gpu_errors.ATTENTION_PATTERNS,
+    *gpu_errors.FUSED_PATTERNS,
+    *gpu_errors.ASSERTS,
+    *gpu_errors.ILLEGALS,
+    *program_errors.PRECISION,
+    *gpu_errors.COMPILE_PATTERNS,
+    *program_errors.NOT_FINITE,
+    *gpu_errors.NETWORK,
+    *program_errors.PACKAGES,
+    *program_errors.WORKERS,
+    *program_errors.USAGE,
+    *program_errors.CODE,
+    *gpu_errors.COLLECTIVES,
+    *gpu_errors.UNEXPLAINED,
+)
+BARE: tuple[CrashPattern, ...] = tuple(pattern for pattern in PATTERNS if pattern.bare)

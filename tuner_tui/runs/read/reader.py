@@ -12,11 +12,10 @@ from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.history import History, HistoryBuilder
-from tuner_tui.runs.events.rank_clocks import RankClocks
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.read.checkpoints import output_dirs
-from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, Sampling, sampled_new_lines
+from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, RankClocks, Sampling, sampled_new_lines
 from tuner_tui.runs.read.log_only.follower import FIRST_LOOK_BYTES, LogOnlyFollower
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_event, decode_sample

@@ -10,15 +10,14 @@ from typing import Literal
 
 from tuner_tui.core.files import LineTail, is_locked, read_regular, wait_unlocked
 from tuner_tui.core.procfs import Machine, is_alive, this_machine
-from tuner_tui.runs.events.rank_clocks import RankClocks
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event
-from tuner_tui.runs.read.event_sampling import sampled_new_lines
+from tuner_tui.runs.read.event_sampling import RankClocks, sampled_new_lines
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.orphans import ProcessSnapshot, find_processes
-from tuner_tui.runs.supervise.settle import recover_state, settle
+from tuner_tui.runs.supervise.outcome_recovery import recover_state, settle
 
 StatusKind = Literal["starting", "running", "ended", "lost", "foreign", "broken"]
 START_GRACE_S = 15.0

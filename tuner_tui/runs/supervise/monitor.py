@@ -16,23 +16,24 @@ from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
 from tuner_tui.runs.store.codec import decode_event
-from tuner_tui.runs.store.control import Order, read_order
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.exit_evidence import (
+from tuner_tui.runs.store.supervisor_state import Order, read_order
+from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.outcome import (
+    NO_EVIDENCE,
     cgroup_oom_kills,
+    determine_outcome,
     kernel_log_oom_kill,
     logged_kill,
     read_log_evidence,
     read_log_tail,
+    taken_port_evidence,
+    with_unwritten_steps,
 )
-from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
-from tuner_tui.runs.supervise.outcome import NO_EVIDENCE, determine_outcome
-from tuner_tui.runs.supervise.port_holder import taken_port_evidence
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
 from tuner_tui.runs.supervise.run_writer import RunWriter
 from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
 from tuner_tui.runs.supervise.training_process import ExitStatus, SupervisedTraining
-from tuner_tui.runs.supervise.unwritten_steps import with_unwritten_steps
 
 SHELL_SIGKILL_CODE = 128 + signal.SIGKILL
 """Exit code of a shell whose command was killed."""

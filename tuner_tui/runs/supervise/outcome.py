@@ -1,14 +1,170 @@
-"""The outcome of a run, in one word and one sentence, from its events, the exit of its process and its log."""
+"""The outcome of a run, and the evidence for it: events, exit, log, kernel, cgroup, the holder of a port.
+
+The observer writes counters once a second, and the number of optimizer calls to a file of its own at every step.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-from dataclasses import dataclass
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
+from tuner_tui.core.files import open_regular, read_regular
+from tuner_tui.core.redaction import redact_argv
+from tuner_tui.runs.events.run_state import RankState, RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import Exited, OutOfMemory
-from tuner_tui.runs.supervise.exit_evidence import FailedRank, LogEvidence
+from tuner_tui.runs.log_parsing.failures import LauncherReport, parse_launcher_report
+from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines, read_head_and_tail
+from tuner_tui.runs.store.folder import RunFolder
+
+LOG_TAIL_BYTES = 16_384
+OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})
+"""Causes that count as out of memory. A full /dev/shm does not: a smaller batch would not help."""
+_ERROR_LINE = re.compile(r"(?:[\w./-]+: )?(?:fatal )?error: (?=\S)", re.IGNORECASE)
+_MISSING_SCRIPT = re.compile(
+    r"^\S*?(python[\d.]*: (?:can't open file .+|No module named .+)"
+    r"|(?:ba|da|z|k)?sh: .+: (?:No such file or directory|(?:command )?not found))$",
+    re.MULTILINE,
+)
+_ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+_KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRank:
+    """The rank that torchrun reports as the first to fail; a negative exit code is minus the signal."""
+
+    rank: int
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvidence:
+    """What a log says about the end of a training: an out-of-memory error, the failed rank, a last error message."""
+
+    out_of_memory: str | None = None
+    failed_rank: FailedRank | None = None
+    error: str | None = None
+
+
+def cgroup_oom_kills(pid: int | str = "self") -> int | None:
+    """Processes in the cgroup of `pid` that the kernel has killed for memory so far; None if unknown.
+
+    Read from `memory.events` (cgroup 2) or `memory.oom_control` (cgroup 1).
+    """
+    for path in _counter_files(pid):
+        try:
+            found = re.search(r"^oom_kill (\d+)$", path.read_text("ascii", "replace"), re.MULTILINE)
+        except OSError:
+            continue
+        if found:
+            return int(found[1])
+    return None
+
+
+def kernel_log_oom_kill(pid: int) -> str | None:
+    """The line of the kernel log that says it killed `pid` for memory; None if there is none or it cannot be read."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return _find_kill(descriptor, pid)
+    finally:
+        os.close(descriptor)
+
+
+def read_log_evidence(path: Path) -> LogEvidence:
+    """What the log of a failed training says; empty if it cannot be read."""
+    try:
+        lines = parse_lines(read_head_and_tail(path))
+    except OSError:
+        return LogEvidence()
+    report = parse_launcher_report(lines)
+    return LogEvidence(_memory_error(lines, report), _failed_rank(report), _last_error(path))
+
+
+def _memory_error(lines: Sequence[LogLine], report: LauncherReport) -> str | None:
+    """The fatal failure if it is certainly an out-of-memory error; found as `diagnose` finds it."""
+    from tuner_tui.runs.log_parsing.fatal_failure import find_fatal_failure  # patterns are only needed on failure
+
+    match = find_fatal_failure(lines, report, exited_badly=True)
+    certain = match is not None and match.pattern is not None and match.pattern.confidence == "certain"
+    return match.failure.headline[:200] if match and certain and match.cause in OUT_OF_MEMORY_CAUSES else None
+
+
+def _failed_rank(report: LauncherReport) -> FailedRank | None:
+    code = report.exit_code if report.signal is None else -report.signal
+    return None if report.rank is None or code is None else FailedRank(report.rank, code)
+
+
+def _last_error(path: Path) -> str | None:
+    """A script or command that does not exist, as Python or a shell says; else the last line, if it is an error
+    message."""
+    tail = read_log_tail(path)
+    missing = _MISSING_SCRIPT.search(tail)
+    if missing is not None:
+        return _printable(missing[1])
+    text = tail.rpartition("\n")[2].strip()
+    found = _ERROR_LINE.match(text)
+    return None if found is None else _printable(text[found.end() :])
+
+
+def _printable(text: str) -> str:
+    return "".join(filter(str.isprintable, text))[:300].rstrip(". ")
+
+
+def read_log_tail(path: Path) -> str:
+    """The end of the log without escape sequences; empty if it cannot be read."""
+    return _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").decode("utf-8", "replace").strip()
+
+
+def logged_kill(path: Path) -> bool:
+    """Whether the end of the log says that a process of the training was killed: a loader worker, a rank."""
+    return _KILLED.search(_log_tail(path)) is not None
+
+
+def _log_tail(path: Path) -> bytes:
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
+            return file.read(LOG_TAIL_BYTES)
+    except OSError:
+        return b""
+
+
+def _counter_files(pid: int | str) -> list[Path]:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    files = []
+    for line in lines:
+        number, controllers, where = [*line.split(":", 2), "", ""][:3]
+        if number == "0":
+            files += [Path(f"/sys/fs/cgroup{where}/memory.events"), Path("/sys/fs/cgroup/memory.events")]
+        elif "memory" in controllers.split(","):
+            files += [Path(f"/sys/fs/cgroup/memory{at}/memory.oom_control") for at in (where, "")]
+    return files
+
+
+def _find_kill(descriptor: int, pid: int) -> str | None:
+    wanted = re.compile(rf"[Kk]illed process {pid} \(")
+    found = None
+    while True:
+        try:
+            record = os.read(descriptor, 8192).decode("utf-8", "replace")
+        except BrokenPipeError:  # the oldest record was overwritten; the next read continues after it
+            continue
+        except OSError:  # the end of the log
+            return found
+        if wanted.search(record):
+            found = record.partition(";")[2].splitlines()[0][:200]
+
 
 NO_EVIDENCE = LogEvidence()
 LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo", re.IGNORECASE)
@@ -151,3 +307,93 @@ def _at_step(state: RunState) -> str:
     return f" at step {state.step:,}" + (
         f" of {state.total_steps:,}" if state.total_steps and not state.total_guessed else ""
     )
+
+
+MAX_BYTES = 64
+
+
+def with_unwritten_steps(state: RunState, folder: RunFolder) -> RunState:
+    """`state` at the last step of each rank: to be asked when the training has ended."""
+    steps = [unwritten_steps(rank, folder) for rank in state.ranks.values()]
+    more = max(steps, default=0)
+    return state if not more or state.step is None else replace(state, step=state.step + more)
+
+
+def unwritten_steps(rank: RankState, folder: RunFolder) -> int:
+    """Steps of a rank after its newest counters; 0 where nothing is known. Several optimizers may make one step."""
+    latest = rank.latest
+    if rank.pid is None or latest is None or not latest.optimizer_calls or not latest.own_steps:
+        return 0
+    try:
+        calls = int(read_regular(folder.optimizer_calls(rank.pid), MAX_BYTES))
+    except (OSError, ValueError):
+        return 0
+    return max(0, (calls - latest.optimizer_calls) * latest.own_steps // latest.optimizer_calls)
+
+
+TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+PORT = re.compile(r"port:? `?(\d{2,5})\b|\[?[\w.:]*\]?:(\d{4,5})\b")
+LISTENING = "0A"
+"""State of a listening socket in `/proc/net/tcp`."""
+MAX_COMMAND_CHARS = 120
+
+
+def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
+    """What a log that says that a port is taken does not: the process that holds it, and a port that is free."""
+    port = next((found for line in log_tail.splitlines() if TAKEN.search(line) and (found := _port(line))), None)
+    if port is None:
+        return ()
+    holder = next(_holders(port), None)
+    held = f"port {port} is used by {holder}" if holder else f"no visible process uses port {port} now"
+    free = _free_port()
+    return (held, *(() if free is None else (f"port {free} is free",)))
+
+
+def _port(line: str) -> int | None:
+    found = PORT.search(line)
+    return None if found is None else int(found[1] or found[2])
+
+
+def _holders(port: int) -> Iterator[str]:
+    """The processes that listen on `port`: pid, command and, if it belongs to one, the run."""
+    inodes = {f"socket:[{inode}]" for name in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / name, port)}
+    if not inodes:
+        return
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            holds = any(str(each.readlink()) in inodes for each in (process / "fd").iterdir())
+            command = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+        except OSError:
+            continue
+        if holds:
+            words = " ".join(" ".join(redact_argv(tuple(command))).split())
+            run = _run_of(process)
+            yield f"process {process.name}{f' of run {run}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
+
+
+def _listening(table: Path, port: int) -> Iterator[str]:
+    try:
+        lines = table.read_text("ascii").splitlines()[1:]
+    except OSError:
+        return
+    for line in lines:
+        fields = line.split()
+        if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+            yield fields[9]
+
+
+def _run_of(process: Path) -> str | None:
+    try:
+        found = re.search(rb"(?:^|\0)TUNER_RUN_DIR=([^\0]+)", (process / "environ").read_bytes())
+    except OSError:
+        return None
+    return None if found is None else Path(os.fsdecode(found[1])).name
+
+
+def _free_port() -> int | None:
+    try:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return int(probe.getsockname()[1])
+    except OSError:
+        return None

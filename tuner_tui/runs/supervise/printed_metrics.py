@@ -14,8 +14,14 @@ from pathlib import Path
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan
-from tuner_tui.runs.read.log_only.line_figures import FIGURE_WORDS, LineFigures, parse_line
-from tuner_tui.runs.read.log_only.output_lines import LOG, ProgressRecord, parse_output
+from tuner_tui.runs.read.log_only.output_lines import (
+    FIGURE_WORDS,
+    LOG,
+    LineFigures,
+    ProgressRecord,
+    parse_line,
+    parse_output,
+)
 
 INTERVAL_S = 1.0
 MAX_BYTES = 16 << 10

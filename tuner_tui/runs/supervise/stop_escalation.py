@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from tuner_tui.runs.store.control import ORDERS, Order
+from tuner_tui.runs.store.supervisor_state import ORDERS, Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,19 @@ from tuner_tui.runs.events.types import Event, Finished, Launched
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
-from tuner_tui.runs.supervise.launch_spec import LaunchSpec, load_launch_spec
 from tuner_tui.runs.supervise.monitor import TrainingMonitor
 from tuner_tui.runs.supervise.notify import start_notifying
 from tuner_tui.runs.supervise.orphans import become_subreaper
+from tuner_tui.runs.supervise.outcome_recovery import recover_state
 from tuner_tui.runs.supervise.run_writer import RunWriter, log_line
-from tuner_tui.runs.supervise.settle import recover_state
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
-from tuner_tui.runs.supervise.training_process import AdoptedTraining, StartedTraining, SupervisedTraining
+from tuner_tui.runs.supervise.training_process import (
+    AdoptedTraining,
+    LaunchSpec,
+    StartedTraining,
+    SupervisedTraining,
+    load_launch_spec,
+)
 
 
 class Wakeups:

@@ -1,19 +1,22 @@
-"""The training process as the supervisor sees it: started by it, or adopted."""
+"""The training process as the supervisor sees it, and the specification by which it starts one."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from tuner_tui.core.files import open_to_append
+from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
-from tuner_tui.runs.supervise.launch_spec import LaunchSpec
+from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
 
-LIMITED = Path(__file__).with_name("limited.py")
+MEMORY_LIMIT = Path(__file__).with_name("memory_limit.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class StartedTraining:
         """Start it. Raises `OSError` if the command or its folder does not exist."""
         argv = list(plan.argv)
         if plan.data_limit_bytes is not None:
-            argv = [sys.executable, "-I", "-S", str(LIMITED), str(plan.data_limit_bytes), *argv]
+            argv = [sys.executable, "-I", "-S", str(MEMORY_LIMIT), str(plan.data_limit_bytes), *argv]
         descriptor = open_to_append(log)
         try:
             self._child = subprocess.Popen(
@@ -112,3 +115,33 @@ def _reap_child() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """A command to supervise. `env` is the whole environment; `data_limit_bytes` caps the private memory."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    data_limit_bytes: int | None = None
+    stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
+
+
+def dump_launch_spec(spec: LaunchSpec) -> bytes:
+    return json.dumps(to_json(spec)).encode("ascii")
+
+
+def load_launch_spec(data: bytes) -> LaunchSpec:
+    """Parse the JSON of `dump_launch_spec`. Raises `ValueError`."""
+    values = json.loads(data)  # `from_json` would replace surrogates, which stand for arguments that are not UTF-8
+    try:
+        return LaunchSpec(
+            argv=tuple(values["argv"]),
+            cwd=values["cwd"],
+            env=values.get("env", {}),
+            data_limit_bytes=values.get("data_limit_bytes"),
+            stop_timeouts=from_json(StopTimeouts, values.get("stop_timeouts", {})),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"The launch specification is damaged: {error}") from error

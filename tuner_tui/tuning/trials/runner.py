@@ -10,7 +10,7 @@ from tuner_tui.advice.effective_settings import effective_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
-from tuner_tui.runs.launch.give_order import give_order
+from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.launch.restart import wait_supervisor_ended
 from tuner_tui.runs.launch.start import adopt, launch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.runs.store.control import Order
+    from tuner_tui.runs.store.supervisor_state import Order
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
@@ -197,7 +197,7 @@ class Backend:
 
     def training_python(self, job: Job) -> Path:
         """Return the Python that trains the job."""
-        from tuner_tui.runs.launch.training_python import training_python
+        from tuner_tui.runs.launch.launchers import training_python
 
         cwd = job.cwd if job.kind == "command" else None
         return training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
@@ -258,8 +258,7 @@ class Backend:
     @translate_errors()
     def offer_launch(self, config: TrainingConfig, inventory: Inventory | None = None) -> LaunchOffer:
         """Prepare a run; nothing is started yet. Its lines end with the expected time, where runs or notes tell it."""
-        from tuner_tui.runs.launch.prepare import prepare
-        from tuner_tui.runs.launch.summary import launch_summary
+        from tuner_tui.runs.launch.prepare import launch_summary, prepare
         from tuner_tui.tuning.launching import start_run
 
         prepared = prepare(runs.launch_request(config))
@@ -269,8 +268,7 @@ class Backend:
     @translate_errors()
     def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
         """Return labelled lines on what a run would start; the first is the command."""
-        from tuner_tui.runs.launch.prepare import prepare
-        from tuner_tui.runs.launch.summary import launch_summary
+        from tuner_tui.runs.launch.prepare import launch_summary, prepare
 
         return launch_summary(prepare(runs.launch_request(config)))
 
@@ -315,7 +313,7 @@ class Backend:
     @translate_errors()
     def send_order(self, folder: Path, order: Order) -> None:
         """Ask the run to stop, or to save a checkpoint."""
-        from tuner_tui.runs.launch.give_order import give_order
+        from tuner_tui.runs.launch.orders import give_order
         from tuner_tui.runs.store.folder import RunFolder
 
         give_order(RunFolder(folder), order)

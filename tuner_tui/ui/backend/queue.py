@@ -78,8 +78,7 @@ class QueueAccess:
     def offer(self, config: TrainingConfig, inventory: Inventory | None) -> QueueOffer:
         """Prepare the training of `config` for the queue; nothing is queued yet."""
         from tuner_tui.hardware.detect import read_inventory
-        from tuner_tui.runs.launch.prepare import prepare
-        from tuner_tui.runs.launch.summary import launch_summary
+        from tuner_tui.runs.launch.prepare import launch_summary, prepare
         from tuner_tui.scheduling.queue_store import open_queue
         from tuner_tui.scheduling.queueing import QueueOptions, add_to_queue, describe_need
 

@@ -32,8 +32,7 @@ class Tunings:
     @translate_errors()
     def plan(self, config: TrainingConfig) -> TuningPlan:
         """Return what a tuning of `config` would do, and the time that it needs."""
-        from tuner_tui.runs.launch.prepare import prepare
-        from tuner_tui.runs.launch.summary import launch_summary
+        from tuner_tui.runs.launch.prepare import launch_summary, prepare
         from tuner_tui.tuning.create import time_needed
         from tuner_tui.tuning.process.tuned_preset import tuned_preset_name
 
@@ -123,7 +122,7 @@ class Tunings:
 
 
 def _tunable_request(config: TrainingConfig) -> LaunchRequest:
-    from tuner_tui.runs.launch.duplicate_run import find_duplicate_run
+    from tuner_tui.runs.launch.start import find_duplicate_run
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.tuning.create import ensure_tunable
 

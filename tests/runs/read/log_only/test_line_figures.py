@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tuner_tui.runs.read.log_only.line_figures import LineFigures, may_have_figures, parse_line
+from tuner_tui.runs.read.log_only.output_lines import LineFigures, may_have_figures, parse_line
 
 
 @pytest.mark.parametrize(

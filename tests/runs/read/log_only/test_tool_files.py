@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner_tui.runs.read.log_only.follower import find_tool_files, read_tool_file
 from tuner_tui.runs.read.log_only.output_lines import ProgressRecord
-from tuner_tui.runs.read.log_only.tool_files import find_tool_files, read_tool_file
 
 FILES = {
     "trainer_log.jsonl": (

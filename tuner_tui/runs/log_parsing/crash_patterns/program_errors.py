@@ -1,10 +1,11 @@
-"""Missing packages, dead loader workers, wrong arguments, data and code that do not fit the model."""
-
-# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+"""Errors of the program: packages, workers, arguments, data, numbers that are not finite, full disks, checkpoints."""
 
 from __future__ import annotations
 
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
 
 MISSING = "A package is missing from the training interpreter"
 BROKEN = "A package is incompatible with the others in this interpreter"
@@ -94,4 +95,90 @@ CODE = (
     pattern("program-error", r"DatasetGeneration(?:Cast)?Error|CastError|ArrowInvalid|ArrowTypeError|JSON parse error|Error tokenizing data|Couldn't cast array of type|UnicodeDecodeError|UnidentifiedImageError", DATA_FILE, topic="data-file"),
     pattern("program-error", r"num_samples should be a positive integer|num_samples=0|DataLoader .{0,60}(?:is empty|zero length)|empty dataset|There seems(?: to be)? not (?:to be )?a single sample", "The dataset has no samples", topic="no-samples"),
     pattern("bad-arguments", r"PermissionError|\[Errno 13\]|Permission denied", "No permission to read or write a file or folder", "likely", topic="permission"),
+)  # fmt: skip
+
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
+
+NAN = "A value became nan or infinite"
+DTYPE = "One operation got tensors of different dtypes"
+UNSUPPORTED = "This precision is not supported here"
+NOT_IMPLEMENTED = "This operation does not support this precision on this device"
+HALF = r"(?:Half|BFloat16|bfloat16|float16|c10::Half|c10::BFloat16|Float8\w*)"
+
+NOT_FINITE = (
+    pattern("nan", r"(?i)\bloss(?: value)?(?: is|:| was| became| =)? ?\(?(?:nan|inf)\b|\b(?:nan|inf(?:inite)?)(?:/nan|/inf)? (?:in )?(?:the )?(?:training )?loss", NAN),
+    pattern("nan", r"(?i)non-?finite (?:loss|grad)|(?:loss|gradients?) (?:is|are|contains?) (?:not finite|non-?finite|nan)|nan (?:encountered|detected|found)", NAN),
+    pattern("nan", r"returned nan values in its \d+", NAN),
+    pattern("nan", r"(?:inf`?, `?nan`?|either `inf`, `nan`) or element < 0", NAN),
+    pattern("nan", r"[Cc]urrent loss scale already at minimum|Minimum loss scale reached|loss scale .{0,40}(?:minimum|underflow)", f"{NAN}: the loss scaler found no working scale"),
+    pattern("nan", r"Input (?:X |y )?contains NaN|contains (?:infinity|NaN) or", NAN, "likely"),
+    pattern("nan", r"(?i)\[(?:ERROR|fatal)\].*loss is nan|^Loss is (?:nan|inf), stopping training", NAN, bare=True),
+    pattern("nan", r"The total norm of order .{1,40} is non-finite|found NaN in (?:local )?grad", NAN),
+    pattern("nan", r"non-finite values|NaN or Inf found|Detected (?:nan|NaN|inf)", NAN, "likely"),
+)  # fmt: skip
+PRECISION = (
+    pattern("precision-unsupported", r"Your setup doesn't support (?:bf16|fp16|tf32)", UNSUPPORTED),
+    pattern("precision-unsupported", r"(?:bf16|fp16|fp8) mixed precision (?:requires|with|training)|`?mixed_precision`?.{0,40}not supported", UNSUPPORTED),
+    pattern("precision-unsupported", r"--tf32 requires Ampere|--(?:bf16|fp16)\b.{0,200}(?:requires|can only be used|only)", UNSUPPORTED),
+    pattern("precision-unsupported", r"Mixed precision training with AMP or APEX.{0,200}CUDA devices", UNSUPPORTED),
+    pattern("precision-unsupported", r"[Dd]evice does not support (?:bfloat16|bf16|float16)|[Bb]f(?:loat)?16 is (?:only|not) supported", UNSUPPORTED),
+    pattern("precision-unsupported", r"[Tt]ype (?:bf16|fp16|bfloat16|float16|BFloat16) is not supported|BFloat16 (?:type )?is not supported on MPS", UNSUPPORTED),
+    pattern("precision-unsupported", r"Cannot convert a MPS Tensor to (?:float64|bfloat16)|MPS framework doesn't support (?:float64|bfloat16)", UNSUPPORTED),
+    pattern("precision-unsupported", r"only supported on CUDA devices with compute capability|[Rr]equires? compute capability (?:of )?(?:>=|at least)? ?(?:8|9|10)\b.{0,60}(?:fp8|bf16)?", UNSUPPORTED),
+    pattern("precision-unsupported", r"Feature '\.?(?:bf16|e4m3|e5m2|f8)\S*'.{0,60}requires \.target|fp8\w* (?:not supported|data type is not supported)", UNSUPPORTED),
+    pattern("precision-unsupported", r"Device compute capability [\d.]+ or higher required for FP8", UNSUPPORTED),
+    pattern("precision-unsupported", r"type fp8\w+ not supported in this architecture", UNSUPPORTED),
+    pattern("precision-unsupported", rf"\"[\w:<>, ]+\" not implemented for '{HALF}'", NOT_IMPLEMENTED),
+    pattern("precision-unsupported", rf"not (?:implemented|supported) for (?:dtype )?'?(?:torch\.)?{HALF}", NOT_IMPLEMENTED),
+    pattern("precision-unsupported", rf"expected (?:m1 and m2|scalar type|mat1 and mat2|object of scalar type)\b.{{0,60}}{HALF}", DTYPE),
+    pattern("precision-unsupported", rf"must have the same dtype.{{0,60}}{HALF}|Input type \(.{{1,60}}\) and (?:weight|bias) type \(.{{1,60}}\) should be the same", DTYPE),
+    pattern("precision-unsupported", r"Must flatten tensors with uniform dtype|[Cc]annot flatten integer dtype tensors", "FSDP needs weights of one dtype in each wrapped module", topic="fsdp-dtype"),
+    pattern("precision-unsupported", r"(?:must|should|expected to) (?:have|be of) the same d?type|must have the same type as|(?:dtype|type) mismatch|[Ee]xpected (?:tensor )?dtype|have (?:a )?different dtypes?|expected \w*(?:query, key|key, and value).{0,40}same dtype|(?:got|found) (?:torch\.)?(?:\w+) (?:!=|and) (?:c10::|torch\.)?(?:Half|BFloat16|float16|bfloat16)", DTYPE, "likely"),
+    pattern("precision-unsupported", r"Attempting to unscale FP16 gradients|No inf checks were recorded", "The loss scaler got 16-bit weights; it needs fp32 weights"),
+    pattern("precision-unsupported", r"At most one of fp16 and bf16 can be True", UNSUPPORTED),
+    pattern("precision-unsupported", r"Index put requires the source and destination dtypes match.{0,60}(?:Half|BFloat16)", DTYPE),
+)  # fmt: skip
+
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
+
+
+FULL = "The disk is full"
+WRITE = "A checkpoint could not be written"
+CUT_OFF = "A checkpoint was only partly written: its disk is most likely full"
+READ = "A checkpoint could not be read: incomplete, damaged, or from another model"
+
+OTHER_MODEL = "The checkpoint belongs to another model: names or shapes of weights differ"
+OPEN = "A checkpoint could not be opened: it is missing or not readable"
+WEIGHTS = r"(?:\.safetensors|\.ckpt|\.pth?|\.distcp|(?:pytorch_model|model|adapter_model|weights|checkpoint|consolidated)[\w.-]*\.(?:bin|h5|msgpack)|model\.safetensors\.index\.json|checkpoint-\d+)\b"
+"""The end of a checkpoint's path. A bare `.bin` is a data set as often."""
+
+PATTERNS = (
+    pattern("disk-full", r"\[Errno 28\]|No space left on device|StorageFull|\(os error 28\)|ENOSPC", FULL),
+    pattern("disk-full", r"\[Errno 122\]|Disk quota exceeded|\(os error 122\)|EDQUOT", "The disk quota is used up"),
+    pattern("disk-full", r"Not enough (?:free )?disk space|insufficient disk space|There is not enough space on the disk", FULL),
+    pattern("disk-full", r"^(?:\w+: )*(?:error: )?write error: No space left on device|^cp: .*No space left on device", FULL, bare=True),
+    pattern("checkpoint-io", r"PytorchStreamWriter failed writing|inline_container\.cc.{0,80}writing", WRITE),
+    pattern("disk-full", r"unexpected pos \d+ vs \d+", CUT_OFF, "likely"),
+    pattern("checkpoint-io", r"Error while serializing|Parent directory .{1,400} does not exist", WRITE),
+    pattern("checkpoint-io", r"\[Errno 30\]|Read-only file system|\(os error 30\)", "The output folder is read-only"),
+    pattern("checkpoint-io", r"\[Errno (?:5|116|121)\]|Input/output error|Stale (?:NFS )?file handle", "The storage returned an error"),
+    pattern("checkpoint-io", rf"(?:No such file or directory|Permission denied|FileNotFoundError|PermissionError).{{0,400}}{WEIGHTS}", OPEN),
+    pattern("checkpoint-io", r"unable to open file <?.{0,400} in read-only mode|Unable to (?:synchronously )?open file \(.{0,300}errno = (?:2|13)\b|open file failed because of errno \d+ on fopen", OPEN),
+    pattern("checkpoint-io", r"Error no file named .{0,300}(?:model|weights)|Unsuccessful TensorSliceReader|Failed to find any matching files for", OPEN),
+    pattern("checkpoint-io", r"PytorchStreamReader failed|failed finding central directory|invalid header or archive is corrupted", READ),
+    pattern("checkpoint-io", r"SafetensorError|HeaderTooLarge|InvalidHeader|MetadataIncompleteBuffer|incomplete metadata", READ),
+    pattern("checkpoint-io", r"Weights only load failed|WeightsUnpickler error", "The checkpoint contains more than tensors, which torch.load rejects since 2.6", topic="weights-only"),
+    pattern("checkpoint-io", r"UnpicklingError|invalid load key|pickle data was truncated|Ran out of input", READ),
+    pattern("checkpoint-io", r"[Uu]nable to load weights from (?:pytorch )?checkpoint|[Cc]heckpoint .{0,200}(?:corrupt|incomplete)", READ),
+    pattern("checkpoint-io", r"Error\(s\) in loading state_dict|size mismatch for [\w.]+: copying a param|You set `?ignore_mismatched_sizes`? to `?False", OTHER_MODEL, topic="other-model"),
+    pattern("checkpoint-io", r"loaded state dict (?:has|contains) a (?:different number|parameter group)", "The optimizer state belongs to other parameters", topic="other-optimizer"),
+    pattern("checkpoint-io", r"Attempting to deserialize object on (?:a CUDA|CUDA) device", "The checkpoint was saved on a device that this machine does not have", topic="map-location"),
+    pattern("checkpoint-io", r"Can't find a valid checkpoint at|No valid checkpoint found in output directory", READ),
+    pattern("checkpoint-io", r"CheckpointException|CheckpointError|checkpoint.{0,80}(?:FileNotFoundError|No such file)", READ),
+    pattern("checkpoint-io", r"No such file or directory: .{0,400}(?:checkpoint-\d+|trainer_state\.json|optimizer\.pt|rng_state)", READ),
+    pattern("checkpoint-io", r"The checkpoint being loaded used a DP world size of", "The checkpoint was saved with a different number of processes", topic="other-world"),
+    pattern("checkpoint-io", r"storage has wrong (?:byte )?size|unexpected EOF, expected \d+ more bytes|The file might be corrupted", READ),
 )  # fmt: skip

@@ -1,4 +1,8 @@
-"""Parses training progress from output: tqdm bars, dictionaries that Trainer logs, lines with a step and a loss."""
+"""Parses training progress from output: tqdm bars, dictionaries that Trainer logs, lines of plain loops.
+
+A name decides what a number is: `ms/batch 46.47` is a time and `loss scale 1024` no loss. Whether a loss is one of an
+evaluation is decided by its own name (`val_loss`), or else by the last label before it (`Test set: Average loss`).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,10 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner_tui.runs.log_parsing.lines import ANSI, MAX_LINE_CHARACTERS
-from tuner_tui.runs.read.log_only.line_figures import may_have_figures, parse_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +217,193 @@ def _printed_line(piece: str) -> Iterator[ProgressRecord]:
         )
     if found.evaluation:
         yield ProgressRecord(LOG, evaluation=found.evaluation, epoch=found.epoch)
+
+
+# All patterns are for text in lower case: ignoring the case would take several times as long.
+VALUE = r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))(?![\w])"
+ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
+EVALUATION_WORDS = "val|valid|validation|eval|evaluation|test|testing|dev|devel|heldout"
+METRICS = (
+    r"acc(?:uracy)?(?:@\d+)?|top-?[15](?:[ _]acc(?:uracy)?)?|prec(?:ision)?(?:@\d+)?|recall(?:@\d+)?|f1|ppl|perplexity"
+    r"|bleu|rouge\w*|auc|auroc|dice|m?iou|map|psnr|ssim|mse|mae|rmse|error|wer|cer|bpc|bpb"
+)
+_QUALIFIER = r"(?:[ _](?:score|coeff(?:icient)?|index|rate|value))?(?:\s?\([a-z%][^()=:]{0,11}\))?"
+"""What a name may have before its value: `Dice score`, `loss (batch)`, `PSNR (dB)`."""
+_LOSS = re.compile(rf"(?P<key>(?:loss(?:es)?|\bcost)[a-z_]*){_QUALIFIER}{ASSIGNED}")
+_METRIC = re.compile(
+    rf"(?<![A-Za-z0-9])(?P<key>{METRICS})(?:_(?P<of_set>train|{EVALUATION_WORDS}))?{_QUALIFIER}{ASSIGNED}(?:\s{{0,2}}(?P<percent>%)|/(?P<of>\d+))?"
+)
+_NAME_CHARACTERS = " _./-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NAME_LENGTH = 30
+_ACCURACY_OF = re.compile(rf"\baccuracy (?:of|on) [^:=|]{{1,100}}[:=]\s{{0,4}}{VALUE}(?:\s?(?P<percent>%))?")
+_LABEL = re.compile(
+    rf"(?<![\w.])(?:(?P<evaluates>{EVALUATION_WORDS})|train(?:ing)?)\b(?![ _./-]{{0,2}}(?:{METRICS})\b)(?!\.py)",
+)
+_CAMEL_CASE = re.compile(r"\b((?:[Tt]rain|[Vv]al(?:id(?:ation)?)?|[Tt]est|[Dd]ev|[Ee]val))(?=[A-Z])")
+_NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value>\d+\.\d+)%?(?=[,;|\s]|$)")
+"""`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
+_SEPARATORS = re.compile(r"[. _/-]+")
+_STARRED = re.compile(r"\s*\*+\s")
+"""imagenet.py and its many copies print the result of an evaluation after a star."""
+_DICTIONARY = re.compile(r"\{'\w+': ")
+"""Metrics that are printed as a dictionary without a loss were computed by an evaluation."""
+_NO_LOSS = re.compile(r"scal|weight|func|fn|coef|type|mask|factor")
+_RECORDS = frozenset({"best", "lowest", "min", "minimum", "previous", "prev", "last", "target", "old"})
+_LEARNING_RATE = re.compile(rf"(?<![a-z])(?:lr|learning[ _]rate){ASSIGNED}")
+_GRAD_NORM = re.compile(rf"(?<![a-z])(?:grad(?:ient)?[ _]?norm|gnorm){ASSIGNED}")
+_LINE_COUNT = r"(?P<count>\d[\d,]*)(?![\d.]*[A-Za-z%]|\.\d)"
+_STEP = re.compile(
+    r"(?<![\w/])(?P<name>global[ _]?step|steps?|it(?:er(?:ation)?)?s?|batch)\b['\"]?[ \t:=#\[(]{0,5}" + _LINE_COUNT
+    + r"(?:\s{0,4}(?:/|of)\s{0,4}(?P<total>\d[\d,]*))?",
+)  # fmt: skip
+_BATCHES = re.compile(r"(?P<count>\d+)\s?/\s{0,6}(?P<total>\d+)\s?(?P<name>batches|steps|iter(?:ation)?s)\b")
+_EPOCH_AND_BATCH = re.compile(r"\s*\[(?P<epoch>\d+)/(?P<epochs>\d+)\]\s?\[(?P<count>\d+)/(?P<total>\d+)\]")
+"""dcgan's main.py and its many copies print both without a word."""
+_EPOCH = re.compile(
+    r"(?<![\w/])ep(?:och)?\b['\"]?[ \t:=#\[(]{0,5}(?P<count>\d+(?:\.\d+)?)(?:\s{0,2}(?:/|of)\s{0,2}(?P<total>\d+))?",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LineFigures:
+    """The figures of one line; None where it does not say.
+
+    `per_epoch`: `step` starts again in every epoch. `evaluation` holds the metrics of an evaluation by their names.
+    """
+
+    step: int | None = None
+    total_steps: int | None = None
+    per_epoch: bool = False
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    epoch: float | None = None
+    epochs: int | None = None
+    evaluation: Mapping[str, float] = field(default_factory=dict)
+
+
+def may_have_figures(text: str) -> bool:
+    """Whether a line may have a loss or a metric: a quick test."""
+    text = text.lower()
+    return any(word in text for word in FIGURE_WORDS)
+
+
+FIGURE_WORDS = ("loss", "cost", "acc", "ppl", "perplexity", "f1", "psnr", "bleu", "dice", "iou")
+_METRIC_WORDS = (
+    *FIGURE_WORDS[2:],
+    *("top", "prec", "recall", "rouge", "auc", "map", "ssim", "mse", "mae", "error", "wer", "cer", "bpc", "bpb"),
+)
+_LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
+
+
+def parse_line(text: str) -> LineFigures:
+    """The figures of one line."""
+    text = _CAMEL_CASE.sub(r"\1_", text).lower()
+    figures = _figures_of(text)
+    both = _EPOCH_AND_BATCH.match(text)
+    if both is None:
+        return figures
+    return replace(
+        figures, step=int(both["count"]), total_steps=int(both["total"]), per_epoch=True,
+        epoch=float(both["epoch"]), epochs=int(both["epochs"]),
+    )  # fmt: skip
+
+
+def _figures_of(text: str) -> LineFigures:
+    labels = _labels(text)
+    loss, evaluation = _losses(text, labels)
+    evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
+    if labels or any(word in text for word in _METRIC_WORDS):
+        evaluation.update(_metrics(text, labels, evaluates))
+    count = _BATCHES.search(text) or _STEP.search(text)
+    epoch = _EPOCH.search(text)
+    total = None if count is None else count["total"]
+    return LineFigures(
+        step=None if count is None else _whole(count["count"]),
+        total_steps=None if total is None else _whole(total),
+        per_epoch=count is not None
+        and (count["name"].lower().startswith("batch") or (epoch is not None and total is not None)),
+        loss=loss,
+        learning_rate=_value(_LEARNING_RATE.search(text)),
+        grad_norm=_value(_GRAD_NORM.search(text)),
+        epoch=None if epoch is None else float(epoch["count"]),
+        epochs=None if epoch is None or epoch["total"] is None else int(epoch["total"]),
+        evaluation=evaluation,
+    )
+
+
+_Labels = list[tuple[int, bool]]
+
+
+def _labels(text: str) -> _Labels:
+    """Where the labels of a line are, and whether each is that of an evaluation."""
+    if not any(word in text for word in _LABEL_WORDS):
+        return []
+    return [(label.start(), label["evaluates"] is not None) for label in _LABEL.finditer(text)]
+
+
+def _losses(text: str, labels: _Labels) -> tuple[float | None, dict[str, float]]:
+    """The loss of the training, the first of several unless one is their total; and those of an evaluation."""
+    trained: dict[str, float] = {}
+    evaluated: dict[str, float] = {}
+    for match in _LOSS.finditer(text):
+        name, value = _name(match), _value(match)
+        words = set(name.split("_"))
+        if value is None or _NO_LOSS.search(match["key"]) or words & _RECORDS:
+            continue
+        if _is_evaluation(words, labels, match.start()):
+            evaluated.setdefault("eval_loss", value)
+        else:
+            trained.setdefault(name, value)
+    total = next((name for name in trained if name in ("loss", "train_loss") or "total" in name), None)
+    return (next(iter(trained.values()), None) if total is None else trained[total]), evaluated
+
+
+def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
+    """The metrics of an evaluation. `evaluates`: all metrics of the line are."""
+    found: dict[str, float] = {}
+    for match in _METRIC.finditer(text):
+        words, value = {*_name(match).split("_"), match["of_set"] or ""}, _value(match)
+        if value is None or words & (_RECORDS | _TRAINING):
+            continue
+        if evaluates or _STARRED.match(text) or _is_evaluation(words, labels, match.start()):
+            value = value / float(match["of"]) if match["of"] and float(match["of"]) else value
+            found.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
+    for match in _NAMED_BY_LABEL.finditer(text):
+        found["eval_" + match["key"]] = float(match["value"])
+    of = _ACCURACY_OF.search(text)
+    if of is not None and (value := _value(of)) is not None and not re.search(r"\btrain", of[0]):
+        found["eval_accuracy"] = value
+    return found
+
+
+def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
+    if words & _TRAINING:
+        return False
+    if words & _EVALUATION:
+        return True
+    before = [evaluates for at, evaluates in labels if at < start]
+    return bool(before) and before[-1]
+
+
+_EVALUATION = frozenset(EVALUATION_WORDS.split("|"))
+_TRAINING = frozenset({"train", "training"})
+
+
+def _name(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - _NAME_LENGTH) : match.start()]
+    words = before[len(before.rstrip(_NAME_CHARACTERS)) :] + match["key"]
+    return _SEPARATORS.sub("_", words.lower()).strip("_")
+
+
+def _value(match: re.Match[str] | None) -> float | None:
+    if match is None:
+        return None
+    try:
+        return float(match["value"].rstrip("."))
+    except ValueError:  # a version or an address, such as 1.2.3
+        return None
+
+
+def _whole(text: str) -> int:
+    return int(text.replace(",", ""))

@@ -1,4 +1,4 @@
-"""Runs a command with a memory limit: `python limited.py BYTES COMMAND…`. Replaces itself by the command.
+"""Runs a command with a memory limit: `python memory_limit.py BYTES COMMAND…`. Replaces itself by the command.
 
 A separate program, because a limit set in the supervisor would apply to the supervisor too, and a function between fork
 and exec would run Python in a half-copied process.

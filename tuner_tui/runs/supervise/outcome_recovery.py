@@ -16,10 +16,8 @@ from tuner_tui.runs.events.types import Event, Exited, Finished, Launched
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
-from tuner_tui.runs.supervise.exit_evidence import read_log_evidence
 from tuner_tui.runs.supervise.orphans import names_run
-from tuner_tui.runs.supervise.outcome import determine_outcome
-from tuner_tui.runs.supervise.unwritten_steps import with_unwritten_steps
+from tuner_tui.runs.supervise.outcome import determine_outcome, read_log_evidence, with_unwritten_steps
 
 
 def settle(folder: RunFolder, known: SupervisorState, events: list[Event]) -> SupervisorState | None:

@@ -18,12 +18,11 @@ from tuner_tui.runs.launch.restart import wait_supervisor_ended
 from tuner_tui.runs.launch.start import adopt
 from tuner_tui.runs.read.status import read_events, read_status
 from tuner_tui.runs.store.codec import decode_event, encode_event
-from tuner_tui.runs.store.control import Order, send_order
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.store.supervisor_state import Order, SupervisorState, read_supervisor_state, send_order
 from tuner_tui.runs.supervise.monitor import ORDERED_BY_SIGNAL
 from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
-from tuner_tui.runs.supervise.settle import recover_state
+from tuner_tui.runs.supervise.outcome_recovery import recover_state
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS
 
 PATIENCE_S = 4.0
