@@ -6,7 +6,7 @@ from importlib import import_module
 
 import typer
 
-from tuner_tui.cli.completion import RootGroup
+from tuner_tui.cli.options import RootGroup
 
 
 def build(modules: list[str]) -> typer.Typer:

@@ -59,7 +59,7 @@ def dispatch(words: list[str]) -> None:
 def complete() -> NoReturn:
     """Answer the shell's completion script. It passes its words in the environment."""
     from tuner_tui.cli.app import build
-    from tuner_tui.cli.completion import answer_bash
+    from tuner_tui.cli.options import answer_bash
 
     app = partial(build(list(dict.fromkeys(COMMANDS.values()))), [], prog_name="tuner-tui")
     if os.environ[COMPLETION] == "complete_bash":

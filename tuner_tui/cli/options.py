@@ -1,11 +1,72 @@
-"""Options shared by several commands."""
+"""Options shared by several commands, and what the shell completes: presets, runs, settings and their values."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
+
+MOST_RUNS = 30
+
+
+def answer_bash(app: Callable[[], None]) -> str:
+    """Return what `app` prints for bash, which splits `key=value` at the `=` and completes what follows it only."""
+    words, current = os.environ.get("COMP_WORDS", ""), int(os.environ.get("COMP_CWORD", "0"))
+    begun = words.split(" ")[: current + 1]
+    joined = re.sub(r"(?<=\w) = ?", "=", " ".join(begun))
+    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = joined, str(len(joined.split(" ")) - 1)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        app()
+    lines = printed.getvalue().splitlines()
+    values = "=" in joined.rpartition(" ")[2]
+    return "\n".join(line.partition("=")[2] if values else line for line in lines)
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Names of presets."""
+    from tuner_tui.settings.presets.library import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Names of runs, the newest first."""
+    from tuner_tui.runs.store.folder import list_runs, runs_dir
+
+    return [run.id for run in list_runs(runs_dir()) if run.id.startswith(incomplete)][:MOST_RUNS]
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """`name=` for each setting, and `name=value` for one with known values."""
+    from tuner_tui.settings.fields import FIELDS
+
+    name, equals, start = incomplete.partition("=")
+    if not equals:
+        return [f"{field}=" for field in FIELDS if field.startswith(name)]
+    spec = FIELDS.get(name)
+    if spec is None:
+        return []
+    values = ("on", "off") if spec.kind == "bool" else spec.choices or spec.suggestions
+    return [f"{name}={value}" for value in values if value.startswith(start)]
+
+
+class RootGroup(TyperGroup):
+    """Completes, besides the commands, presets and runs: a name alone opens the screen on it."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            return found
+        return found + [CompletionItem(name) for name in (*complete_preset(incomplete), *complete_run(incomplete))]
+
 
 CommandWords = Annotated[
     list[str] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner_tui.advice.verification import SettingCheck
-from tuner_tui.cli.render.diagnose import finding_lines
+from tuner_tui.cli.commands.diagnose import finding_lines
 
 AGREES = SettingCheck("optim", "adamw_torch", "adamw_torch", "agrees")
 DIFFERS = SettingCheck("tf32", True, False, "differs")

@@ -12,7 +12,7 @@ COMMANDS = {
     "tune": "tune",
     "ps": "ps",
     "attach": "ps",
-    "watch": "watch",
+    "watch": "ps",
     "logs": "logs",
     "stop": "stop",
     "diff": "diff",

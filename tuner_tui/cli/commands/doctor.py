@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import FAILED, print_json
+from tuner_tui.cli.options import complete_preset, complete_setting
 
 if TYPE_CHECKING:
     from tuner_tui.advice.file_preflight import FileSystem

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import fail, print_json, print_note
-from tuner_tui.cli.options import MemoryLimit
+from tuner_tui.cli.options import MemoryLimit, complete_preset, complete_setting
 
 if TYPE_CHECKING:
     from tuner_tui.advice.recommend.card_plan import CardPlan

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.completion import complete_preset
 from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_note
+from tuner_tui.cli.options import complete_preset
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner_tui.cli.completion import complete_setting
 from tuner_tui.cli.console import USAGE, fail, print_json, print_line, print_note
+from tuner_tui.cli.options import complete_setting
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions

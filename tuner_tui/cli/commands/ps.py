@@ -1,4 +1,4 @@
-"""`tuner-tui ps` lists the runs; `tuner-tui attach` follows one as plain text."""
+"""`tuner-tui ps`, `attach` and `watch`: what runs on this machine."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.completion import complete_run
 from tuner_tui.cli.console import print_json, print_note
+from tuner_tui.cli.options import complete_run
 from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.run_list import RunRow
 
+
 HEADINGS = ("RUN", "STATUS", "STEP", "AGE", "TIME", "LEFT", "STEPS/S", "LOSS")
 MIN_COMMAND, MAX_COMMAND = 20, 60
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `ps` and `attach`."""
+    """Add the commands `ps`, `attach` and `watch`."""
     app.command("ps")(ps)
     app.command("attach")(attach)
+    app.command("watch")(watch)
 
 
 def ps(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
@@ -119,3 +121,21 @@ def _command(row: RunRow, room: int) -> str:
 
 def _is_unsupervised(row: RunRow) -> bool:
     return row.status == "lost" and row.pid is not None
+
+
+def watch(
+    what: Annotated[
+        str | None, typer.Argument(metavar="[PID|RUN]", help="A process id or run; default: all jobs.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines; with --once, one document.")] = False,
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+) -> None:
+    """Watch GPUs and the jobs on them.
+
+    Shows a screen on a terminal, and prints a table every second in a pipe. With a process id or a run it shows that
+    job until it ends. It never touches what it watches.
+    """
+    from tuner_tui.cli.machine_watcher import watch_machine
+
+    watch_machine(what, once, as_json, ascii_only)

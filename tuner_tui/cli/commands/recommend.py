@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner_tui.cli.completion import complete_preset, complete_setting
 from tuner_tui.cli.console import fail, print_json, print_line
-from tuner_tui.cli.options import ModelName, TaskName
+from tuner_tui.cli.options import ModelName, TaskName, complete_preset, complete_setting
 
 if TYPE_CHECKING:
     from tuner_tui.advice.batch_scaling import BatchChange

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner_tui.cli.completion import complete_preset, complete_run, complete_setting
 from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
 from tuner_tui.cli.options import (
     CommandWords,
@@ -23,6 +22,9 @@ from tuner_tui.cli.options import (
     ModelName,
     ProcessCount,
     TaskName,
+    complete_preset,
+    complete_run,
+    complete_setting,
 )
 from tuner_tui.settings.job import MAX_FALLBACKS
 

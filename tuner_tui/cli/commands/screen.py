@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.completion import complete_setting
 from tuner_tui.cli.console import fail
+from tuner_tui.cli.options import complete_setting
 from tuner_tui.cli.screen_opener import open_named
 from tuner_tui.settings.job import MAX_FALLBACKS
 
