@@ -199,7 +199,8 @@ def test_a_trial_that_measured_nothing_says_nothing() -> None:
 
 def test_a_command_counts_with_the_settings_that_it_was_seen_to_use() -> None:
     job = CommandJob(command=("python", "sft.py", "--per_device_train_batch_size", "1"), apply="hf-args")
-    run = earlier_run(view(state={"in_effect": {"per_device_train_batch_size": 1}}, job=job))
+    seen = {"per_device_train_batch_size": 1, "attn_implementation": "sdpa", "tf32": False}
+    run = earlier_run(view(state={"in_effect": seen}, job=job))
     assert run is not None
     own = Settings(per_device_train_batch_size=1, max_steps=60)
     found = estimate_duration(job, own, 1, (run, replace(run, settings=Settings(), low_samples_s=1.0)))

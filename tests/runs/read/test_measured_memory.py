@@ -82,3 +82,11 @@ def test_a_command_is_matched_by_its_argv_and_has_the_observed_batch(tmp_path: P
     run(tmp_path, GPU, job=redact_job(script))
     (found,) = measured_runs(script, tmp_path)
     assert (found.id, found.settings.per_device_train_batch_size) == ("r001", 24)
+
+
+def test_a_command_has_the_settings_that_it_names_itself(tmp_path: Path) -> None:
+    seen = InEffect(t=1.0, values={"per_device_train_batch_size": 2})
+    script = CommandJob(command=("python", "sft.py", "--max_length", "256", "--optim", "sgd"), apply="hf-args")
+    run(tmp_path, seen, GPU, job=script)
+    (found,) = measured_runs(script, tmp_path)
+    assert (found.settings.max_length, found.settings.optim) == (256, "sgd")

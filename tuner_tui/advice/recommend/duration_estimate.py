@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
@@ -14,6 +15,8 @@ from tuner_tui.runs.read.comparison import samples_a_step
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, redact_job
+from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, same_training
 from tuner_tui.settings.model import Settings
 
@@ -38,6 +41,8 @@ SPEED_FIELDS = (
     "per_device_train_batch_size", "precision", "tf32", "optim", "gradient_checkpointing", "attn_implementation",
     "torch_compile", "max_length", "train_sampling_strategy", "peft_method", "dataloader_num_workers",
 )  # fmt: skip
+LEFT_OPEN = (None, "auto")
+"""Values with which the training decides by itself; what it decided is seen in its run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,8 @@ def expected_duration(
 def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
     """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
     same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
-    found = (earlier_run(RunReader(folder).poll()) for folder in same)
+    own = read_command(job.command, Path(job.cwd or "")).settings if isinstance(job, CommandJob) else {}
+    found = (earlier_run(RunReader(folder).poll(), own) for folder in same)
     return tuple(one for one in found if one is not None)
 
 
@@ -167,7 +173,7 @@ def estimate_duration(
     `earlier` are runs on this machine, newest first; `cards` the names of the GPUs used.
     """
     same = [run for run in earlier if same_training(run.job, job)]
-    alike = [run for run in same if speed_key(run.settings) == speed_key(settings)]
+    alike = [run for run in same if _is_as_fast(run.settings, settings)]
     samples = total_samples(job, settings, replicas, same)
     if alike:
         return _estimate_from_runs(samples, alike, 0.0, "with these settings")
@@ -235,15 +241,15 @@ def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> boo
     return not model.guessed and model.width == BERT_BASE_WIDTH and settings.max_length <= NOTED_TOKENS
 
 
-def earlier_run(view: RunView) -> EarlierRun | None:
+def earlier_run(view: RunView, own: Mapping[str, Value] = MappingProxyType({})) -> EarlierRun | None:
     """The speed that a run measured; None if it trained too briefly or its record is unreadable.
 
     A trial of a tuning is short, but measured only steady steps; one that measured nothing was ended early. A command
-    trains with settings of its own, as far as it was given no others.
+    trains with the settings that it names itself, `own`, and with those observed, as far as it was given no others.
     """
     if view.record is None:
         return None
-    resolved = view.record.resolved
+    resolved = view.record.resolved.with_own(own)
     settings = effective_settings(resolved.settings, chosen_settings(resolved, view.record.job), view.state.in_effect)
     if view.record.tuning is not None:
         return _earlier_trial(view, view.record, settings)
@@ -272,9 +278,10 @@ def _earlier_trial(view: RunView, record: RunRecord, settings: Settings) -> Earl
     return EarlierRun(record.id, record.job, settings, mean * (1 - doubt), mean * (1 + doubt), samples_an_epoch=samples)
 
 
-def speed_key(settings: Settings) -> tuple[object, ...]:
-    """The settings that speed depends on."""
-    return tuple(getattr(settings, name) for name in SPEED_FIELDS)
+def _is_as_fast(one: Settings, other: Settings) -> bool:
+    """Whether both agree in all settings that speed depends on; what one leaves open, the other has decided."""
+    pairs = ((getattr(one, name), getattr(other, name)) for name in SPEED_FIELDS)
+    return all(first == second or first in LEFT_OPEN or second in LEFT_OPEN for first, second in pairs)
 
 
 def _estimate_from_runs(samples: float | None, runs: Sequence[EarlierRun], doubt: float, how: str) -> DurationEstimate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, redact_job
+from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 MAX_CANDIDATES = 50
@@ -28,14 +31,16 @@ COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes")
 def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
     """Runs of the same task and model, or of the same command, newest first.
 
-    Runs of a command have the micro batch that was observed. At most `MAX_RUNS` of the `MAX_CANDIDATES` newest runs.
+    Runs of a command have the settings that it names itself, and the micro batch that was observed. At most `MAX_RUNS`
+    of the `MAX_CANDIDATES` newest runs.
     """
+    own = read_command(job.command, Path(job.cwd or "")).settings if isinstance(job, CommandJob) else {}
     found: list[MeasuredRun] = []
     for folder in list_runs(root)[:MAX_CANDIDATES]:
         record = _record_of(folder, job)
         run = None if record is None else measured_run(folder, record)
         if run is not None and record is not None and isinstance(record.job, CommandJob):
-            run = _with_effective_batch(run, folder, record)
+            run = _with_own_settings(run, folder, record, own)
         if run is not None:
             found.append(run)
         if len(found) == MAX_RUNS:
@@ -66,12 +71,18 @@ def last_counters(events: Path) -> Steps | None:
     return next((event for event in reversed(decoded) if isinstance(event, Steps)), None)
 
 
-def _with_effective_batch(run: MeasuredRun, folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
-    """Replaces the micro batch by the observed one, else keeps the chosen one; None if neither is known."""
+def _with_own_settings(
+    run: MeasuredRun, folder: RunFolder, record: RunRecord, own: Mapping[str, Value]
+) -> MeasuredRun | None:
+    """Replaces defaults by the command's `own` settings, and the micro batch by the observed one.
+
+    None if the micro batch was neither observed nor chosen.
+    """
     seen = RunReader(folder).poll().state.in_effect.get(MICRO)
+    settings = record.resolved.with_own(own).settings
     if type(seen) is int:
-        return replace(run, settings=run.settings.changed(**{MICRO: seen}))
-    return run if MICRO in record.resolved.given else None
+        return replace(run, settings=settings.changed(**{MICRO: seen}))
+    return replace(run, settings=settings) if MICRO in record.resolved.given else None
 
 
 def _record_of(folder: RunFolder, job: Job) -> RunRecord | None:
