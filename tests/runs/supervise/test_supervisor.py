@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -226,14 +227,19 @@ def test_only_one_supervisor_at_a_time(box: Sandbox, fifo: Fifo) -> None:
 def test_a_full_disk_is_recorded_as_a_problem(box: Sandbox, tmp_path: Path) -> None:
     folder = create_folder(tmp_path)
     box.folders.append(folder)
-    folder.events.symlink_to("/dev/full")
-    folder.samples.symlink_to("/dev/full")
-    start_supervisor(
-        folder, LaunchSpec((sys.executable, "-c", "print('trained')"), str(tmp_path), {}, stop_timeouts=QUICK_STOP)
-    )
+    largest, limits = 1 << 14, resource.getrlimit(resource.RLIMIT_FSIZE)
+    for path in (folder.events, folder.samples):
+        path.write_bytes(b"\n" * largest)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, limits[1]))  # the supervisor inherits it
+    try:
+        start_supervisor(
+            folder, LaunchSpec((sys.executable, "-c", "print('trained')"), str(tmp_path), {}, stop_timeouts=QUICK_STOP)
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     last = wait_ended(folder)
     assert (last.outcome, last.exit_code) == ("completed", 0)
-    assert any("No space left" in problem for problem in last.problems)
+    assert any("File too large" in problem for problem in last.problems)
     assert last.sentence == "Completed. The disk of the state folder was full."
     assert read_status(folder).problems == last.problems
 
