@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.fakes.inventories import GIB, box, card, python
-from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
 from tuner_tui.advice.recommend.recommendation import Recommendation, recommend
 from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.inventory import Inventory, MigSlice
 from tuner_tui.settings.job import BuiltinJob

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.situations import GB, NOW, PID, box, card, counters, samples, situation, training
-from tuner_tui.advice.diagnose import diagnose
-from tuner_tui.advice.hysteresis import FindingHysteresis
+from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample

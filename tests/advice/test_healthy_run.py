@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.situations import GB, PID, box, card, sample, worker
-from tuner_tui.advice.diagnose import diagnose
-from tuner_tui.advice.hysteresis import FindingHysteresis
+from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events import types as ev

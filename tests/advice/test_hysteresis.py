@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tuner_tui.advice.diagnose import FindingHysteresis
 from tuner_tui.advice.finding import Finding
-from tuner_tui.advice.hysteresis import FindingHysteresis
 
 WAIT = Finding("data-wait", "warning", "waits", (), "certain")
 CRASH = Finding("gpu-oom", "failed", "full", (), "certain")

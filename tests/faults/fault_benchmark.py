@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.advice.diagnose import diagnose
-from tuner_tui.advice.hysteresis import FindingHysteresis
+from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
 from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.core.files import wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare

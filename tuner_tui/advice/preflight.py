@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.recommend.data_loading import SMALL_SHM_BYTES
+from tuner_tui.advice.recommend.recommendation import SMALL_SHM_BYTES
 from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.units import GIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.memory.calibration import MeasuredEstimate, MeasuredRun, estimate_from_runs
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.runs.launch.prepare import LaunchRequest, working_folder

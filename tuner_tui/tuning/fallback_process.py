@@ -86,8 +86,8 @@ def wait_until_ended(folder: RunFolder) -> None:
 def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | FallbackEnded | None:
     """Restart the ended run in `folder` if it is out of memory. Return the event to record, None for any other end."""
     # Imported now, to keep the process small while it waits, which may take days.
+    from tuner_tui.advice.settings_check import unreachable_settings
     from tuner_tui.advice.situation import situation_of_run
-    from tuner_tui.advice.verification import unreachable_settings
     from tuner_tui.runs.read.reader import RunReader
     from tuner_tui.tuning.fallback import FallbackStep, decide_fallback
 

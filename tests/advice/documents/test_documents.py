@@ -15,7 +15,7 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.recommend.duration_estimate import estimate_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
 from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.verification import verify_settings
+from tuner_tui.advice.settings_check import verify_settings
 from tuner_tui.hardware.gpu.known_cards import CARDS
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import abilities

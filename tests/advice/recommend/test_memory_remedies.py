@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
-from tuner_tui.advice.recommend.memory_remedies import MemoryRemedy, memory_remedies
+from tuner_tui.advice.recommend.workload import JobMemoryEstimator, MemoryRemedy, memory_remedies
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings

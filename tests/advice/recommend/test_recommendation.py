@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fakes.inventories import OLD_NAMES, box, card, python
-from tuner_tui.advice.recommend.draft import RecommendationDraft
-from tuner_tui.advice.recommend.memory_savings import largest_batch
+from tuner_tui.advice.recommend.batch_and_learning_rate import largest_batch
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
-from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.advice.recommend.target import RecommendationDraft, target_of
 from tuner_tui.advice.recommend.workload import workload_of
 from tuner_tui.hardware.inventory import MigSlice
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job

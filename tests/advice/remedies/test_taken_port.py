@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes.situations import situation
 from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.remedies.taken_port import command_with_free_port
+from tuner_tui.advice.remedies.specific_errors import command_with_free_port
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited
 from tuner_tui.settings.job import CommandJob

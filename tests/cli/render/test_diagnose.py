@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.verification import SettingCheck
+from tuner_tui.advice.settings_check import SettingCheck
 from tuner_tui.cli.commands.diagnose import finding_lines
 
 AGREES = SettingCheck("optim", "adamw_torch", "adamw_torch", "agrees")

@@ -21,7 +21,7 @@ from tuner_tui.advice.findings.run_metrics import (
     worker_loads,
 )
 from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.remedies.slow_ranks import own_data_of
+from tuner_tui.advice.remedies.data_loading import own_data_of
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration
 from tuner_tui.hardware.sample import Sample

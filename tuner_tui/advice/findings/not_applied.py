@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.run_metrics import process_steps
-from tuner_tui.advice.reach import has_own_loop
+from tuner_tui.advice.remedies.applicability import has_own_loop
 from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.settings_check import differing_settings, unreachable_settings
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import differing_settings, unreachable_settings
 from tuner_tui.core.text import format_observed
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import CommandJob

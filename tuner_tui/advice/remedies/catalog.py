@@ -7,19 +7,16 @@ from dataclasses import replace
 
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.reach import reachable
 from tuner_tui.advice.remedies import (
     data_loading,
     gpu,
     host,
     out_of_memory,
-    renamed_arguments,
-    slow_ranks,
     specific_errors,
-    taken_port,
     training_loop,
     unsupported_features,
 )
+from tuner_tui.advice.remedies.applicability import reachable
 from tuner_tui.advice.situation import Situation
 
 Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
@@ -32,7 +29,7 @@ RELATIVE_FIELDS = frozenset({
 LADDERS: Mapping[str, Ladder] = {
     "gpu-oom": out_of_memory.ladder,
     "gpu-memory-near-limit": out_of_memory.ladder,
-    "slow-rank": slow_ranks.slow_rank,
+    "slow-rank": data_loading.slow_rank,
     "cpu-contended": lambda situation, where: (data_loading.END_OTHERS,),
     "host-oom": host.memory,
     "host-memory-near-limit": host.memory,
@@ -68,8 +65,8 @@ LADDERS: Mapping[str, Ladder] = {
     "device-assert": lambda situation, where: (training_loop.CHECK_INDEXES,),
     "illegal-access": lambda situation, where: (training_loop.PLAIN_KERNELS,),
     "collective-timeout": lambda situation, where: (training_loop.FIRST_RANK,),
-    "bad-arguments": renamed_arguments.ladder,
-    "port-in-use": taken_port.ladder,
+    "bad-arguments": specific_errors.argument_ladder,
+    "port-in-use": specific_errors.port_ladder,
     "offline": lambda situation, where: (training_loop.GO_ONLINE, training_loop.DOWNLOAD_FIRST),
     "not-in-effect": lambda situation, where: (
         (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tuner_tui.advice.batch_scaling import BatchSplit, divisors, scale_learning_rate, scale_linear, scale_square_root
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.reach import has_own_loop
+from tuner_tui.advice.remedies.applicability import has_own_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.job import BuiltinJob

@@ -20,7 +20,7 @@ from tuner_tui.advice.batch_scaling import (
 )
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.reach import has_own_loop
+from tuner_tui.advice.remedies.applicability import has_own_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.job import SHAPES, BuiltinJob

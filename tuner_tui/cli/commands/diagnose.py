@@ -14,8 +14,8 @@ import typer
 
 from tuner_tui.advice.diagnose import diagnose as diagnose_situation
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
-from tuner_tui.advice.verification import SettingCheck, verify_settings
 from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.cli.render.text import join_sections
 from tuner_tui.core.text import format_observed

@@ -17,8 +17,8 @@ from tuner_tui.cli.options import MemoryLimit, complete_preset, complete_setting
 if TYPE_CHECKING:
     from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
-    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -249,9 +249,9 @@ def prepare(
     """
     from dataclasses import replace
 
-    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator, limit_device_memory
     from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
     from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+    from tuner_tui.advice.recommend.workload import JobMemoryEstimator, limit_device_memory
     from tuner_tui.memory.import_footprint import import_footprint
     from tuner_tui.runs.read.measured_memory import measured_runs
     from tuner_tui.runs.store.folder import runs_dir
@@ -340,7 +340,7 @@ def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
 
 def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:
     """Print where the memory of the peak goes, and the setting that removes each kind; exit with 2 if not traceable."""
-    from tuner_tui.advice.recommend.memory_remedies import memory_remedies
+    from tuner_tui.advice.recommend.workload import memory_remedies
     from tuner_tui.cli.render.estimate import breakdown_report
     from tuner_tui.memory.breakdown import trace_breakdown
     from tuner_tui.memory.trace import TraceError

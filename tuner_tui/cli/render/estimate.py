@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
-    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
-    from tuner_tui.advice.recommend.memory_remedies import MemoryRemedy
     from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+    from tuner_tui.advice.recommend.workload import JobMemoryEstimator, MemoryRemedy
     from tuner_tui.memory.breakdown import MemoryBreakdown
     from tuner_tui.memory.calibration import MeasuredEstimate
     from tuner_tui.memory.estimate import MemoryEstimate

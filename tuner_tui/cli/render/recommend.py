@@ -10,9 +10,9 @@ import shutil
 from collections.abc import Iterable
 
 from tuner_tui.advice.batch_scaling import BatchChange
-from tuner_tui.advice.recommend.draft import RecommendedValue, RejectedValue
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, describe_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
+from tuner_tui.advice.recommend.target import RecommendedValue, RejectedValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.render.text import hanging_lines, join_sections, titled_section, warning_lines
 from tuner_tui.core.text import wrap_text

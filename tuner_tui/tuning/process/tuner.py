@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter

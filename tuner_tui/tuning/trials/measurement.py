@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import differing_settings
 from tuner_tui.core.text import format_observed
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import TrialMeasured

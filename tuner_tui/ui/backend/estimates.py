@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun
-    from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
     from tuner_tui.advice.recommend.target import TrainingTarget
+    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
     from tuner_tui.memory.calibration import MeasuredRun
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
@@ -113,7 +113,7 @@ class MemoryEstimator:
     def _estimator(
         self, request: EstimateRequest, job: BuiltinJob, measure: bool = False
     ) -> tuple[JobMemoryEstimator, TrainingTarget, str]:
-        from tuner_tui.advice.recommend.memory_estimator import JobMemoryEstimator
+        from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 
         target, against = _target(request)
         device = _device(request, target, against, measure)
@@ -164,7 +164,7 @@ def _device(request: EstimateRequest, target: TrainingTarget, against: str, meas
     device = target.device
     if device.on_gpu or against != "limit" or device.capacity_bytes is None:
         return device
-    from tuner_tui.advice.recommend.memory_estimator import limit_device_memory
+    from tuner_tui.advice.recommend.workload import limit_device_memory
     from tuner_tui.memory.import_footprint import cached_import_footprint, import_footprint
 
     read = import_footprint if measure else cached_import_footprint

@@ -323,7 +323,7 @@ class RunDiagnoser:
     """Diagnoses one followed run at every call. Reads its log; not for the event loop."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        from tuner_tui.advice.hysteresis import FindingHysteresis
+        from tuner_tui.advice.diagnose import FindingHysteresis
         from tuner_tui.advice.situation import LogWindowReader
         from tuner_tui.runs.store.folder import RunFolder
 

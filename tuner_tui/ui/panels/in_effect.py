@@ -13,7 +13,7 @@ from tuner_tui.ui.drawing.cells import GOOD, WARN, Row, Style, TextSpan, align_l
 from tuner_tui.ui.widgets.canvas import Canvas
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.verification import SettingCheck
+    from tuner_tui.advice.settings_check import SettingCheck
     from tuner_tui.runs.store.record import RunRecord
 
 
@@ -24,8 +24,8 @@ def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int)
     """Return a heading and a row per setting that was seen in effect or not applied."""
     if state is None:
         return [Row(line(TextSpan("No run is open.", "dim")))]
+    from tuner_tui.advice.settings_check import verify_settings
     from tuner_tui.advice.situation import situation_of_state
-    from tuner_tui.advice.verification import verify_settings
 
     found = verify_settings(situation_of_state(state, record))
     if not found:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.verification import unreachable_settings
 from tuner_tui.settings.job import CommandJob
 
 LOADER_FIELDS = frozenset({
