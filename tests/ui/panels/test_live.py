@@ -20,6 +20,7 @@ from tuner_tui.ui.drawing.tables import LABEL
 from tuner_tui.ui.panels.live import LiveScene, drop_least_important, live_rows
 
 NOW_S = START_S + 0.4
+NEXT_TRAINING = (("preset", "demo · a first training"), ("model", "tiny · classification"), ("length", "400 steps"))
 
 
 def scene(state: RunState | None = None, gpus: int = 2, cores: int = 64, count: int = 30, **last: object) -> LiveScene:
@@ -45,9 +46,22 @@ def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
 )  # fmt: skip
 def test_every_size_holds_the_picture(width: int, height: int, gpus: int, cores: int, ranks: int | None) -> None:
     state = None if ranks is None else running(START_S, ranks)
-    rows = live_rows(scene(state, gpus, cores), width, height)
+    shown = replace(scene(state, gpus, cores), next_training=NEXT_TRAINING)
+    rows = live_rows(shown, width, height)
     assert 0 < len(rows) <= height
     assert all(line_width(fit(row.line, width)) == width for row in rows)
+
+
+def test_what_would_be_trained_stands_above_the_gauges_until_there_is_a_run() -> None:
+    shown = texts(replace(scene(), next_training=NEXT_TRAINING), 60, 22)
+    assert [row.rstrip() for row in shown[:3]] == [
+        "preset    demo · a first training",
+        "model     tiny · classification",
+        "length    400 steps",
+    ]
+    assert not any(
+        "400 steps" in row for row in texts(replace(scene(running(START_S)), next_training=NEXT_TRAINING), 60, 22)
+    )
 
 
 def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:

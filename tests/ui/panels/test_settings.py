@@ -49,7 +49,7 @@ async def test_enter_edits_and_enter_takes_the_value() -> None:
         await until(pilot, lambda: value(pilot, BATCH) == 32)
         panel = app_of(pilot).main.query_one(SettingsPanel)
         assert str(panel.border_title).startswith("1 Settings · llama-1b-sft*")
-        assert panel.border_subtitle == "batch 256 = 32 × 4 × 2 GPUs"
+        assert panel.border_subtitle == "effective batch 256 = 32 × 4 × 2 GPUs"
         assert app_of(pilot).main.focused is panel.list
 
 

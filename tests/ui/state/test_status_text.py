@@ -9,9 +9,10 @@ from tests.fakes import live_run
 from tests.fakes.ui_backend import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.runs.events.types import Checkpoint
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.backend.records import RunListing
 from tuner_tui.ui.screens.pickers import run_items
-from tuner_tui.ui.state.status_text import quiet_line
+from tuner_tui.ui.state.status_text import next_training, quiet_line
 from tuner_tui.ui.state.ui_state import UiState
 
 FOLDER = Path("/runs/r007")
@@ -43,6 +44,21 @@ def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
 def test_a_run_that_goes_on_and_none_at_all() -> None:
     assert quiet_line(UiState(folder=FOLDER, view=running())) == "No problems found."
     assert "t trains" in quiet_line(UiState())
+
+
+def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
+    job = BuiltinJob(model="gpt2", task="causal-lm", data="train.jsonl", max_samples=8000)
+    state = UiState().with_config(replace(opened(max_steps=400), job=job))
+    assert next_training(state) == (
+        ("preset", "llama-1b-sft"),
+        ("model", "gpt2 · causal-lm"),
+        ("data", "train.jsonl · at most 8,000 samples"),
+        ("length", "400 steps"),
+    )
+    command = CommandJob(command=("python", "sft.py", "--note", "two words"))
+    state = UiState().with_config(replace(opened(None), job=command))
+    assert next_training(state) == (("preset", "none"), ("command", "python sft.py --note 'two words'"))
+    assert next_training(UiState()) == ()
 
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:

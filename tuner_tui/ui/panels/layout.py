@@ -141,7 +141,7 @@ def _normal(width: int, height: int, page: str, trouble_rows: int, below_page: s
     room = height - troubles
     top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS))
     below = top + troubles
-    left = max(SETTINGS_COLUMNS, width * 34 // 100)
+    left = max(SETTINGS_COLUMNS, width * 36 // 100)
     active = page if page in BELOW else below_page
     return Arrangement(
         {

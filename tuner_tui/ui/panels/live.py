@@ -13,7 +13,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import History, Series
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_width
+from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, fit, line, line_width, shorten
 from tuner_tui.ui.drawing.charts import Plot, plot_rows, run_curve
 from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, most_detail, training_gpus
 from tuner_tui.ui.drawing.host_rows import host_rows
@@ -42,7 +42,7 @@ class LiveScene:
     """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds).
 
     `limit_bytes` is the memory that the run may take at most. `plots_loss` is False where the loss curve is drawn in
-    another panel.
+    another panel. `next_training` is what would be trained, as labels and texts, shown while there is no run.
     """
 
     now_s: float
@@ -52,6 +52,7 @@ class LiveScene:
     recent: Sequence[Sample]
     limit_bytes: int | None = None
     plots_loss: bool = True
+    next_training: tuple[tuple[str, str], ...] = ()
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
@@ -102,9 +103,9 @@ def _with_curve(loss: Series, state: RunState, run: list[list[Row]], width: int)
 
 
 def _arranged(scene: LiveScene, run: list[list[Row]], machine: list[list[Row]]) -> list[list[Row]]:
-    """While a run goes on its gauges come first; how it ended comes before them."""
-    ended = scene.state is not None and scene.state.finished is not None
-    return [*run, *machine] if ended else [*machine, *run]
+    """While a run goes on its gauges come first; what would be trained, or how a run ended, comes before them."""
+    runs = scene.state is not None and scene.state.finished is None
+    return [*machine, *run] if runs else [*run, *machine]
 
 
 def _most_detail(scene: LiveScene, room: int) -> tuple[GpuDetail, int]:
@@ -129,7 +130,10 @@ def _machine(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_co
 
 def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
     if scene.state is None:
-        return []
+        ready = [
+            labelled_row(label, shorten(text, width - LABEL), rank=DETAIL_RANK) for label, text in scene.next_training
+        ]
+        return [ready] if ready else []
     run = RunScene(scene.state, scene.sample, scene.now_s, scene.limit_bytes)
     return [section for section in (run_rows(run, width), rank_rows(scene.state, width)) if section]
 
@@ -174,12 +178,13 @@ class LivePanel(Canvas):
     `plots_loss`: the loss curve is drawn here, and nowhere else on the screen.
     """
 
-    REDRAW_ON = ("now_s", "plots_loss")
+    REDRAW_ON = ("now_s", "plots_loss", "next_training")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
     plots_loss: reactive[bool] = reactive(True, repaint=False)
+    next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -205,7 +210,7 @@ class LivePanel(Canvas):
     def _scene(self) -> LiveScene:
         view, seen = self.view, self._seen
         if view is None:
-            return LiveScene(self.now_s, None, History(), self.sample, seen)
+            return LiveScene(self.now_s, None, History(), self.sample, seen, next_training=self.next_training)
         limit = None if view.record is None else view.record.memory_limit_bytes
         if view.sample is not None and not self._is_behind(view.sample):
             return LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)

@@ -92,6 +92,7 @@ class MainScreen(FullScreen):
     run_name: reactive[str] = reactive("", init=False, repaint=False)
     next_run: reactive[bool] = reactive(False, init=False, repaint=False)
     idle_line: reactive[str] = reactive("", init=False, repaint=False)
+    next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     history: reactive[History] = reactive(History(), init=False, repaint=False)
     run_state: reactive[RunState | None] = reactive(None, init=False, repaint=False)
@@ -104,7 +105,7 @@ class MainScreen(FullScreen):
         yield PanelGrid(
             HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
-            LivePanel(id="live").data_bind(here.view, here.sample, here.now_s),
+            LivePanel(id="live").data_bind(here.view, here.sample, here.now_s, here.next_training),
             TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
             PageTabs(id=STRIP),
             OutputPanel(id="output").data_bind(here.log_window),

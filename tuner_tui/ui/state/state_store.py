@@ -47,6 +47,7 @@ class StateStore:
         self._screen.running = state.running
         self._screen.run_name = "" if state.folder is None else state.folder.name
         self._screen.idle_line = status_text.idle_line(state)
+        self._screen.next_training = status_text.next_training(state)
         self._screen.tuning_sign = status_text.tuning_sign(state)
         self._screen.outcome_line = status_text.outcome_line(state)
         self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,26 @@ def idle_line(state: UiState) -> str:
     preset = None if state.loaded is None else state.loaded.preset
     trains = "the demo" if preset == "demo" else preset or "these settings"
     return f"No run yet · t trains {trains} · e your own command · p a preset"
+
+
+def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
+    """Return what would be trained, as pairs of a label and a text; empty before it is known."""
+    loaded, editing = state.loaded, state.editing
+    if loaded is None or editing is None:
+        return ()
+    job, settings = loaded.job, editing.current.settings
+    about = None if loaded.base is None else loaded.base.about
+    command = getattr(job, "command", ())
+    most = getattr(job, "max_samples", None)
+    length = f"{f.count(settings.max_steps)} steps" if settings.max_steps else f"{settings.num_train_epochs:g} epochs"
+    pairs = (
+        ("preset", " · ".join(part for part in (loaded.preset or "none", about) if part)),
+        ("command", shlex.join(command)),
+        ("model", " · ".join(part for part in (job.model, job.task) if part)),
+        ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
+        ("length", "" if command else length),
+    )
+    return tuple((label, text) for label, text in pairs if text)
 
 
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
