@@ -20,6 +20,7 @@ from tuner_tui.memory.trace import (
     ask_trainer,
     cached_trace,
     estimate_from_trace,
+    expandable_segments,
     parse_answer,
     trace_cache_entry,
     trace_from_answer,
@@ -55,6 +56,7 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     assert cached_trace(PYTHON, JOB, settings.changed(seed=1), CARD, cache_folder=tmp_path) == found
     assert found.parameters == found.trainable == 918_144
     assert [one.batch for one in found.train] == [2, 8, 32, 128]
+    assert all(one.total <= (one.reserved or 0) for one in found.train)
     assert estimate_from_trace(found, settings, CARD).verdict == "fits"
 
 
@@ -182,6 +184,30 @@ def test_an_optimizer_that_was_not_traced_comes_from_the_table() -> None:
     found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), CARD)
     assert found.parts.optimizer == pytest.approx(2 * (1 + 4 / 256) * 10 * MIB, rel=1e-6)
     assert found.tensor_bytes(32) == pytest.approx(400 * MIB + found.parts.optimizer, rel=1e-6)
+
+
+def test_what_the_allocator_reserves_takes_the_place_of_the_assumed_slack() -> None:
+    """The step takes 200 MiB, so that 210 are 5 % more, and 440 are 10 % more than 400; 7.5 % half way."""
+    train = (replace(TRACE.train[0], reserved=210 * MIB), replace(TRACE.train[2], reserved=440 * MIB))
+    assert estimate_from_trace(TRACE, Settings(), CARD).overhead.slack(400 * MIB, 32) == pytest.approx(32 * MIB)
+    found = estimate_from_trace(replace(TRACE, train=train), Settings(per_device_train_batch_size=32), CARD)
+    shares = [found.overhead.slack(1, batch) for batch in (1, 2, 17, 32, 64)]
+    assert shares == pytest.approx([0.05, 0.05, 0.075, 0.1, 0.1])
+    assert found.total_bytes - found.overhead.context_bytes == pytest.approx(440 * MIB, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, False),
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, True),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128, expandable_segments: true"}, True),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}, False),
+        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:128", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, False),
+    ],
+)
+def test_expandable_segments_are_read_from_the_environment(environment: dict[str, str], expected: bool) -> None:
+    assert expandable_segments(environment) is expected
 
 
 def test_several_processes_keep_buckets() -> None:

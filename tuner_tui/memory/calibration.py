@@ -83,7 +83,7 @@ def _measured_overhead(overhead: RuntimeOverhead, run: MeasuredRun) -> RuntimeOv
     if not run.tensor_bytes or not run.reserved_bytes:
         return overhead
     share = max(0.0, run.reserved_bytes / run.tensor_bytes - 1)
-    return replace(overhead, slack_share=share, slack_bytes=0.0)
+    return replace(overhead, slack_share=share, slack_bytes=0.0, slack_shares=())
 
 
 def _calibrate_cpu(
@@ -101,7 +101,7 @@ def _calibrate_cpu(
     if rest <= 0:
         return found
     words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB outside of tensors"
-    context = max(0.0, rest - found.overhead.slack(tensors))
+    context = max(0.0, rest - found.overhead.slack(tensors, run.settings.per_device_train_batch_size))
     overhead = replace(found.overhead, context_bytes=context, context_uncertainty_bytes=0.0)
     return replace(found, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0)
 

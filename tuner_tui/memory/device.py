@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.core.units import MIB
@@ -82,7 +83,7 @@ class Device:
 
 
 SLACK_SHARE = 0.03
-"""Reserved above allocated memory at the peak, as a share of the tensors; assumed, not measured on a card."""
+"""Reserved above allocated memory at the peak, as a share of the tensors, where a trace does not tell it; assumed."""
 CPU_SLACK_SHARE = 0.175
 """Memory of freed tensors that malloc keeps on a CPU, as a share of the peak of live ones; measured: 0.17 to 0.20 with
 1.7 and 2.2 GiB of tensors (glibc 2.36)."""
@@ -95,7 +96,8 @@ class RuntimeOverhead:
     """Memory of a process beyond its tensors, in bytes: the context and the allocator's slack, partly proportional.
 
     `reserved_bytes` is reserved memory that a limit counts although it is never touched. Both `…_uncertainty_bytes` are
-    0 for what was measured.
+    0 for what was measured. `slack_shares` has, by batch, what a trace says of the slack as a share of the tensors; it
+    takes the place of `slack_share` and `slack_bytes`.
     """
 
     context_bytes: float
@@ -104,15 +106,28 @@ class RuntimeOverhead:
     context_uncertainty_bytes: float = 0.0
     reserved_bytes: float = 0.0
     reserved_uncertainty_bytes: float = 0.0
+    slack_shares: tuple[tuple[int, float], ...] = ()
 
     @property
     def uncertainty_bytes(self) -> float:
         """The uncertainty of the whole."""
         return self.context_uncertainty_bytes + self.reserved_uncertainty_bytes
 
-    def slack(self, tensor_bytes: float) -> float:
-        """Bytes that the allocator holds in addition to tensors of `tensor_bytes`."""
+    def slack(self, tensor_bytes: float, batch: int) -> float:
+        """Bytes that the allocator holds in addition to tensors of `tensor_bytes` at micro batch `batch`."""
+        if self.slack_shares:
+            return interpolate(self.slack_shares, batch) * tensor_bytes
         return self.slack_share * tensor_bytes + self.slack_bytes
+
+
+def interpolate(points: Sequence[tuple[int, float]], batch: int) -> float:
+    """The value at `batch`, on the line between the points around it or that of the nearest one; ascending points."""
+    below = [one for one in points if one[0] <= batch]
+    above = [one for one in points if one[0] > batch]
+    if not below or not above:
+        return below[-1][1] if below else above[0][1]
+    (low, first), (high, last) = below[-1], above[0]
+    return first + (last - first) * (batch - low) / (high - low)
 
 
 def runtime_overhead(device: Device) -> RuntimeOverhead:

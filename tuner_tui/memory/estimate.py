@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
-from tuner_tui.memory.device import Device, RuntimeOverhead, runtime_overhead
+from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.model import Settings
@@ -89,7 +89,7 @@ class MemoryEstimate:
             optimizer=round(top.optimizer),
             activations=max(0, round(tensors - fixed)),
             context=round(self.overhead.context_bytes + self.overhead.reserved_bytes),
-            slack=round(self.overhead.slack(tensors)),
+            slack=round(self.overhead.slack(tensors, self.batch)),
         )
 
     @property
@@ -127,7 +127,7 @@ class MemoryEstimate:
 
     def peak_bytes(self, batch: int) -> float:
         """The peak at another micro batch, with context and allocator."""
-        return self._whole(self.tensor_bytes(batch))
+        return self._whole(self.tensor_bytes(batch), batch)
 
     def ratio(self, batch: int) -> float:
         """Measured tensors relative to estimated ones, interpolated between runs; 1 without runs.
@@ -138,12 +138,7 @@ class MemoryEstimate:
         known = [(b, r if self._highest(b).name == phase else max(1.0, r)) for b, r in self.ratios]
         if not known:
             return 1.0
-        below = [one for one in known if one[0] <= batch]
-        above = [one for one in known if one[0] > batch]
-        if not below or not above:
-            return below[-1][1] if below else above[0][1]
-        (low, first), (high, last) = below[-1], above[0]
-        return first + (last - first) * (batch - low) / (high - low)
+        return interpolate(known, batch)
 
     @property
     def peak(self) -> PeakModel:
@@ -156,14 +151,14 @@ class MemoryEstimate:
         here, there = self._sloped(self.batch), self._sloped(far)
         slope = (there - here) / (far - self.batch)
         floor = max((line.base_bytes for line in self.phases if line.sample == 0), default=0.0)
-        return PeakModel(here - slope * self.batch, slope, self._whole(floor * self.ratio(self.batch)))
+        return PeakModel(here - slope * self.batch, slope, self._whole(floor * self.ratio(self.batch), self.batch))
 
     def _sloped(self, batch: int) -> float:
-        return self._whole(max(line.bytes_at(batch) for line in self.phases if line.sample) * self.ratio(batch))
+        return self._whole(max(line.bytes_at(batch) for line in self.phases if line.sample) * self.ratio(batch), batch)
 
-    def _whole(self, tensors: float) -> float:
+    def _whole(self, tensors: float, batch: int) -> float:
         outside = self.overhead.context_bytes + self.overhead.reserved_bytes
-        return tensors + outside + self.overhead.slack(tensors)
+        return tensors + outside + self.overhead.slack(tensors, batch)
 
     def largest_batch(self, reserve: float = RESERVE_SHARE) -> int | None:
         """The largest micro batch that fits at the upper end of the uncertainty with `reserve` left free.

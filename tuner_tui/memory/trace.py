@@ -6,6 +6,7 @@ The trainer's memory tracer does the tracing. It traces a few micro batches; any
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from tuner_tui.memory.model_shape import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 4
+FORMAT = 5
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
 TRACED_BATCHES = (2, 8, 32, 128)
@@ -48,12 +49,16 @@ class TraceError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class TracedPeak:
-    """The peak of tensors at one micro batch, and the gradients and 16-bit copies of weights in it; in bytes."""
+    """The peak of tensors at one micro batch, and the gradients and 16-bit copies of weights in it; in bytes.
+
+    `reserved` is what PyTorch's allocator reserves of a GPU in a training at this batch; None where unknown.
+    """
 
     batch: int
     total: int
     gradients: int
     copies: int
+    reserved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +176,17 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: i
         },
         "labels": labels,
         "on_gpu": device.on_gpu,
+        "expandable_segments": device.on_gpu and expandable_segments(os.environ),
         "foreach": device.on_gpu,
         "batches": TRACED_BATCHES,
         "eval_batches": TRACED_BATCHES,
     }
+
+
+def expandable_segments(environment: Mapping[str, str]) -> bool:
+    """Whether the environment sets this option of PyTorch's allocator; the newer variable goes first."""
+    options = environment.get("PYTORCH_ALLOC_CONF") or environment.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+    return "expandable_segments:true" in options.replace(" ", "").lower()
 
 
 def trace_cache_entry(interpreter: Interpreter, question: Mapping[str, Any], folder: Path | None) -> ProbeCacheEntry:
@@ -232,7 +244,8 @@ def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, 
     phases = phases_from_trace(trace, settings, device, processes)
     saved = trace.quantizable.saved_bytes(settings)
     if not saved:
-        return estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
+        found = estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
+        return replace(found, overhead=replace(found.overhead, slack_shares=slack_shares(trace)))
     computed = 2 * trace.quantizable.largest  # one matrix at a time, in 16 bit
     quantized = tuple(
         replace(line, weights=line.weights - saved, temporary=line.temporary + (computed if line.sample else 0))
@@ -240,6 +253,15 @@ def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, 
     )
     words = f"traced, with weights in {settings.quantization}"
     return estimate_from_phases(quantized, settings, device, TRACED_UNCERTAINTY, words)
+
+
+def slack_shares(trace: MemoryTrace) -> tuple[tuple[int, float], ...]:
+    """By traced batch, what the allocator reserves beyond the tensors, as a share of them; empty on a CPU."""
+    return tuple(
+        (one.batch, one.reserved / max(one.total, trace.step_bytes) - 1)
+        for one in trace.train
+        if one.reserved is not None
+    )
 
 
 def phases_from_trace(

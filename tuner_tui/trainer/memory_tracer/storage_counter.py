@@ -5,11 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+
+from .caching_allocator import FREED, Event
 
 WEIGHTS, STATES = "weights", "optimizer states"
 
@@ -27,7 +30,7 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
     """A dispatch mode that counts the bytes of every storage that an operation creates until it is freed.
 
     Storages made before are counted by `add`, with their `kind`. The peak of a phase is that between two calls of
-    `enter`.
+    `enter`. `events` has every allocation and free in order.
     """
 
     def __init__(self) -> None:
@@ -36,6 +39,11 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
         self._sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._weights: weakref.WeakSet[Any] = weakref.WeakSet()
         self._gradients: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.events: list[Event] = []
+        self.accumulated: set[int] = set()
+        """Names of gradients that were added to earlier ones."""
+        self._names: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._next_name = count()
         self.total = 0
         self.gradients = 0
         self.copies = 0
@@ -68,6 +76,12 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
             self._gradients.add(storage)
             self._grow(storage, storage.nbytes(), "gradients")
 
+    def accumulate(self, gradient: torch.Tensor) -> None:
+        """Note a gradient that is added to an earlier one."""
+        name = self._names.get(gradient.untyped_storage())
+        if name is not None:
+            self.accumulated.add(name)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -88,10 +102,16 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
 
     def _grow(self, storage: Any, size: int, counter: str) -> None:
         setattr(self, counter, getattr(self, counter) + size)
-        weakref.finalize(storage, self._shrink, size, counter).atexit = False
+        name = None
+        if counter == "total":
+            name = self._names[storage] = next(self._next_name)
+            self.events.append((name, size))
+        weakref.finalize(storage, self._shrink, size, counter, name).atexit = False
 
-    def _shrink(self, size: int, counter: str) -> None:
+    def _shrink(self, size: int, counter: str, name: int | None) -> None:
         setattr(self, counter, getattr(self, counter) - size)
+        if name is not None:
+            self.events.append((name, FREED))
 
     def _update_peak(self) -> None:
         if self.total > self._peak.total:

@@ -13,6 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import first_line
+from .caching_allocator import Event, replay
+from .training_events import BatchEvents, FixedEvents, training_events
 
 MARK = "tuner-tui-trace "
 TRAINING_ONLY = ("gradient_checkpointing", "gradient_accumulation_steps", "max_grad_norm")
@@ -73,7 +75,7 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
     from ..job.config import JobArguments
     from .cuda_emulation import GroupedMatmulMode, emulate_cuda
     from .meta_model import build_meta_model, build_optimizer, make_fake
-    from .training_step import TracedStep, make_optimizer_states
+    from .training_step import TracedStep
 
     settings, on_gpu = request["settings"], request["on_gpu"]
     job = JobArguments(**request["job"])
@@ -87,12 +89,18 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
             model, optimizer, settings["precision"], job.task == "causal-lm", job.max_length,
             settings["gradient_accumulation_steps"], settings["max_grad_norm"],
         )  # fmt: skip
-        make_optimizer_states(traced)
+        weights, first_update, _ = trace_update(traced)
         if request.get("by_module"):
             return memory_parts(traced, request["batches"][0], request["eval_batches"][0])
         sizes = model_sizes(traced)
-        step = step_peak(traced)
-        train = convex_peaks(request["batches"], lambda batch: train_peak(traced, batch))
+        _, update, step = trace_update(traced)
+        fixed = FixedEvents(weights, first_update, update)
+
+        def reserved(passes: BatchEvents) -> int | None:
+            expandable = request["expandable_segments"]
+            return replay(training_events(fixed, passes), expandable).reserved if on_gpu else None
+
+        train = convex_peaks(request["batches"], lambda batch: train_peak(traced, batch, reserved))
         others = {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
         asked = json.dumps({**request, "settings": others}, sort_keys=True)
         evaluation = evaluations.get(asked) or convex_peaks(
@@ -119,25 +127,31 @@ def convex_peaks(batches: Sequence[int], measure: Callable[[int], dict[str, Any]
     return sorted(found, key=lambda one: one["batch"])
 
 
-def step_peak(traced: Any) -> int:
-    """The peak of clipping and the optimizer's step, with all gradients live."""
+def trace_update(traced: Any) -> tuple[list[Event], list[Event], int]:
+    """The events of the weights and of clipping and the optimizer's step, and its peak, with all gradients live."""
     from .training_step import allocate_gradients, count_storages, optimizer_step
 
     with count_storages(traced) as storages:
+        weights = list(storages.events)
         allocate_gradients(traced, storages)
+        before = len(storages.events)
         optimizer_step(traced, storages)
+        update = storages.events[before:]
         traced.model.zero_grad()
-    return storages.peaks["step"].total
+    return weights, update, storages.peaks["step"].total
 
 
-def train_peak(traced: Any, batch: int) -> dict[str, Any]:
-    """The peak of forward and backward with micro batch `batch`."""
+def train_peak(traced: Any, batch: int, reserved: Callable[[BatchEvents], int | None]) -> dict[str, Any]:
+    """The peak of forward and backward with micro batch `batch`, and what the allocator reserves for it."""
     from .training_step import count_storages, forward_and_backward
 
     with count_storages(traced) as storages:
-        forward_and_backward(traced, storages, batch)
+        before = forward_and_backward(traced, storages, batch)
+        after = len(storages.events)
         traced.model.zero_grad()
-    return {"batch": batch, **asdict(storages.peaks["batch"])}
+    events = storages.events
+    passes = BatchEvents(events[before:after], events[after:], frozenset(storages.accumulated))
+    return {"batch": batch, **asdict(storages.peaks["batch"]), "reserved": reserved(passes)}
 
 
 def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:

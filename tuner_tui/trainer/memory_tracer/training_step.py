@@ -32,27 +32,21 @@ class TracedStep:
         return nullcontext() if self.precision == "fp32" else torch.autocast("cpu", DTYPES[self.precision])
 
 
-def make_optimizer_states(traced: TracedStep) -> None:
-    """Run a step with empty gradients, which creates the optimizer states."""
-    if traced.optimizer is None:
-        return
-    for parameter in traced.model.parameters():
-        if parameter.requires_grad:
-            parameter.grad = torch.empty_like(parameter)
-    traced.optimizer.step()
-    traced.model.zero_grad()
+def forward_and_backward(traced: TracedStep, storages: StorageCounter, batch: int) -> int:
+    """Forward and backward of a micro batch; phase `batch`. With accumulation of a later one, which takes more.
 
-
-def forward_and_backward(traced: TracedStep, storages: StorageCounter, batch: int) -> None:
-    """Forward and backward of a micro batch; phase `batch`. With accumulation of a later one, which takes more."""
+    Returns the number of events before it.
+    """
     traced.model.train()
     storages.enter("batch")
     if traced.accumulation > 1:
         allocate_gradients(traced, storages)
+    before = len(storages.events)
     loss = compute_loss(traced, make_inputs(traced, batch))[0]
     loss.backward()
     del loss
     storages.enter("outside")
+    return before
 
 
 def allocate_gradients(traced: TracedStep, storages: StorageCounter) -> None:
@@ -131,11 +125,10 @@ def count_storages(traced: TracedStep, counter: StorageCounter | None = None) ->
             if isinstance(value, torch.Tensor):
                 storages.add(value)
     storages.kind = None
-    hooks = [
-        one.register_post_accumulate_grad_hook(storages.gradient)
-        for one in traced.model.parameters()
-        if one.requires_grad
-    ]
+    trained = [one for one in traced.model.parameters() if one.requires_grad]
+    hooks = [one.register_post_accumulate_grad_hook(storages.gradient) for one in trained]
+    if traced.accumulation > 1:
+        hooks += [one.register_hook(storages.accumulate) for one in trained]
     with storages:
         yield storages
     for hook in hooks:

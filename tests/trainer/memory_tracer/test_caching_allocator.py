@@ -1,0 +1,182 @@
+"""What the replayed allocator reserves, against hand calculation and the rules of PyTorch's allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner_tui.trainer.memory_tracer.caching_allocator import (
+    BLOCK_BYTES,
+    FREED,
+    MIB,
+    Block,
+    CachingAllocator,
+    Event,
+    Pool,
+    replay,
+)
+
+
+def allocated(*sizes: int) -> list[Event]:
+    return list(enumerate(sizes))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "taken", "reserved"),
+    [
+        ([1], 512, 2 * MIB),
+        ([0], 512, 2 * MIB),
+        ([513, 512], 1536, 2 * MIB),
+        ([MIB, MIB], 2 * MIB, 2 * MIB),
+        ([MIB, MIB, 1], 2 * MIB + 512, 4 * MIB),
+        ([MIB + 1], MIB + 512, 20 * MIB),
+        ([8 * MIB, 8 * MIB], 16 * MIB, 20 * MIB),
+        ([8 * MIB, 8 * MIB, 8 * MIB], 24 * MIB, 40 * MIB),
+        # a rest of at most 1 MiB stays with the block: 20 − 19.5, with a segment of 20 MiB for 19.5
+        ([19 * MIB + MIB // 2], 20 * MIB, 20 * MIB),
+        ([10 * MIB - 512], 10 * MIB - 512, 20 * MIB),
+        ([10 * MIB], 10 * MIB, 10 * MIB),
+        ([11 * MIB], 12 * MIB, 12 * MIB),  # the rest of 1 MiB is not split off
+        ([101 * MIB + 1], 102 * MIB, 102 * MIB),
+    ],
+)
+def test_segments_of_requests_into_an_empty_allocator(sizes: Sequence[int], taken: int, reserved: int) -> None:
+    found = replay(allocated(*sizes))
+    assert (found.allocated, found.reserved) == (taken, reserved)
+
+
+def test_the_smallest_block_that_fits_is_used_again() -> None:
+    """Free: 30, 14, 40 MiB. 12 MiB come from 14, of which 2 stay free; 2 of them serve the next 2 MiB."""
+    events = [*allocated(30 * MIB, 14 * MIB, 40 * MIB), (0, FREED), (1, FREED), (2, FREED)]
+    assert replay([*events, (3, 12 * MIB), (4, 2 * MIB)]).reserved == 84 * MIB
+    assert replay([*events, (3, 12 * MIB), (4, 2 * MIB), (5, 40 * MIB), (6, 30 * MIB)]).reserved == 84 * MIB
+    assert replay([*events, (3, 15 * MIB), (5, 40 * MIB), (6, 30 * MIB)]).reserved == 114 * MIB
+
+
+def test_of_equal_blocks_the_lowest_address_is_used() -> None:
+    allocator = CachingAllocator()
+    blocks = [allocator.allocate(12 * MIB) for _ in range(3)]
+    for block in reversed(blocks):
+        allocator.free(block)
+    assert allocator.allocate(12 * MIB) is blocks[0]
+
+
+def test_free_neighbours_are_merged_and_others_not() -> None:
+    """Two of three blocks of 6 MiB in 20 MiB make room for 12 MiB if they touch."""
+    three = allocated(6 * MIB, 6 * MIB, 6 * MIB)
+    assert replay([*three, (0, FREED), (1, FREED), (3, 12 * MIB)]).reserved == 20 * MIB
+    assert replay([*three, (0, FREED), (2, FREED), (3, 12 * MIB)]).reserved == 32 * MIB  # 6 and 2 + 6
+
+
+def test_small_and_large_requests_do_not_share_segments() -> None:
+    assert replay([(0, 20 * MIB), (0, FREED), (1, 512)]).reserved == 22 * MIB
+    assert replay([(0, 512), (0, FREED), (1, 2 * MIB)]).reserved == 22 * MIB
+
+
+@pytest.mark.parametrize(
+    ("events", "reserved"),
+    [
+        ([(0, 512)], 2),
+        ([(0, 3 * MIB)], 20),
+        ([(0, 30 * MIB)], 40),
+        # 15 of the 20 MiB are taken: 30 more need 25 beyond the free 5, two pages of 20
+        ([(0, 15 * MIB), (1, 30 * MIB)], 60),
+        # the freed 15 MiB in front are too small, the 15 free ones at the end grow
+        ([(0, 15 * MIB), (1, 30 * MIB), (0, FREED), (2, 16 * MIB)], 80),
+        ([(0, 15 * MIB), (1, 30 * MIB), (0, FREED), (2, 15 * MIB)], 60),
+        # without expandable segments a larger batch never fits into what a smaller one left
+        ([(0, 100 * MIB), (0, FREED), (1, 120 * MIB), (1, FREED), (2, 140 * MIB)], 140),
+    ],
+)
+def test_an_expandable_segment_grows_by_pages(events: Sequence[Event], reserved: int) -> None:
+    assert replay(events, expandable_segments=True).reserved == reserved * MIB
+
+
+def test_the_end_of_an_expandable_segment_is_used_last() -> None:
+    """Of free blocks of 10 MiB at the end and of 12 in front, the one in front serves 9 MiB."""
+    allocator = CachingAllocator(expandable_segments=True)
+    front, middle = allocator.allocate(12 * MIB), allocator.allocate(18 * MIB)  # 40 MiB mapped, 10 free
+    allocator.free(front)
+    assert allocator.allocate(9 * MIB).address == front.address
+    assert middle.address == 12 * MIB
+
+
+SIZES = st.one_of(
+    st.integers(0, 4096), st.integers(0, 3 * MIB), st.integers(MIB, 12 * MIB), st.integers(10 * MIB, 80 * MIB)
+)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> list[Event]:
+    """Allocations, and frees of any of those that live."""
+    events: list[Event] = []
+    live: list[int] = []
+    for name, size in enumerate(draw(st.lists(SIZES, max_size=60))):
+        events.append((name, size))
+        live.append(name)
+        count = draw(st.integers(0, min(2, len(live))))
+        events.extend((live.pop(draw(st.integers(0, len(live) - 1))), FREED) for _ in range(count))
+    return events
+
+
+def whole(block: Block) -> list[Block]:
+    """All blocks of the segment of `block`, in order."""
+    while block.previous is not None:
+        block = block.previous
+    found = [block]
+    while (following := found[-1].next) is not None:
+        found.append(following)
+    return found
+
+
+@given(traces(), st.booleans())
+def test_blocks_fill_their_segments_without_overlap(events: list[Event], expandable: bool) -> None:
+    allocator, live = CachingAllocator(expandable), dict[int, Block]()
+    requested = 0
+    for name, size in events:
+        if size == FREED:
+            allocator.free(live.pop(name))
+            continue
+        live[name] = allocator.allocate(size)
+        requested = max(requested, sum(block.size for block in live.values()))
+        assert live[name].size >= size
+    assert allocator.peak.allocated == requested
+    assert allocator.allocated == sum(block.size for block in live.values()) <= allocator.reserved
+    free = [*allocator.small.free_blocks(), *allocator.large.free_blocks()]
+    assert allocator.allocated + sum(block.size for block in free) == allocator.reserved
+    for block in [*free, *live.values()]:
+        assert block.size % BLOCK_BYTES == 0
+        neighbours = whole(block)
+        for one, following in pairwise(neighbours):
+            assert one.address + one.size <= following.address
+            assert one.allocated or following.allocated  # free neighbours are merged
+            assert following.previous is one
+
+
+@given(traces(), st.booleans())
+def test_all_freed_leaves_one_block_a_segment(events: list[Event], expandable: bool) -> None:
+    allocator, live = CachingAllocator(expandable), dict[int, Block]()
+    for name, size in events:
+        if size == FREED:
+            allocator.free(live.pop(name))
+        else:
+            live[name] = allocator.allocate(size)
+    for block in list(live.values()):
+        allocator.free(block)
+    pools: tuple[Pool, ...] = (allocator.small, allocator.large)
+    free = [block for pool in pools for block in pool.free_blocks()]
+    assert all(block.previous is None and block.next is None for block in free)
+    assert sum(block.size for block in free) == allocator.reserved
+    if expandable:
+        assert all(len(pool.free_blocks()) <= 1 for pool in pools)
+
+
+@given(traces(), st.booleans())
+def test_the_same_trace_reserves_the_same(events: list[Event], expandable: bool) -> None:
+    found = replay(events, expandable)
+    assert found == replay(events, expandable)
+    assert found.allocated <= found.reserved

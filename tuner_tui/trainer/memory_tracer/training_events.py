@@ -1,0 +1,64 @@
+"""The allocations of a training in order, put together from the traced parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from .caching_allocator import FREED, Event
+
+STEPS = 3
+"""The first makes the optimizer states in the gaps that its activations leave; after the third little changes."""
+CUBLAS_WORKSPACE_BYTES = 8_519_680
+"""Of cuBLAS, for each of the two threads that compute forward and backward; 32 MiB on cards of compute capability 9.0
+(aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedEvents:
+    """Events that do not depend on the batch: of weights, of the first update that makes states, of a later one."""
+
+    weights: Sequence[Event]
+    first_update: Sequence[Event]
+    update: Sequence[Event]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEvents:
+    """Events of forward and backward, and of `zero_grad` after it.
+
+    `gradients` are the names of what a later micro batch adds to gradients that exist; empty without accumulation.
+    """
+
+    passes: Sequence[Event]
+    zero_grad: Sequence[Event]
+    gradients: frozenset[int] = frozenset()
+
+
+def training_events(fixed: FixedEvents, batch: BatchEvents) -> Iterator[Event]:
+    """The events of a training of `STEPS` steps, with two micro batches each where gradients are accumulated."""
+    names = count()
+    yield from _renamed(fixed.weights, names, {})
+    workspaces = [(-1, CUBLAS_WORKSPACE_BYTES), (-2, CUBLAS_WORKSPACE_BYTES)]
+    yield from _renamed(workspaces, names, {})
+    update = fixed.first_update
+    for _ in range(STEPS):
+        live: dict[int, int] = {}
+        first = [event for event in batch.passes if event[1] != FREED or event[0] not in batch.gradients]
+        yield from _renamed(first, names, live)
+        if batch.gradients:
+            yield from _renamed(batch.passes, names, {})
+        yield from _renamed(update, names, {})
+        yield from _renamed([*batch.zero_grad, *((name, FREED) for name in batch.gradients)], names, live)
+        update = fixed.update
+
+
+def _renamed(events: Iterable[Event], names: Iterator[int], live: dict[int, int]) -> Iterator[Event]:
+    """The events under new names, which `live` has by old name. Frees of what it has not are left out."""
+    for name, size in events:
+        if size != FREED:
+            live[name] = next(names)
+            yield live[name], size
+        elif name in live:
+            yield live.pop(name), FREED
