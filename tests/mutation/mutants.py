@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -19,18 +19,19 @@ UNTESTED_CALLS = frozenset({"compile", "namedtuple", "TypeVar", "dataclass", "fi
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change: `text` in place of the source from `start` to `end` (offsets), in the function at `first_line`.
+    """One change: `text` in place of the source from `start` to `end` (offsets).
 
-    `first_line` is None for code outside functions.
+    The changed expression has the lines `line` to `last_line`. `runs_at_import` is true of code outside functions.
     """
 
     path: Path
     line: int
+    last_line: int
     start: int
     end: int
     text: str
     original: str
-    first_line: int | None
+    runs_at_import: bool
 
     def apply(self, source: str) -> str:
         """The source with the change."""
@@ -57,55 +58,60 @@ class _Finder:
         self.lines = lines
 
     def find(self) -> Iterator[Mutant]:
-        yield from self._visit(self.tree, None)
+        yield from self._visit(self.tree, in_function=False)
 
-    def _visit(self, node: ast.AST, function: int | None) -> Iterator[Mutant]:
+    def _visit(self, node: ast.AST, *, in_function: bool) -> Iterator[Mutant]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             for statement in node.body:
-                yield from self._visit(statement, first)
+                yield from self._visit(statement, in_function=True)
             return
         if isinstance(node, ast.AnnAssign):
             if node.value is not None:
-                yield from self._visit(node.value, function)
+                yield from self._visit(node.value, in_function=in_function)
             return
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             return
         if isinstance(node, ast.Call) and _name(node.func) in UNTESTED_CALLS:
             return
-        yield from self._mutants(node, function)
+        in_function = in_function or isinstance(node, ast.Lambda)
+        if isinstance(node, ast.expr) and (in_function or not isinstance(node, ast.Constant)):
+            yield from (replace(mutant, runs_at_import=not in_function) for mutant in self._mutants(node))
         for child in ast.iter_child_nodes(node):
-            yield from self._visit(child, function)
+            yield from self._visit(child, in_function=in_function)
 
-    def _mutants(self, node: ast.AST, function: int | None) -> Iterator[Mutant]:
+    def _mutants(self, node: ast.expr) -> Iterator[Mutant]:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
-            yield from self._between(node.left, node.comparators[0], COMPARISONS[type(node.ops[0])], function)
+            yield from self._between(node, node.left, node.comparators[0], COMPARISONS[type(node.ops[0])])
         elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_text(node):
-            yield from self._between(node.left, node.right, ARITHMETIC[type(node.op)], function)
+            yield from self._between(node, node.left, node.right, ARITHMETIC[type(node.op)])
         elif isinstance(node, ast.BoolOp):
             word = "or" if isinstance(node.op, ast.And) else "and"
-            yield from self._between(node.values[0], node.values[1], word, function)
+            yield from self._between(node, node.values[0], node.values[1], word)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield self._replace(node, f"({self._text(node.operand)})", function)
+            yield from self._replace(node, node, f"({self._text(node.operand)})")
         elif isinstance(node, ast.IfExp):
-            yield self._replace(node.test, f"not ({self._text(node.test)})", function)
-        elif isinstance(node, ast.Constant) and function is not None:
+            yield from self._replace(node, node.test, f"not ({self._text(node.test)})")
+        elif isinstance(node, ast.Constant):
             changed = _other_constant(node.value)
             if changed is not None:
-                yield self._replace(node, changed, function)
+                yield from self._replace(node, node, changed)
 
-    def _between(self, left: ast.expr, right: ast.expr, text: str, function: int | None) -> Iterator[Mutant]:
+    def _between(self, node: ast.expr, left: ast.expr, right: ast.expr, text: str) -> Iterator[Mutant]:
         """The operator between two operands, if nothing else but blanks is there."""
         start, end = self._end(left), self._start(right)
         before = self.source[start:end]
         if before.strip(" ()\n") and "(" not in before and ")" not in before and "#" not in before:
-            yield self._mutant(left.end_lineno or left.lineno, start, end, f" {text} ", before.strip(), function)
+            yield self._mutant(node, start, end, f" {text} ", before.strip())
 
-    def _replace(self, node: ast.expr, text: str, function: int | None) -> Mutant:
-        return self._mutant(node.lineno, self._start(node), self._end(node), text, self._text(node), function)
+    def _replace(self, node: ast.expr, part: ast.expr, text: str) -> Iterator[Mutant]:
+        """`part` of `node`; without those in f-strings of several lines, whose places Python 3.11 does not know."""
+        original = self._text(part)
+        if _is_source_of(part, original):
+            yield self._mutant(node, self._start(part), self._end(part), text, original)
 
-    def _mutant(self, line: int, start: int, end: int, text: str, original: str, function: int | None) -> Mutant:
-        return Mutant(self.path, line, start, end, text, original, function)
+    def _mutant(self, node: ast.expr, start: int, end: int, text: str, original: str) -> Mutant:
+        last = node.end_lineno or node.lineno
+        return Mutant(self.path, node.lineno, last, start, end, text, original, runs_at_import=False)
 
     def _text(self, node: ast.expr) -> str:
         return self.source[self._start(node) : self._end(node)]
@@ -121,6 +127,13 @@ class _Finder:
     def _offset(self, line: int, column: int) -> int:
         """`column` counts bytes."""
         return self.offsets[line - 1] + len(self.lines[line - 1].encode()[:column].decode())
+
+
+def _is_source_of(node: ast.expr, text: str) -> bool:
+    try:
+        return ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(node)
+    except SyntaxError:
+        return False
 
 
 def _name(node: ast.expr) -> str:
