@@ -50,7 +50,7 @@ def test_a_specific_error_comes_with_its_own_remedy(name: str, first: str) -> No
 
 
 def test_every_topic_has_remedies_and_a_pattern() -> None:
-    ladders = {"broken-package"}
+    ladders = {"broken-package", "killed-worker"}
     topics = {pattern.topic for pattern in (*PATTERNS, *(by[2] for by in BY_FRAMES)) if pattern.topic is not None}
     assert topics == {*REMEDIES, *ladders}
 

@@ -58,6 +58,7 @@ LADDERS: Mapping[str, Ladder] = {
     "nan": training_loop.non_finite,
     "diverged": training_loop.divergence,
     "worker-crash": training_loop.worker_crash,
+    "killed-worker": host.memory,
     "evaluation-share": training_loop.evaluation_share,
     "save-share": training_loop.save_share,
     "padding": training_loop.padding,

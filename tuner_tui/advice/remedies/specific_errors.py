@@ -110,6 +110,18 @@ OLDER_PROTOBUF = Remedy(
     why="`pip install 'protobuf<=3.20.3'`, or `'protobuf<5'`, as the message says",
     source="protobuf: Python updates",
 )
+ONE_OPENMP = Remedy(
+    title="keep one OpenMP runtime: install torch, NumPy and MKL from one source",
+    why="conda's and pip's packages each bring one; KMP_DUPLICATE_LIB_OK=TRUE lets both run, which Intel does not "
+    "support",
+    source="the program's own message",
+)
+OTHER_BACKEND = Remedy(
+    title="use the gloo backend, or a torch that was built with the part that is missing",
+    why="on Windows and in CPU builds there is no NCCL: `init_process_group(backend='gloo')`; without libuv "
+    "USE_LIBUV=0",
+    source="PyTorch: torch.distributed, backends",
+)
 REMOTE_CODE = Remedy(
     title="allow the repository's own code, if you trust it",
     why="`trust_remote_code=True`, best with a pinned `revision`; models that transformers knows need none",
@@ -291,6 +303,8 @@ REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     "tokenizer-file": (NEWER_TOKENIZERS,),
     "numpy": (OLDER_NUMPY,),
     "protobuf": (OLDER_PROTOBUF,),
+    "openmp": (ONE_OPENMP,),
+    "distributed-build": (OTHER_BACKEND,),
     "remote-code": (REMOTE_CODE,),
     "dataset-script": (NO_DATASET_SCRIPT,),
     "device-map": (DEVICE_MAP,),

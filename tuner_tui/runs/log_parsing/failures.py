@@ -226,12 +226,13 @@ SUCCESS = re.compile(
 )
 
 DEALT_WITH = re.compile(
-    r"(?i)\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)"
+    r"(?i)^(?!.*\b(?:please|consider|you (?:can|could|may|might|should))\b).*"
+    r"\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)"
     r"|(?:reduc|decreas|lower|halv)(?:e|ing) (?:the )?(?:micro )?(?:batch|bs)|new batch size"
     r"|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)"
     r"|using .{1,40} instead|disabling|will not be used)\b"
 )
-"""What a program logs when it has handled a failure."""
+"""What a program logs when it has handled a failure; not what it asks the user to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,23 +252,30 @@ class ProgressSigns:
     bars: tuple[BarState, ...]
     logged: tuple[tuple[int, int | None], ...]
 
-    def goes_on(self, after: int, rank: int | None, buffered: bool) -> bool:
+    def goes_on(self, after: int, last: int, rank: int | None, buffered: bool) -> bool:
         """Whether the training made progress after line `after`.
 
-        `rank`: only lines of that rank count. `buffered`: ordinary output may have been held back and written at exit,
-        after the traceback; then only progress bars count, which are written at once.
+        `last` is the last line of the output. `rank`: only lines of that rank count. `buffered`: ordinary output may
+        have been held back and written at exit, after the traceback; then only progress bars count, which are written
+        at once.
         """
         logged = any(number > after and _is_of_rank(rank, other) for number, other in self.logged)
-        return self._bars_advance(after, rank) or (logged and not buffered)
+        return self._bars_advance(after, last, rank) or (logged and not buffered)
 
     def speaks_before(self, number: int) -> bool:
         """Whether ordinary output precedes line `number`, and so is not held back until exit."""
         return any(line < number for line, _ in self.logged)
 
-    def _bars_advance(self, after: int, rank: int | None) -> bool:
-        """Whether a bar advanced or a new one moved; a process that ends only draws its last bar again."""
+    def _bars_advance(self, after: int, last: int, rank: int | None) -> bool:
+        """Whether a bar advanced or a new one moved; a process that ends only draws its last bar again.
+
+        That one may be the only state of its bar that the output holds: it is unfinished, and the last line.
+        """
         before = _furthest(bar for bar in self.bars if bar.number <= after)
-        later = _furthest(bar for bar in self.bars if bar.number > after and _is_of_rank(rank, bar.rank))
+        following = [bar for bar in self.bars if bar.number > after and _is_of_rank(rank, bar.rank)]
+        if len(following) == 1 and following[0].number == last and str(following[0].done) != following[0].total:
+            following = [bar for bar in following if bar.total in before]
+        later = _furthest(following)
         return any(done > before.get(total, 1) for total, done in later.items())
 
 

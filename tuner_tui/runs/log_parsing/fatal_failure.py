@@ -36,6 +36,9 @@ NATIVE_NOISE = re.compile(
     r"|exitcode|error_file|traceback|<NO_OTHER|\S+ FAILED$)"
 )
 
+MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
+"""The beginning of an exception's message that stands without the exception's type."""
+
 
 @dataclass(frozen=True, slots=True)
 class FailureContext:
@@ -67,7 +70,8 @@ class FailureContext:
         if failure.rank is not None and self.ended:
             return False
         buffered = failure.uncaught and not self.signs.speaks_before(failure.first)
-        return self.signs.goes_on(failure.last, failure.rank, buffered)
+        last = next((line.number for line in reversed(self.lines) if not line.blank), 0)
+        return self.signs.goes_on(failure.last, last, failure.rank, buffered)
 
     def _dealt_with(self, failure: Failure) -> bool:
         following = [line for line in self.lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
@@ -229,7 +233,7 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
             continue
         text = line.text.strip().removeprefix("what():").strip()
         pattern = next((pattern for pattern in BARE if pattern.regex.search(text)), None)
-        if text is not line.text and pattern is None and "what():" in line.text:
+        if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
         if pattern is not None:
             found.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))

@@ -102,7 +102,7 @@ PREFIXES = (
     re.compile(rf"\[{LEVEL} ?[\d:. -]*[ \w./]*:\d+\] "),
     re.compile(r"(?P<level>[DIWEF])\d{3,4} [\d:.]+ +\d+ [\w./<>]+:\d+\] "),
     re.compile(rf"\[{LEVEL}\][ :-]*"),
-    re.compile(r"\[[\w./]+\.(?:py|cpp):\d+(?::\w+)?\] ?"),
+    re.compile(r"\[?[\w./]+\.(?:py|cpp|cc):\d+(?::\w+)?\] ?"),
     re.compile(rf"(?:- )?[\w.]+ - {LEVEL} - "),
     re.compile(rf"(?:- )?{LEVEL} - (?:[\w.]+ - )?"),
     re.compile(rf"{LEVEL}:[\w.]+:\s?(?=\S)"),
@@ -114,6 +114,13 @@ PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefg
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
 QUOTED = re.compile(r"^([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900})\1[.,;]?$")
 """An exception in quotation marks, backquotes or asterisks."""
+IN_PROSE = re.compile(
+    r"(?i:^[^{\[]{0,160}\b(?:error|exception|errors? out|fail\w*|crash\w*|says?|message|raises?|got|throws?)\b.{0,60}?)"
+    r"([`\"'*“]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900}?)[`\"'*”]{1,3}[.,;!?]?$"
+)
+"""A person's sentence that ends with an exception in quotation marks."""
+REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
+"""What Ray writes after a line that several of its processes print."""
 QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 
@@ -208,7 +215,9 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         rank = int(found["rank"]) if found.get("rank") else rank
         level = (found["level"] or "")[:1] if found.get("level") else level
         text = text[match.end() :]
-    quoted = QUOTED.match(text)
+    if "[repeated" in text:
+        text = REPEATED.sub("", text)
+    quoted = QUOTED.match(text) or (IN_PROSE.match(text) if "Error: " in text or "Exception: " in text else None)
     return LogLine(number, text if quoted is None else quoted[2], rank, level)
 
 
@@ -287,13 +296,21 @@ def _unflatten(text: str) -> Iterator[str]:
     yield first.rstrip()
     heads, rests = frames[::2], frames[1::2]
     for head, rest in zip(heads[:-1], rests[:-1], strict=True):
-        yield f"  {head}{rest.strip()}"
+        yield from _frame_and_source(head, rest)
     exception = FLAT_EXCEPTION.search(rests[-1])
     if exception is None:
-        yield f"  {heads[-1]}{rests[-1].strip()}"
+        yield from _frame_and_source(heads[-1], rests[-1])
         return
-    yield f"  {heads[-1]}{rests[-1][: exception.start()].strip()}"
+    yield from _frame_and_source(heads[-1], rests[-1][: exception.start()])
     yield rests[-1][exception.start() :]
+
+
+def _frame_and_source(head: str, rest: str) -> Iterator[str]:
+    """The line of a frame, which ends with the function's name, and its source."""
+    function, _, source = rest.strip().partition(" ")
+    yield f"  {head}{function}"
+    if source:
+        yield f"    {source}"
 
 
 @dataclass(frozen=True, slots=True)

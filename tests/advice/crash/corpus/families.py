@@ -20,7 +20,6 @@ def prefixed(prefix: str, text: str = TRACE) -> str:
 
 
 PASTED = (
-    Case("newlines became blanks", FLAT, "gpu-oom"),
     Case("newlines became blanks, words of the person before it", "My training crashed, see: " + FLAT, "gpu-oom"),
     Case("newlines became nothing", "".join(line.strip() for line in TRACE.split("\n")), "gpu-oom"),
     Case("newlines became backslash n", TRACE.replace("\n", "\\n"), "gpu-oom"),
@@ -184,7 +183,65 @@ CHECKPOINT = (
     Case("C++", trace("RuntimeError: open file failed because of errno 2 on fopen: No such file or directory, file path: /scratch/model.pt", "main", "load"), "checkpoint-io"),
     Case("a data file is not a checkpoint", trace("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", "main"), "bad-arguments"),
 )  # fmt: skip
-ALL = (*PASTED, *QUOTED, *STAMPED, *HOST, *VERDICTS, *JSON_LOG, *FUSED, *COMPILER, *DISTRIBUTED, *CHECKPOINT)
+RUNTIMES = (
+    Case("caffe2", trace("RuntimeError: [enforce fail at context_gpu.cu:415] error == cudaSuccess. 2 vs 0. Error at: /work/caffe2/core/context_gpu.cu:415: out of memory", "main"), "gpu-oom"),
+    Case("the CUDA driver by TensorFlow, and nothing after", HEALTHY_START + "2026-03-01 10:00:00.1: E tensorflow/stream_executor/cuda/cuda_driver.cc:828] failed to allocate 64.00M (67108864 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\nAborted (core dumped)\n", "gpu-oom"),
+    Case("thrust", HEALTHY_START + "terminate called after throwing an instance of 'thrust::system::detail::bad_alloc'\n  what():  std::bad_alloc: cudaErrorMemoryAllocation: out of memory\n", "gpu-oom"),
+    Case("RMM", trace("MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /opt/rmm/mr/device/cuda_memory_resource.hpp:70: cudaErrorMemoryAllocation out of memory", "main"), "gpu-oom"),
+    Case("CuPy", trace("cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 2,147,483,648 bytes (allocated so far: 6,442,450,944 bytes).", "main"), "gpu-oom"),
+    Case("Paddle, the summary alone", "----------------------\nError Message Summary:\n----------------------\nResourceExhaustedError: \n\nOut of memory error on GPU 1. Cannot allocate 512.000244MB memory on GPU 1, 15.500000GB memory has been allocated and available memory is only 98.437500MB.\n\nPlease check whether there is any other process using GPU 1.\n1. If yes, please stop them, or start PaddlePaddle on another GPU.\n2. If no, please decrease the batch size of your model.\n", "gpu-oom"),
+    Case("Paddle 1", trace("paddle.fluid.core.EnforceNotMet: enforce allocating <= available failed, 9210311000 > 1203765248\nat [/paddle/fluid/platform/gpu_info.cc:119]", "main"), "gpu-oom"),
+    Case("XLA on a TPU", HEALTHY_START + "RESOURCE_EXHAUSTED: Attempting to reserve 5.10G at the bottom of memory. That was not possible. There are 4.90G free, 0B reserved, and 2.20G reservable.\n", "gpu-oom"),
+    Case("XLA, fragmented", HEALTHY_START + "Exception in device=TPU:0: Attempting to allocate 40.00M. That was not possible. There are 61.00M free. Due to fragmentation, the largest contiguous region of free memory is 30.00M.\n", "gpu-oom"),
+    Case("XLA at compilation", "Compilation failure: Ran out of memory in memory space hbm. Used 17.2G of 15.48G hbm. Exceeded hbm capacity by 1.72G.\n", "gpu-oom"),
+    Case("an error without its type", HEALTHY_START + "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n", "gpu-oom"),
+    Case("cuDNN without the type", HEALTHY_START + "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED\n", "illegal-access"),
+    Case("OpenMP twice", "OMP: Error #15: Initializing libomp.dylib, but found libiomp5.dylib already initialized.\nAbort trap: 6\n", "missing-package"),
+    Case("driver and module differ", "Failed to initialize NVML: Driver/library version mismatch\n", "gpu-software"),
+)  # fmt: skip
+JOB_SYSTEMS = (
+    Case("Slurm, old words", HEALTHY_START + "slurmstepd: error: Step 77.0 exceeded memory limit (66060288 > 62914560), being killed\n", "host-oom"),
+    Case("Slurm, job", HEALTHY_START + "slurmstepd: error: Job 77 exceeded memory limit (8400000 > 8388608), being killed\n", "host-oom"),
+    Case("PBS", HEALTHY_START + "=>> PBS: job killed: vmem 34359738368 exceeded limit 32212254720\n", "host-oom"),
+    Case("HTCondor", "Error from slot1_2@node7: Job has gone over memory limit of 8192 megabytes. Peak usage: 8300 megabytes.\n", "host-oom"),
+    Case("LSF", "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\n", "host-oom"),
+    Case("Grid Engine", HEALTHY_START + 'job 77 exceeds job hard limit "h_vmem" of queue "gpu@node1" (17179869184.00000 > limit:16000000000.00000) - sending SIGKILL\n', "host-oom"),
+)  # fmt: skip
+CUT_AND_REDRAWN = (
+    Case("a bar is drawn again after the error", "\n".join(trace(CUDA_113, "main", "pretrained").split("\n")[1:]) + "\nLoading checkpoint shards:  40%|████      | 4/10 [00:09<00:14,  2.40s/it]", "gpu-oom", "loading"),
+    Case("Ray repeats a line", "\n".join(f"(TrainWorker pid=77) ERROR 06-09 06:57:48 worker.py:581] {line} [repeated 6x across cluster]" for line in TRACE.split("\n")), "gpu-oom", "training"),
+    Case("newlines became blanks, where", FLAT, "gpu-oom", "training"),
+    Case("a sentence ends with the error", f'When I resume it reports an error: "{CUDA_113}"', "gpu-oom"),
+    Case("a sentence ends with the error in backquotes", "the second run fails with `RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory`.", "checkpoint-io"),
+    Case("keys of a state dict alone", "        size mismatch for head.weight: copying a param with shape torch.Size([3, 768]) from checkpoint, the shape in current model is torch.Size([2, 768]).\n", "checkpoint-io"),
+    Case("a worker's traceback in a message", trace("KeyError: 'Traceback (most recent call last):\\n  File \"loader.py\", line 106, in _worker_loop\\n    samples = f(i)\\nKeyError: 7\\n'", "main"), "worker-crash"),
+)  # fmt: skip
+PROGRAMS = (
+    Case("dtypes differ, no expected type", trace("RuntimeError: masked_scatter: expected self and source to have same dtypes but got Half and Float", "main", "train", "backward"), "precision-unsupported"),
+    Case("dtypes differ, found", trace("RuntimeError: Found dtype BFloat16 but expected Float", "main", "train", "backward"), "precision-unsupported"),
+    Case("the data set lost its columns", trace("IndexError: Invalid key: 12 is out of bounds for size 0", "main", "train", "fetch"), "program-error"),
+    Case("no NCCL in this build", trace("RuntimeError: Distributed package doesn't have NCCL built in", "main"), "gpu-software"),
+    Case("no libuv in this build", trace("torch.distributed.DistStoreError: use_libuv was requested but PyTorch was built without libuv support", "main"), "gpu-software"),
+    Case("Lightning stops at a loss", trace("ValueError: The loss returned in `training_step` is nan.", "main", "lightning-step"), "nan"),
+    Case("TensorFlow reads a damaged checkpoint", trace("tensorflow.python.framework.errors_impl.DataLossError: Checksum does not match: stored 1 vs. calculated on the restored bytes 2", "main", "load"), "checkpoint-io"),
+    Case("distributed checkpoint of another model", trace("ValueError: Size mismatch between saved torch.Size([100, 8]) and current: torch.Size([200, 8]) for model.embed", "main", "load"), "checkpoint-io"),
+)  # fmt: skip
+ALL = (
+    *PASTED,
+    *QUOTED,
+    *STAMPED,
+    *RUNTIMES,
+    *JOB_SYSTEMS,
+    *CUT_AND_REDRAWN,
+    *PROGRAMS,
+    *HOST,
+    *VERDICTS,
+    *JSON_LOG,
+    *FUSED,
+    *COMPILER,
+    *DISTRIBUTED,
+    *CHECKPOINT,
+)
 LOOK_ALIKES = (
     Case("a tip with a prefix", HEALTHY_START + "[10:00:01] Tip: on CUDA out of memory, halve the batch\n" + HEALTHY_END),
     Case("a JSON sample with a traceback", HEALTHY_START + json.dumps({"text": TRACE, "label": 3}) + "\n" + HEALTHY_END),
@@ -199,6 +256,8 @@ LOOK_ALIKES = (
     Case("linker option in a build log", "gcc -shared -fPIC main.o -lcuda -o driver.so\n" + HEALTHY_START + HEALTHY_END),
     Case("a missing checkpoint is no error", "No checkpoint found at out/checkpoint-500, starting from scratch\n" + HEALTHY_START + HEALTHY_END),
     Case("quoted without a crash", "> my run prints {'loss': '1.2'} and then nothing\n> is out of memory possible?\n"),
+    Case("a tool skips and asks", HEALTHY_START + "WARNING: ran out of memory, skipping this batch; please consider a smaller one\n" + HEALTHY_END),
+    Case("a bar goes on after an error", HEALTHY_START + CUDA_113 + "\n 10%|█         | 4/40 [00:09<00:14,  2.40s/it]\n 12%|█         | 5/40 [00:11<00:14,  2.40s/it]\n" + HEALTHY_END),
     Case("an old error is mentioned", HEALTHY_START + "resuming after: " + CUDA_20 + "\n" + HEALTHY_END),
 )  # fmt: skip
 CASES = tuple(case for case in ALL if case.cause is not None)

@@ -30,9 +30,10 @@ ILLEGALS = (
     pattern("illegal-access", r"^Memory access fault by GPU node", ILLEGAL, bare=True),
     pattern("illegal-access", r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|MEMORY_FAULT|EXCEPTION|ILLEGAL_INSTRUCTION)", ILLEGAL, bare=True),
     pattern("illegal-access", r"NVRM: Xid \(.{1,40}\): (?:13|31),", ILLEGAL, bare=True),
-    pattern("illegal-access", r"CUBLAS_STATUS_EXECUTION_FAILED|CUDNN_STATUS_EXECUTION_FAILED", f"{ILLEGAL}, or a library call failed", "possible"),
+    pattern("illegal-access", r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)|CUDNN_STATUS_(?:EXECUTION_FAILED|MAPPING_ERROR|INTERNAL_ERROR)", f"{ILLEGAL}, or a library call failed", "possible"),
 )  # fmt: skip
 COLLECTIVES = (
+    pattern("gpu-software", r"Distributed package doesn't have (?:NCCL|MPI|UCC) built ?in|PyTorch was built without libuv support", "This torch was built without that part of torch.distributed", topic="distributed-build"),
     pattern("collective-timeout", r"[Ww]atchdog caught collective operation timeout|Some NCCL operations have failed or timed out", TIMEOUT, bare=True, consequence=True),
     pattern("collective-timeout", r"watchdog thread terminated with exception|Heartbeat monitor timed out|Timeout at NCCL work", TIMEOUT, bare=True, consequence=True),
     pattern("collective-timeout", r"watchdog (?:got|was) stuck for \d+ seconds|NCCL monitor thread timeout|[Rr]eceived a (?:global )?(?:dump|timeout) signal (?:due to|from) .{0,60}|Could not acquire GIL within \d+ ms on exit|(?:detected|no) heartbeat .{0,40}(?:timeout|timed out|stuck)|[Hh]eartbeat (?:timed out|timeout) .{0,60}rank", TIMEOUT, bare=True, consequence=True),
@@ -63,9 +64,9 @@ NETWORK = (
     pattern("hub-access", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network or a server did not respond", topic="server"),
 )  # fmt: skip
 UNEXPLAINED = (
-    pattern("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The GPU hardware failed: look for Xid errors in dmesg", bare=True),
+    pattern("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The GPU hardware failed: look for Xid errors in dmesg", bare=True, topic="card"),
     pattern("gpu-software", r"no kernel image is available for execution|device kernel image is invalid|hipErrorNoBinaryForGpu|Unsupported gpu architecture|no binary for GPU|not compiled for (?:compute capability|sm_)", "This torch, or a package with its own kernels, has no code for this GPU", bare=True, topic="torch-build"),
-    pattern("gpu-software", r"CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|system has unsupported display driver", "The driver does not match this torch", bare=True, topic="driver"),
+    pattern("gpu-software", r"Driver/library version mismatch|CUDA driver version is insufficient|forward compatibility was attempted on non supported HW|system has unsupported display driver", "The driver does not match this torch", bare=True, topic="driver"),
     pattern("gpu-software", r"driver on your system is too old", "The driver is too old for this torch", topic="driver"),
     pattern("gpu-software", r"Found no NVIDIA driver|Failed to initialize NVML|CUDA initialization: |CUDA unknown error|cudaErrorNoDevice|no CUDA-capable device is detected", "No usable GPU driver was found", topic="no-driver"),
     pattern("unknown", r"CUDA error: unknown error", "The driver reported an internal error", topic="card"),

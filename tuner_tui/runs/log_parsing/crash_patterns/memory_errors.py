@@ -44,8 +44,23 @@ GPU_MEMORY = (
     pattern("gpu-oom", r"(?:[cC]uda|hip) runtime error \(2\)|THCudaCheck FAIL .*error=2 ", GPU_MEMORY_FULL, bare=True),
     pattern(
         "gpu-oom",
-        r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|hipErrorMemoryAllocation)",
+        r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|hipErrorMemoryAllocation)"
+        r"|error == cudaSuccess\. 2 vs 0|\.cuh?:\d+: out of memory|std::bad_alloc: .{0,60}CUDA error",
         GPU_MEMORY_FULL,
+        bare=True,
+    ),
+    pattern(
+        "gpu-oom",
+        r"Out of memory error on (?:GPU|XPU|NPU|CUDAPlace).{0,60}[Cc]annot allocate|enforce allocating <= available failed",
+        f"{GPU_MEMORY_FULL} (Paddle)",
+        bare=True,
+    ),
+    pattern(
+        "gpu-oom",
+        r"Attempting to (?:allocate|reserve) [\d.]+[KMGT]?\b.{0,60}That was not possible"
+        r"|[Rr]an out of memory in memory space \w+",
+        f"{GPU_MEMORY_FULL} (XLA)",
+        bare=True,
     ),
     pattern(
         "gpu-oom",
@@ -105,9 +120,11 @@ GPU_MEMORY = (
         GPU_WORKSPACE_FULL,
         "likely",
     ),
-    pattern("gpu-oom", r"(?:torch\.|cuda\.)OutOfMemoryError|AcceleratorError: .*out of memory", GPU_MEMORY_FULL),
+    pattern(
+        "gpu-oom", r"(?:torch\.|cuda\.(?:\w+\.)*)OutOfMemoryError|AcceleratorError: .*out of memory", GPU_MEMORY_FULL
+    ),
     pattern("gpu-oom", r"No executable batch size found, reached zero", f"{GPU_MEMORY_FULL} even at a batch of one"),
-    pattern("gpu-oom", r"RESOURCE_EXHAUSTED: .*(?:[Oo]ut of memory|allocat)", GPU_MEMORY_FULL),
+    pattern("gpu-oom", r"RESOURCE_EXHAUSTED: .*(?:[Oo]ut of memory|allocat)", GPU_MEMORY_FULL, bare=True),
     pattern("gpu-oom", r"OOM when allocating tensor .{0,400}by allocator (?!\w*[cC]pu)", GPU_MEMORY_FULL),
     pattern("gpu-oom", r"No available memory for the cache blocks", GPU_MEMORY_FULL),
     pattern(
@@ -144,6 +161,10 @@ GPU_MEMORY = (
 HOST_MEMORY_FULL = "Host memory is full"
 SHARED_MEMORY_FULL = "Shared memory (/dev/shm) is full"
 OOM_KILLED = "The kernel killed the process because host memory was full"
+OVER_LIMIT = "The job system killed the training: it used more host memory than the job may"
+JOB = r"(?:job|step|task|container|pod|process(?:es)?)"
+MEMORY = r"(?:v?mem|memory|h_vmem|h_rss|rss|vmem)"
+EXCEEDS = r"(?:exceed\w*|gone over|over)"
 TRAINER = r"(?:python[\d.]*|pt_[\w.-]+|torchrun|accelerate|deepspeed|ray::?\w*|jupyter\S*|train\S*)"
 
 SHARED = (
@@ -181,6 +202,7 @@ HOST = (
     pattern("host-oom", r"UR_RESULT_ERROR_OUT_OF_HOST_MEMORY", HOST_MEMORY_FULL),
     pattern("host-oom", r"ray\.exceptions\.OutOfMemoryError|running low on memory", OOM_KILLED),
     pattern("host-oom", r"killed by signal: Killed.{0,400}oom", OOM_KILLED),
+    pattern("host-oom", rf"(?i)\b{JOB}\b.{{0,80}}\b{MEMORY}\b.{{0,60}}\b{EXCEEDS}\b.{{0,30}}\b(?:limit|kill)|\b{JOB}\b.{{0,60}}\b{EXCEEDS}\b.{{0,20}}\b{MEMORY}\b.{{0,80}}\b(?:limit|kill)|TERM_MEMLIMIT", OVER_LIMIT, bare=True),
     pattern("host-oom", r"(?i)^(?:slurmstepd|srun): error:.*(?:oom[_-]?kill|out of memory)", OOM_KILLED, bare=True),
     pattern("host-oom", rf"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+,? \({TRAINER}\)", OOM_KILLED, bare=True),
     pattern("host-oom", rf"oom-kill:.*task={TRAINER},", OOM_KILLED, bare=True),
