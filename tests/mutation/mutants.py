@@ -37,8 +37,13 @@ class Mutant:
         """The source with the change."""
         return source[: self.start] + self.text + source[self.end :]
 
+    @property
+    def undone(self) -> Mutant:
+        """No change at the same place."""
+        return replace(self, text=self.original)
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.original!r} -> {self.text!r}"
+        return f"{self.path}:{self.line}: {self.original.strip()!r} -> {self.text.strip()!r}"
 
 
 def mutants_of(path: Path, source: str) -> Iterator[Mutant]:
@@ -101,7 +106,7 @@ class _Finder:
         start, end = self._end(left), self._start(right)
         before = self.source[start:end]
         if before.strip(" ()\n") and "(" not in before and ")" not in before and "#" not in before:
-            yield self._mutant(node, start, end, f" {text} ", before.strip())
+            yield self._mutant(node, start, end, f" {text} ", before)
 
     def _replace(self, node: ast.expr, part: ast.expr, text: str) -> Iterator[Mutant]:
         """`part` of `node`; without those in f-strings of several lines, whose places Python 3.11 does not know."""

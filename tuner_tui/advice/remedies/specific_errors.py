@@ -122,6 +122,12 @@ OTHER_BACKEND = Remedy(
     "USE_LIBUV=0",
     source="PyTorch: torch.distributed, backends",
 )
+SAME_ORDER = Remedy(
+    title="run the same modules in the same order in each step, or use ZeRO stage 2",
+    why="stage 3 fetches weights in the order of the first step: experts, branches and generation within a step break "
+    "it; `stage3_prefetch_bucket_size: 0`, or `set_z3_leaf_modules` for a mixture of experts",
+    source="DeepSpeed: ZeRO-3",
+)
 REMOTE_CODE = Remedy(
     title="allow the repository's own code, if you trust it",
     why="`trust_remote_code=True`, best with a pinned `revision`; models that transformers knows need none",
@@ -303,6 +309,7 @@ REMEDIES: Mapping[str, tuple[Remedy, ...]] = {
     "tokenizer-file": (NEWER_TOKENIZERS,),
     "numpy": (OLDER_NUMPY,),
     "protobuf": (OLDER_PROTOBUF,),
+    "zero3-order": (SAME_ORDER,),
     "openmp": (ONE_OPENMP,),
     "distributed-build": (OTHER_BACKEND,),
     "remote-code": (REMOTE_CODE,),
@@ -449,6 +456,8 @@ RENAMED: Mapping[str, str] = {
     "max_seq_length": "max_length in SFTConfig (newer releases of trl)",
     "dataset_text_field": "SFTConfig instead of SFTTrainer (newer releases of trl)",
     "ignore_verifications": "verification_mode='no_checks'",
+    "num_items_in_batch": "compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None) in your "
+    "own trainer (transformers 4.46 and newer)",
 }
 """The name or value to write in place of an argument."""
 REMOVED: Mapping[str, str] = {

@@ -115,10 +115,13 @@ PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefg
 QUOTED = re.compile(r"^([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900})\1[.,;]?$")
 """An exception in quotation marks, backquotes or asterisks."""
 IN_PROSE = re.compile(
-    r"(?i:^[^{\[]{0,160}\b(?:error|exception|errors? out|fail\w*|crash\w*|says?|message|raises?|got|throws?)\b.{0,60}?)"
-    r"([`\"'*“]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900}?)[`\"'*”]{1,3}[.,;!?]?$"
+    r"(?i:^[^{\[]{0,160}\b(?:error|exception|errors? out|fail\w*|crash\w*|says?|message|raises?|got|throws?)\b.{0,60}?"
+    r"|^.{0,80}(?:报错|错误|エラー|오류).{0,40}?)"
+    r"([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900}?)[`\"'*]{1,3}[.,;!?]?$"
 )
 """A person's sentence that ends with an exception in quotation marks."""
+STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
+"""A web page's quotation marks in place of a program's."""
 REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
 """What Ray writes after a line that several of its processes print."""
 QUIET_LEVELS = frozenset({"D", "I", "W"})
@@ -217,6 +220,8 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         text = text[match.end() :]
     if "[repeated" in text:
         text = REPEATED.sub("", text)
+    if "‘" in text or "“" in text:
+        text = text.translate(STRAIGHT_QUOTES)
     quoted = QUOTED.match(text) or (IN_PROSE.match(text) if "Error: " in text or "Exception: " in text else None)
     return LogLine(number, text if quoted is None else quoted[2], rank, level)
 

@@ -45,7 +45,9 @@ GPU_MEMORY = (
     pattern(
         "gpu-oom",
         r"(?:CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory|hipErrorMemoryAllocation)"
-        r"|error == cudaSuccess\. 2 vs 0|\.cuh?:\d+: out of memory|std::bad_alloc: .{0,60}CUDA error",
+        r"|error == cudaSuccess\. 2 vs 0|\.cuh?:\d+: out of memory|std::bad_alloc: .{0,60}CUDA error"
+        r"|(?:cuda|hip)Malloc failed: out of memory|allocating \d+ bytes of device memory|CNMEM_STATUS_OUT_OF_MEMORY"
+        r"|\bCuda\w+: allocation failed",
         GPU_MEMORY_FULL,
         bare=True,
     ),
@@ -143,7 +145,7 @@ GPU_MEMORY = (
     ),
     pattern(
         "gpu-oom",
-        rf"(?i)(?:Error|Exception): {TOO_LITTLE} (?:{ON_GPU}|(?:\w+ )?memory.{{0,200}}\b(?:gpu|cuda|vram|device))",
+        rf"(?i)(?:Error|Exception): (?:.{{0,100}}\. )?{TOO_LITTLE} (?:{ON_GPU}|(?:\w+ )?memory.{{0,200}}\b(?:gpu|cuda|vram|device))",
         GPU_MEMORY_FULL,
         "likely",
     ),
@@ -202,6 +204,7 @@ HOST = (
     pattern("host-oom", r"UR_RESULT_ERROR_OUT_OF_HOST_MEMORY", HOST_MEMORY_FULL),
     pattern("host-oom", r"ray\.exceptions\.OutOfMemoryError|running low on memory", OOM_KILLED),
     pattern("host-oom", r"killed by signal: Killed.{0,400}oom", OOM_KILLED),
+    pattern("host-oom", r"java\.lang\.OutOfMemoryError|(?:after using all available RAM|tried to allocate more memory than is available)", HOST_MEMORY_FULL, bare=True),
     pattern("host-oom", rf"(?i)\b{JOB}\b.{{0,80}}\b{MEMORY}\b.{{0,60}}\b{EXCEEDS}\b.{{0,30}}\b(?:limit|kill)|\b{JOB}\b.{{0,60}}\b{EXCEEDS}\b.{{0,20}}\b{MEMORY}\b.{{0,80}}\b(?:limit|kill)|TERM_MEMLIMIT", OVER_LIMIT, bare=True),
     pattern("host-oom", r"(?i)^(?:slurmstepd|srun): error:.*(?:oom[_-]?kill|out of memory)", OOM_KILLED, bare=True),
     pattern("host-oom", rf"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process \d+,? \({TRAINER}\)", OOM_KILLED, bare=True),

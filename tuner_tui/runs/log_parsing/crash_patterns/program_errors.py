@@ -32,6 +32,8 @@ PACKAGES = (
     pattern("missing-package", r"Failed to import \S+ because of the following error", BROKEN, "likely", topic="broken-package"),
     pattern("missing-package", r"ModuleNotFoundError: No module named '?(?:[\w.]+)", MISSING),
     pattern("missing-package", r"^\S*python\S*: No module named (?:[\w.]+)|^(?:\S+: (?:line )?\d+: )?(?:accelerate|torchrun|deepspeed): (?:command )?not found", MISSING, bare=True),
+    pattern("missing-package", r"^'?(?:accelerate|torchrun|deepspeed)'?(?: :)?(?: The term \S+)? is not recognized as", MISSING, bare=True),
+    pattern("bad-arguments", r"is not recognized as (?:an internal or external command|the name of a cmdlet)", "The command or its script does not exist", bare=True),
     pattern("missing-package", r"requires the following packages that were not found|requires the (?:\w+) library but it was not found", MISSING),
     pattern("missing-package", r"(?:`?(?:[\w-]+)`?) is not installed|[Nn]eed to install `?(?:[\w-]+)|doesn't seem to be installed|seems to be not installed", MISSING),
     pattern("missing-package", r"[Pp]lease install `?(?:[\w-]+)|Please run `?pip install|PackageNotFoundError|DistributionNotFound|Using `?bitsandbytes`?.{0,80}requires", MISSING),
@@ -89,7 +91,8 @@ USAGE = (
 CODE = (
     pattern("program-error", r"[Ee]xpected all tensors to be on the same device|should be on the same device|Input type \(torch\.(?:cuda\.)?\w+Tensor\) and weight type \(torch\.(?:cuda\.)?\w+Tensor\)|Placeholder storage has not been allocated on MPS device|module must have its parameters and buffers on device", DEVICES, bare=True, topic="devices"),
     pattern("program-error", r"does not require grad and does not have a grad_fn|None of the inputs have requires_grad=True|optimizer got an empty parameter list", "The loss does not depend on any trained parameter", topic="no-gradient"),
-    pattern("program-error", r"Expected to have finished reduction in the prior iteration|marked (?:as )?(?:a )?(?:variable )?ready (?:twice|only once)", "DistributedDataParallel waits for gradients that never arrive, or arrive twice", topic="unused-parameters"),
+    pattern("program-error", r"Expected to have finished reduction in the prior iteration|mark(?:ed)? (?:as )?(?:a )?(?:variable )?ready (?:twice|only once)", "DistributedDataParallel waits for gradients that never arrive, or arrive twice", topic="unused-parameters"),
+    pattern("program-error", r"parameters in the parameter fetch queue|'status': 'NOT_AVAILABLE'", "DeepSpeed ZeRO-3 met other modules, or another order, than in the step before", topic="zero3-order"),
     pattern("program-error", r"backward through the graph a second time|modified by an inplace operation|leaf Variable that requires grad", "The graph of the step was modified or used twice", topic="graph"),
     pattern("program-error", r"shapes cannot be multiplied|size of tensor a \(.{0,20}must match|Sizes of tensors must match|shape mismatch|stack expects each tensor to be equal size|shape '\[.{0,60}\]' is invalid for input|[Tt]arget size \(.{0,80}input size|Expected target size", SHAPES, topic="shapes"),
     pattern("program-error", r"did not return a loss from the inputs|No columns in the dataset match|Unable to create tensor, you should probably|too many dimensions 'str'|is out of bounds for size 0\b|has to specify either input_ids|You have to specify (?:either )?`?(?:input_ids|pixel_values|decoder_input_ids)", COLUMNS, topic="columns"),
