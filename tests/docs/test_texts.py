@@ -27,7 +27,7 @@ def texts() -> list[Text]:
     [
         ("advice/remedies/training_loop.py", "halve the learning rate"),
         ("advice/findings/data_loading.py", "{workers} loader workers share"),
-        ("runs/log_parsing/crash_patterns/storage_errors.py", "The disk is full"),
+        ("runs/log_parsing/crash_patterns/program_errors.py", "The disk is full"),
         ("settings/model.py", "Peak learning rate, reached at the end of the warmup."),
         ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),
         ("cli/options.py", "Number of processes, one per GPU."),
