@@ -228,7 +228,7 @@ MEMORY_UNKNOWN = NotedBatch(8, 32, "the free memory of the card is not known: 8 
 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends micro batch, accumulation and evaluation batch."""
-    noted = noted_batch(draft.target, draft.settings.optim)
+    noted = noted_batch(draft.target, draft.settings.optim, workload.language_model)
     share = samples_per_card(draft.target, noted.share)
     limit = limit_micro_batch(draft, workload, noted.micro, share)
     _micro_batch(draft, share, limit, noted, workload)
@@ -239,14 +239,19 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     _eval_batch(draft, workload)
 
 
-def noted_batch(target: TrainingTarget, optim: str) -> NotedBatch:
-    """The notes' batch for the GPU with the least memory, where 8-bit optimizer states leave room for more."""
+def noted_batch(target: TrainingTarget, optim: str, language_model: bool = False) -> NotedBatch:
+    """The notes' batch for the GPU with the least memory, where 8-bit optimizer states leave room for more.
+
+    The notes of 8 GB cards accumulate batches of short texts: for a language model, 96 samples are many minutes a step.
+    """
     if not target.on_gpu:
         return NO_GPU
     memory = target.memory_bytes
     if memory is None:
         return MEMORY_UNKNOWN
     size, noted = next((gib, noted) for gib, noted in BY_MEMORY if memory >= gib * SOLD_SHARE * GIB)
+    if size == SMALL_GIB and language_model:
+        return BY_MEMORY[-1][1]
     return SMALL_8BIT if size == SMALL_GIB and "8bit" in optim else noted
 
 
