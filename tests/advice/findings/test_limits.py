@@ -1,0 +1,165 @@
+"""Where each live rule begins to speak: its finding at the limit, and silence next to it.
+
+The limits of the GPU are the field notes': 70-95 % busy, 80-95 % of the memory, a processor at 50 %. The others are
+the figures that `advice.thresholds` states, written out here.
+"""
+
+# ruff: noqa: E501  (one limit a line)
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.fakes.situations import GB, NOW, PID, box, counters, samples, situation, training
+from tuner_tui.advice.diagnose import FindingRule
+from tuner_tui.advice.findings import data_loading, gpu, host, wall_time
+from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.hardware.sample import Sample
+
+WAITING = training(rates={"data_wait_share": 0.4})
+MINE = GpuProcess(PID, 10 * GB, "python")
+
+
+def card(**figures: Any) -> dict[str, Any]:
+    """The healthy training, its card with other figures."""
+    return {"samples": samples(gpu=figures, workers=(50.0,) * 8)}
+
+
+def throttled(count: int) -> tuple[Sample, ...]:
+    """Ten seconds, in `count` of whose eleven samples the card is hot."""
+    hot = samples(10, gpu={"throttle": ("thermal slowdown (software)",)})
+    return (*hot[:count], *samples(10, gpu={})[count:])
+
+
+def share(kind: str, spent_s: float) -> dict[str, Any]:
+    """The training after 65 or 85 seconds of steps, so that 35 or 15 seconds are that share of all."""
+    train_s = 65.0 if kind == "eval_s" else 85.0
+    return {"state": training(steps={kind: spent_s, "train_s": train_s})}
+
+
+LIMITS: tuple[tuple[FindingRule, dict[str, Any], dict[str, Any]], ...] = (
+    (gpu.gpu_memory_near_limit, card(memory_used_bytes=95 * GB, memory_total_bytes=100 * GB), card(memory_used_bytes=95 * GB - 1, memory_total_bytes=100 * GB)),
+    (gpu.gpu_memory_unused, {**card(memory_used_bytes=80 * GB - 1, memory_total_bytes=100 * GB), "settings": None}, {**card(memory_used_bytes=80 * GB, memory_total_bytes=100 * GB), "settings": None}),
+    (gpu.gpu_memory_unused, card(memory_used_bytes=4 * GB, utilisation_pct=90.0), card(memory_used_bytes=4 * GB, utilisation_pct=89.9)),
+    (gpu.gpu_underused, card(utilisation_pct=89.9), card(utilisation_pct=90.0)),
+    (gpu.launch_bound, {**card(utilisation_pct=70.0, power_w=54.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}, {**card(utilisation_pct=69.9, power_w=54.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}),
+    (gpu.launch_bound, {**card(power_w=54.9, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}, {**card(power_w=55.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.09})}),
+    (gpu.launch_bound, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.0999})}, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.1})}),
+    (gpu.launch_bound, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.05, "data_wait_share": 0.0999})}, {**card(power_w=40.0, power_limit_w=100.0), "state": training(rates={"step_time_s": 0.05, "data_wait_share": 0.10})}),
+    (gpu.other_process, card(processes=(MINE, GpuProcess(7, 500_000_000, "notebook"))), card(processes=(MINE, GpuProcess(7, 499_999_999, "notebook")))),
+    (gpu.other_process, card(processes=(MINE, GpuProcess(7, 2 * GB, "notebook"))), card(processes=(GpuProcess(7, 2 * GB, "notebook"),))),
+    (gpu.throttled, {"samples": throttled(6)}, {"samples": throttled(5)}),
+    (gpu.throttled, {"samples": samples(6, gpu={"throttle": ("power brake",)})}, {"samples": samples(5, gpu={"throttle": ("power brake",)})}),
+    (gpu.compiling, {"state": training(phase="compiling", phase_since_t=NOW - 20)}, {"state": training(phase="compiling", phase_since_t=NOW - 19.9)}),
+    (host.host_memory_near_limit, {"samples": samples(ram_used_bytes=95 * GB, ram_total_bytes=100 * GB)}, {"samples": samples(ram_used_bytes=95 * GB - 1, ram_total_bytes=100 * GB)}),
+    (host.swapping, {"samples": samples(swap_in_bytes_s=5e6)}, {"samples": samples(swap_in_bytes_s=4.9e6)}),
+    (host.small_shm, {"samples": samples(workers=(50.0,), shm_free_bytes=31_999_999)}, {"samples": samples(workers=(50.0,), shm_free_bytes=32_000_000)}),
+    (host.disk_nearly_full, {"samples": samples(disk_free_bytes=2 * GB - 1)}, {"samples": samples(disk_free_bytes=2 * GB)}),
+    (data_loading.data_wait, {"state": training(rates={"data_wait_share": 0.10})}, {"state": training(rates={"data_wait_share": 0.0999})}),
+    (data_loading.data_wait, {"state": training(rates={"data_wait_share": 0.2, "step_time_s": 0.005})}, {"state": training(rates={"data_wait_share": 0.2, "step_time_s": 0.0049})}),
+    (wall_time.evaluation_share, share("eval_s", 35.0), share("eval_s", 34.9)),
+    (wall_time.save_share, share("save_s", 15.0), share("save_s", 14.9)),
+    (wall_time.padding, {"state": training(rates={"padding_share": 0.35})}, {"state": training(rates={"padding_share": 0.349})}),
+    (wall_time.between_steps, {"state": training(rates={"between_share": 0.35}, in_effect={"device": "cpu"})}, {"state": training(rates={"between_share": 0.349}, in_effect={"device": "cpu"})}),
+    (wall_time.between_steps, {**card(utilisation_pct=69.9), "state": training(rates={"between_share": 0.5})}, {**card(utilisation_pct=70.0), "state": training(rates={"between_share": 0.5})}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "at", "beside"), LIMITS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_rule_speaks_at_its_limit_and_not_before(
+    rule: FindingRule, at: dict[str, Any], beside: dict[str, Any]
+) -> None:
+    assert rule(situation(**at)) is not None
+    assert rule(situation(**beside)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "where"),
+    [
+        ({"state": training(rates={"data_wait_share": 0.25})}, "warning", "workers"),
+        ({"state": training(rates={"data_wait_share": 0.2499})}, "hint", "workers"),
+        ({"state": WAITING, "samples": samples(workers=(95.0, 24.9, 24.9))}, "warning", "one-worker"),
+        ({"state": WAITING, "samples": samples(workers=(94.9, 24.9, 24.9))}, "warning", "workers"),
+        ({"state": WAITING, "samples": samples(workers=(95.0, 25.0, 24.9))}, "warning", "workers"),
+        ({"state": WAITING, "samples": samples(workers=(95.0,))}, "warning", "workers"),
+        ({"state": WAITING, "samples": samples(workers=(24.9, 10.0))}, "warning", "storage"),
+        ({"state": WAITING, "samples": samples(workers=(25.0, 10.0))}, "warning", "workers"),
+        ({"state": WAITING, "samples": samples(workers=(80.0,) * 3, cpu_pct=90.0), "inventory": box(cores=4)}, "warning", "cpu"),
+        ({"state": WAITING, "samples": samples(workers=(80.0,) * 3, cpu_pct=89.9), "inventory": box(cores=4)}, "warning", "workers"),
+        ({"state": WAITING, "samples": samples(5, workers=(95.0, 1.0))}, "warning", "workers"),
+    ],
+)  # fmt: skip
+def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: str) -> None:
+    found = data_loading.data_wait(situation(**changes))
+    assert found is not None
+    assert (found.severity, found.where) == (severity, where)
+
+
+@pytest.mark.parametrize(
+    ("loads", "cores", "too_many"),
+    [
+        ((80.0,) * 8, 8, True),  # 640 % of 800 %: more than 0.4 of all cores
+        ((39.9,) * 8, 8, False),
+        ((40.0,) * 8, 8, True),
+        ((90.0,) * 7, 8, False),  # as many as cores that the training leaves
+        ((50.0,), 1, False),
+        ((40.0, 20.0), 1, True),
+    ],
+)
+def test_workers_are_too_many_where_they_fill_the_cores(loads: tuple[float, ...], cores: int, too_many: bool) -> None:
+    assert data_loading.has_too_many_workers(situation(samples=samples(workers=loads), inventory=box(cores=cores))) == (
+        too_many
+    )
+
+
+def test_a_near_limit_is_a_warning_once_the_allocator_has_emptied_its_cache() -> None:
+    full = card(memory_used_bytes=int(23.5 * GB))
+    hint, warning = (
+        gpu.gpu_memory_near_limit(situation(**full, state=training(steps={"alloc_retries": count}))) for count in (0, 3)
+    )
+    assert hint is not None
+    assert warning is not None
+    assert (hint.severity, hint.confidence, len(hint.evidence)) == ("hint", "possible", 1)
+    assert (warning.severity, warning.confidence) == ("warning", "likely")
+    assert warning.evidence == ("21.9 GiB of 22.4 GiB used", "the allocator emptied its cache 3 times to continue")
+
+
+@pytest.mark.parametrize(
+    ("busy", "cpu", "severity", "both"),
+    [(49.9, 49.9, "warning", True), (50.0, 49.9, "hint", False), (49.9, 50.0, "warning", False)],
+)
+def test_both_low_is_below_half_of_each(busy: float, cpu: float, severity: str, both: bool) -> None:
+    found = gpu.gpu_underused(situation(samples=samples(gpu={"utilisation_pct": busy}, cpu_pct=cpu)))
+    assert found is not None
+    assert found.severity == severity
+    assert any("neither the GPU nor the CPU" in line for line in found.evidence) == both
+
+
+@pytest.mark.parametrize(
+    ("steps", "training_s", "judged"),
+    [(10, 2, True), (9, 2, False), (9, 59.9, False), (3, 60, True), (2, 600, False)],
+)
+def test_advice_begins_after_ten_steps_or_three_slow_ones(steps: int, training_s: float, judged: bool) -> None:
+    state = training(
+        rates={"data_wait_share": 0.4}, steps={"own_steps": steps}, training_since_t=NOW - training_s
+    )  # fmt: skip
+    assert (data_loading.data_wait(situation(state=state)) is not None) == judged
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(120, True), (119.9, False)])
+def test_a_compiled_model_is_judged_after_two_minutes(seconds: float, judged: bool) -> None:
+    state = training(
+        rates={"data_wait_share": 0.4}, in_effect={"torch_compile": True}, training_since_t=NOW - seconds
+    )  # fmt: skip
+    assert (data_loading.data_wait(situation(state=state)) is not None) == judged
+
+
+def test_the_slowest_rank_decides_what_is_spent_on_evaluation() -> None:
+    state = training(steps={"eval_s": 10.0, "train_s": 65.0})
+    slow = replace(state.ranks[0], rank=1, latest=counters(rank=1, eval_s=35.0, train_s=65.0))
+    found = wall_time.evaluation_share(situation(state=replace(state, ranks={**state.ranks, 1: slow})))
+    assert found is not None
+    assert found.lost_share == pytest.approx(0.35)
