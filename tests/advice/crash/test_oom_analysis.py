@@ -9,6 +9,7 @@ import pytest
 from tests.advice.crash.test_cause import read
 from tests.fakes.situations import box, card
 from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.crash.oom_analysis import held_by_others, is_fragmented, other_processes
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import Inventory
@@ -35,6 +36,45 @@ def test_fragmentation_comes_first_where_the_figures_show_it() -> None:
 def test_others_on_the_card_are_evidence() -> None:
     (finding,) = read(MESSAGE.format("88.41 MiB"))
     assert "process 811 uses 9.50 GiB of the GPU" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("unallocated", "fragmented"), [("512.00 MiB", True), ("511.99 MiB", False), ("0.51 GiB", True), ("0 bytes", False)]
+)
+def test_as_much_free_as_was_asked_for_is_fragmented(unallocated: str, fragmented: bool) -> None:
+    assert is_fragmented(MESSAGE.format(unallocated)) == fragmented
+
+
+OLD = (
+    "CUDA out of memory. Tried to allocate 98.00 MiB (GPU 0; 15.90 GiB total capacity; {} already allocated; {} free; "
+)
+NEW = "CUDA out of memory. GPU 0 has a total capacity of {} of which {} is free. Including non-PyTorch memory, this "
+
+
+@pytest.mark.parametrize(
+    ("message", "others"),
+    [
+        # 24 - 4 - 19.5 = 0.5 GiB is more than 500 MB; 24 - 4 - 19.6 = 0.4 GiB is less.
+        (NEW.format("24.00 GiB", "4.00 GiB") + "process has 19.50 GiB memory in use.", "0.5 GiB"),
+        (NEW.format("24.00 GiB", "4.00 GiB") + "process has 19.60 GiB memory in use.", None),
+        # 15.9 - 1 - (8 + 2 for the context) = 4.9 GiB
+        (OLD.format("7.50 GiB", "1.00 GiB") + "8.00 GiB reserved in total by PyTorch)", "4.9 GiB"),
+        (OLD.format("7.50 GiB", "1.00 GiB") + "12.90 GiB reserved in total by PyTorch)", None),
+        (OLD.format("7.50 GiB", "1.00 GiB") + "8.00 GiB cached)", "4.9 GiB"),
+        ("CUDA error: out of memory", None),
+    ],
+)
+def test_what_others_hold_is_what_the_figures_leave(message: str, others: str | None) -> None:
+    found = held_by_others(message)
+    assert found == (() if others is None else (f"about {others} of the GPU are used by other processes",))
+
+
+@pytest.mark.parametrize(
+    ("size", "named"),
+    [("476.84 MiB", True), ("476.83 MiB", False), ("1023.00 TiB", True), ("17179869184.00 GiB", False)],
+)
+def test_a_process_counts_from_500_mb_and_below_what_no_card_has(size: str, named: bool) -> None:
+    assert bool(other_processes(f"Process 811 has {size} memory in use.")) == named
 
 
 GIB = 2**30
