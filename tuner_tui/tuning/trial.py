@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuner_tui.core.units import format_gib
@@ -91,6 +92,10 @@ Objective = Literal["job", "steady"]
 """What is made faster: the whole job, start-up and compilation included, or its steady throughput."""
 
 
+MAX_ROUNDING = 1.25
+"""Ratio of the samples of two jobs up to which they are the same: the last batch of an epoch is smaller or left out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeJob:
     """The length of the training that is tuned.
@@ -100,12 +105,15 @@ class WholeJob:
         samples: Samples of all of these steps.
         tokens_a_sample: Tokens without padding, or None if they are not counted.
         pauses_s: Seconds of evaluation and saving, as far as they are known.
+        growth: Samples that other settings train on, over `samples`: above 1 for a larger effective batch if the number
+            of steps is fixed.
     """
 
     steps: int
     samples: float
     tokens_a_sample: float | None = None
     pauses_s: float = 0.0
+    growth: float = 1.0
 
     @staticmethod
     def of(start: Measurement, pauses_s: float = 0.0) -> WholeJob | None:
@@ -117,6 +125,12 @@ class WholeJob:
         return WholeJob(
             steps=start.job_steps, samples=start.job_steps * step_samples, tokens_a_sample=tokens, pauses_s=pauses_s
         )
+
+    def with_settings_of(self, runs: Sequence[Measurement]) -> WholeJob:
+        """Return the job as the settings of `runs` do it, as far as their last run shows how many steps they take."""
+        seen = (one.job_steps * one.step_samples for one in reversed(runs) if one.job_steps and one.step_samples)
+        growth = next(seen, self.samples) / self.samples
+        return self if 1 / MAX_ROUNDING < growth < MAX_ROUNDING else replace(self, growth=growth)
 
     def amount(self, tokens: bool) -> float | None:
         """Return all tokens (else all samples); None if tokens are not counted."""

@@ -126,6 +126,23 @@ def test_a_job_is_as_long_as_its_first_trial_says() -> None:
     assert WholeJob.of(measured(40.0, step_time_s=0.5)) is None
 
 
+@pytest.mark.parametrize(("by_samples", "winner"), [(True, 4), (False, 1)])
+def test_a_larger_free_batch_makes_a_job_of_so_many_steps_longer(by_samples: bool, winner: int) -> None:
+    """Four samples a step take twice the time of one: of 400 samples that halves the time, of 400 steps doubles it."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        step_s = 0.1 * micro**0.5
+        steps = 400 // micro if by_samples else 400
+        return measured(micro / step_s, step_time_s=step_s, overhead_s=STARTS_S, job_steps=steps)
+
+    free = space(START, hold_effective_batch=False, dataset_size=4)
+    search = run_search(Search(START, replace(free, candidates={}, whole_job=job(400))), run)
+    assert 4 in {one.trial.settings.per_device_train_batch_size for one in search.trials}
+    assert search.verdict is not None
+    assert search.verdict.winner.per_device_train_batch_size == winner
+
+
 @pytest.mark.parametrize(("steps", "text"), [(7, "7"), (93, "93"), (851, "860"), (8_912, "9,000")])
 def test_steps_are_rounded_up_to_two_digits(steps: int, text: str) -> None:
     assert format_steps(steps) == text

@@ -78,9 +78,10 @@ def _hardware(inventory: Inventory) -> HardwareRequirements:
 
 
 def _figures(measured: Measurement | None, job_s: float | None, steps: int | None) -> str | None:
-    """`1,234 tokens/s, 41 s for 400 steps, 1.2 GiB, run r007`."""
+    """`1,234 tokens/s, 41 s for 400 steps, 1.2 GiB, run r007`; its own steps if the effective batch changed."""
     if measured is None or measured.throughput is None:
         return None
+    steps = measured.job_steps or steps
     whole = "" if job_s is None or steps is None else f"{format_duration(job_s)} for {steps:,} steps"
     figures = [format_throughput(measured), whole, format_peak_memory(measured), f"run {measured.run_id}"]
     return ", ".join(filter(None, figures))

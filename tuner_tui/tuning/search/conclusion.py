@@ -13,7 +13,7 @@ from tuner_tui.tuning.search.baseline import refused_trial
 from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS, PairedTest
 from tuner_tui.tuning.search.payback import MIN_OVERHEAD_S, format_steps, payback_steps, rejected_for_overhead
-from tuner_tui.tuning.search.results import SearchResults, SettingsResult, job_rate, throughputs
+from tuner_tui.tuning.search.results import SearchResults, SettingsResult, throughputs
 from tuner_tui.tuning.search.skip_reasons import main_reasons, only_start_ran
 from tuner_tui.tuning.trial import Measurement, SkippedChange, Trial, TuningConclusion
 
@@ -214,7 +214,7 @@ def _job_s(run: Measurement | None, result: SettingsResult | None, results: Sear
     rates = [] if run is None else throughputs([run], results.tokens)
     if amount is None or result is None or not rates:
         return None
-    return amount / job_rate(rates[0], result.overhead_s, results.job, results.tokens)
+    return amount / result.rate_of(rates[0])
 
 
 def _promising(context: SearchContext) -> SettingsResult | None:

@@ -48,12 +48,13 @@ class PairedTest:
         The overhead is that of all runs of the same settings, which is less noisy than a single one.
         """
         results = self.context.results
-        start_s, winner_s = self._overhead_s(self.context.start), self._overhead_s(self.winner)
+        compared = results.get(self.context.start), results.get(self.winner)
         ratios = []
         for pair in self.pairs:
-            before, after = throughputs(pair, results.tokens)
-            before = job_rate(before, start_s, results.job, results.tokens)
-            after = job_rate(after, winner_s, results.job, results.tokens)
+            before, after = (
+                rate if result is None else result.rate_of(rate)
+                for rate, result in zip(throughputs(pair, results.tokens), compared, strict=True)
+            )
             ratios.append(after / before)
         return ratios
 
@@ -145,10 +146,6 @@ class PairedTest:
         if start != winner:
             return self.context.start if start < winner else self.winner
         return self.context.start if start % 2 == 0 else self.winner
-
-    def _overhead_s(self, settings: Settings) -> float | None:
-        result = self.context.results.get(settings)
-        return None if result is None else result.overhead_s
 
     @property
     def _pairs_run(self) -> int:

@@ -26,7 +26,8 @@ def payback_steps(result: SettingsResult, before: SettingsResult, results: Searc
     if result.overhead_s is None or before.overhead_s is None:
         return None
     extra_s = result.overhead_s - before.overhead_s
-    saved_s = amount / job.steps * (1 / before.throughput - 1 / result.throughput)
+    growth = 1.0 if result.job is None else result.job.growth
+    saved_s = amount / job.steps * (1 / before.throughput - growth / result.throughput)
     if extra_s <= 0:
         return 0
     return math.ceil(round(extra_s / saved_s, 6)) if saved_s > 0 else None

@@ -44,7 +44,7 @@ _memory_key = attrgetter(*(name for name in Settings.model_fields if name not in
 class SettingsResult:
     """All runs of the same settings, oldest first, without aborted ones. If they differ, the worst counts.
 
-    `job` is the whole training, if its time is what counts; None if steady throughput does.
+    `job` is the whole training with these settings, if its time is what counts; None if steady throughput does.
     """
 
     settings: Settings
@@ -87,14 +87,17 @@ class SettingsResult:
     @cached_property
     def speed(self) -> float | None:
         """What results are compared by: the throughput, averaged over the whole job if its time counts."""
-        return None if self.throughput is None else job_rate(self.throughput, self.overhead_s, self.job, self.tokens)
+        return None if self.throughput is None else self.rate_of(self.throughput)
+
+    def rate_of(self, throughput: float) -> float:
+        """Return `throughput` with these settings averaged over the whole job, if its time counts."""
+        return job_rate(throughput, self.overhead_s, self.job, self.tokens)
 
     def gain(self, bound: float) -> float:
         """Return the gain in `speed` from a gain in throughput of `bound`, as a share, with the same overhead."""
         if not self.throughput or not self.speed:
             return bound
-        faster = job_rate(self.throughput * (1 + bound), self.overhead_s, self.job, self.tokens)
-        return faster / self.speed - 1
+        return self.rate_of(self.throughput * (1 + bound)) / self.speed - 1
 
     @cached_property
     def peak_bytes(self) -> int | None:
@@ -158,7 +161,9 @@ class SearchResults:
         for one in kept:
             runs.setdefault(one.trial.settings, []).append(one.measurement)
         results = {
-            one: SettingsResult(one, without_transient_failures(found, limit_bytes), tokens, job)
+            one: SettingsResult(
+                one, without_transient_failures(found, limit_bytes), tokens, job and job.with_settings_of(found)
+            )
             for one, found in runs.items()
         }
         return cls(tuple(results.values()), limit_bytes, tokens, job, results)
@@ -249,11 +254,14 @@ def throughputs(runs: Iterable[Measurement], tokens: bool) -> list[float]:
 
 
 def job_rate(throughput: float, overhead_s: float | None, job: WholeJob | None, tokens: bool) -> float:
-    """Return the throughput averaged over the whole job; the throughput itself if there is no job to average over."""
+    """Return the throughput averaged over the whole job; the throughput itself if there is no job to average over.
+
+    What is trained on beyond the start's samples does not count.
+    """
     amount = None if job is None else job.amount(tokens)
     if job is None or amount is None or overhead_s is None:
         return throughput
-    seconds = overhead_s + job.pauses_s + amount / throughput
+    seconds = overhead_s + job.pauses_s + job.growth * amount / throughput
     return amount / seconds if seconds > 0 else throughput
 
 
