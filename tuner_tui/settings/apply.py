@@ -214,12 +214,14 @@ def find_config_argument(argv: Sequence[str]) -> int | None:
     """The index of the argument that is the configuration file.
 
     The one with `{config}`, else the only YAML file, else the only JSON or TOML file, which is then written as YAML.
+    A file for DeepSpeed or accelerate is none.
     """
     marked = [index for index, word in enumerate(argv) if CONFIG in word]
     if marked:
         return marked[0]
+    others = {index + 1 for index, word in enumerate(argv) if re.match(r"--(deepspeed|accelerate|fsdp)", word)}
     for suffixes in ((".yaml", ".yml"), (".json", ".toml")):
-        named = [index for index, word in enumerate(argv) if word.endswith(suffixes)]
+        named = [index for index, word in enumerate(argv) if word.endswith(suffixes) and index not in others]
         if named:
             return named[0] if len(named) == 1 else None
     return None

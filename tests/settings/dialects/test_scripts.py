@@ -400,3 +400,79 @@ def test_a_group_that_only_an_experiment_chooses(tmp_path: Path) -> None:
     assert preset.settings == {"learning_rate": 0.1, "seed": 3}
     assert isinstance(preset.job, CommandJob)
     assert preset.job.command == ("python", f"{tmp_path}/train.py", "optimizer=adam")
+
+
+FINETUNE = """#!/bin/bash
+# torchrun old.py --learning_rate 1 \\
+GPUS=${GPUS:-2}
+BATCH_SIZE=${BATCH_SIZE:-16}
+LR='3e-4'
+ACCUMULATION=$((BATCH_SIZE / 4 / GPUS))
+torchrun --nproc_per_node=${GPUS} finetune.py \\
+    --model_name_or_path acme/base-1b --data_path "my data.json" \\
+    --bf16 \\
+    --learning_rate $LR \\
+    --per-device-train-batch-size="4" \\
+    --gradient_accumulation_steps ${ACCUMULATION} \\
+    --model_max_length 2048  # the model's
+echo "--learning_rate 5"
+"""
+
+
+def test_options_of_a_shell_script_change_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(FINETUNE)
+    loaded = load_preset(path).preset
+    assert loaded.settings == {
+        "precision": "bf16", "learning_rate": 3e-4, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
+        "max_length": 2048,
+    }  # fmt: skip
+    assert isinstance(loaded.job, CommandJob)
+    assert (loaded.job.command[:3], loaded.job.data) == (
+        ("torchrun", "--nproc_per_node=2", "finetune.py"),
+        "my data.json",
+    )
+    settings = Settings(learning_rate=1e-5, per_device_train_batch_size=8, max_length=512, precision="fp16", seed=3)
+    names = ("learning_rate", "per_device_train_batch_size", "max_length", "precision", "seed")
+    assert patched(path, settings, *names) == FINETUNE.replace("LR='3e-4'", "LR='1e-05'").replace(
+        '-size="4"', '-size="8"'
+    ).replace("--bf16 \\", "--bf16 False \\").replace(
+        "    --model_max_length 2048", "    --fp16 True \\\n    --seed 3 \\\n    --model_max_length 512"
+    )
+
+
+def test_an_option_that_the_shell_computes_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(FINETUNE)
+    with pytest.raises(SettingsError, match="computed in the script"):
+        patched(path, Settings(gradient_accumulation_steps=3), "gradient_accumulation_steps")
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ('ARGS="--seed 7 --max_steps 9 \\\n--bf16 True"\neval "torchrun train.py" "$ARGS"\n', ("torchrun", "train.py")),
+        ('CMD="train.py --seed 7 --max_steps 9 --bf16 True"\nsrun bash -c "python $CMD"\n', ("bash",)),
+        ('export ARGS="--seed 7 --max_steps 9 --bf16 True"\n', ("bash",)),
+    ],
+)
+def test_options_in_a_variable(tmp_path: Path, text: str, command: tuple[str, ...]) -> None:
+    settings, job = opened(tmp_path, "job.sh", text)
+    assert settings == {"seed": 7, "max_steps": 9, "precision": "bf16"}
+    assert job is not None
+    assert job.command[: len(command)] == command
+    assert patched(tmp_path / "job.sh", Settings(seed=8), "seed") == text.replace("--seed 7", "--seed 8")
+
+
+def test_a_script_keeps_its_own_names_for_settings(tmp_path: Path) -> None:
+    settings, job = opened(
+        tmp_path, "job.sh", "python train.py --lr 1e-3 --epochs 4 --batch_size 32 --bits 4 --lora_enable True\n"
+    )
+    assert settings == {
+        "learning_rate": 1e-3, "num_train_epochs": 4.0, "per_device_train_batch_size": 32, "quantization": "nf4",
+        "peft_method": "lora",
+    }  # fmt: skip
+    assert job is not None
+    applied = build_command(job, Settings(learning_rate=2e-3), None, "out", chosen=["learning_rate"])
+    assert applied.argv[-2:] == ("--lr", "0.002")
+    assert "1e-3" not in applied.argv

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.apply import build_command, default_apply_mode
 from tuner_tui.settings.dialects.dialect import read_settings, write_settings
+from tuner_tui.settings.dialects.file_formats import parse_file, patch_file
 from tuner_tui.settings.dialects.patch import file_changes, patch_text
 from tuner_tui.settings.dialects.registry import DIALECTS, dialect_of_file
 from tuner_tui.settings.errors import PresetError
@@ -283,3 +285,55 @@ def test_a_deepspeed_file_of_open_values_alone_is_opened(tmp_path: Path) -> None
     assert (loaded.preset.settings, loaded.left_open) == ({}, ("precision",))
     assert isinstance(loaded.preset.job, CommandJob)
     assert loaded.preset.job.command == ("deepspeed", "train.py", "--deepspeed", str(tmp_path / "z3.json"))
+
+
+def changed(folder: Path, text: str, name: str, settings: Settings, *names: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    own = parse_file(text, path).values
+    return patch_file(text, file_changes(tool_of_file(own, path), own, settings, names).values, path)
+
+
+def test_an_old_name_in_the_file_keeps_its_place(tmp_path: Path) -> None:
+    """Without the release that reads it, the file's own release is the one to write for."""
+    old = TRL.replace("max_length", "max_seq_length") + "warmup_ratio: 0.1\nevaluation_strategy: steps\n"
+    settings = Settings(max_length=256, warmup_steps=0.2, eval_strategy="epoch")
+    found = changed(tmp_path, old, "my.yaml", settings, "max_length", "warmup_steps", "eval_strategy")
+    expected = old.replace("max_seq_length: 512", "max_seq_length: 256").replace("ratio: 0.1", "ratio: 0.2")
+    assert found == expected.replace("evaluation_strategy: steps", "evaluation_strategy: epoch")
+
+
+def test_deepspeed_gets_the_section_of_a_precision(tmp_path: Path) -> None:
+    text = '{\n  "zero_optimization": {"stage": 2},\n  "bf16": {"enabled": true}\n}\n'
+    found = changed(tmp_path, text, "ds.json", Settings(precision="fp16"), "precision")
+    assert json.loads(found) == {
+        "fp16": {"enabled": True}, "zero_optimization": {"stage": 2}, "bf16": {"enabled": False},
+    }  # fmt: skip
+    assert found.endswith(text[2:].replace("true", "false"))
+
+
+def test_accumulation_in_a_file_for_deepspeed(tmp_path: Path) -> None:
+    text = "compute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  zero_stage: 2\n  gradient_accumulation_steps: 1\n"
+    found = changed(tmp_path, text, "a.yaml", Settings(gradient_accumulation_steps=4), "gradient_accumulation_steps")
+    assert found == text.replace("steps: 1", "steps: 4")
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "recipe"),
+    [
+        ("x.yaml", "#   tune run --nproc_per_node 4 lora_dpo_distributed --config x\n",
+         "--nproc_per_node 4 lora_dpo_distributed"),
+        ("8B_lora_dpo_single_device.yaml", "", "lora_dpo_single_device"),
+        ("8B_to_1B_KD_lora_distributed.yaml", "", "knowledge_distillation_distributed"),
+        ("8B_full_single_device.yaml", "", "lora_finetune_single_device"),
+    ],
+)  # fmt: skip
+def test_the_recipe_of_torchtune(tmp_path: Path, name: str, head: str, recipe: str) -> None:
+    job = opened(tmp_path, head + TORCHTUNE, name)
+    assert " ".join(job.command) == f"tune run {recipe} --config {tmp_path / name}"
+
+
+def test_a_file_for_deepspeed_is_not_the_commands_configuration() -> None:
+    command = ("swift", "sft", "--model", "acme/base-1b", "--deepspeed", "zero3.json")
+    assert default_apply_mode(command) == "inject"
+    assert default_apply_mode(("swift", "sft", "my.yaml")) == "yaml"

@@ -150,20 +150,36 @@ def write_settings(
     values: dict[str, Any] = {}
     missing: list[str] = []
     notes: list[str] = []
+    keys_of: dict[str, Collection[str]] = {}
     for name in (one for one in FIELDS if one in only):
-        written = _written_keys(dialect, name, getattr(settings, name))
-        why: tuple[str, ...] = (f"{dialect.tool} has no place for {name} {getattr(settings, name)}",)
+        written = _written_keys(dialect, name, getattr(settings, name), own or {})
+        why: tuple[str, ...] = (_no_place(dialect, name, settings),)
         if written is None and dialect.extends_hf and not _defines(dialect, name):
-            carried = hf.to_hf(settings, targets, only=[name])
+            given = {*(own or {}), *own_keys(dialect, own or {})}
+            extra = [name] if given.intersection(hf.argument_names(name)) else []  # the script has it, if no release
+            carried = hf.to_hf(settings, targets, only=[name], extra=extra)
             written, why = None if carried.unsupported else carried.values, carried.notes
         if written is None:
             missing.append(name)
             notes += why
         else:
             values.update(written)
+            keys_of[name] = written.keys()
     if dialect.complete is not None:
-        values |= dialect.complete({**(own or {}), **values})
+        complete = dialect.complete({**(own or {}), **values})
+        values |= complete
+        gone = {key for key, value in complete.items() if value is None and key not in (own or {})}
+        dropped = [name for name, keys in keys_of.items() if keys and gone.issuperset(keys)]
+        dropped = [name for name in dropped if dialect.computed.get(name) not in complete]
+        for key in (key for name in dropped for key in keys_of[name]):
+            values.pop(key, None)
+        missing += dropped
+        notes += [_no_place(dialect, name, settings) for name in dropped]
     return ExportedSettings(values, tuple(missing), tuple(notes))
+
+
+def _no_place(dialect: Dialect, name: str, settings: Settings) -> str:
+    return f"{dialect.tool} has no place for {name} {getattr(settings, name)}"
 
 
 def dialect_keys(dialect: Dialect, name: str) -> frozenset[str]:
@@ -199,8 +215,11 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
             if name in found:
                 plain.pop(key, None)
     left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
-    for key, why in left_open.items():
-        notes.append(f"{shorten_text(key)} {shorten_text(str(plain.pop(key)))} ignored: {why}")
+    settings_keys = {key for name in FIELDS for key in dialect_keys(dialect, name)}
+    for key, why in ((key, why) for key, why in left_open.items() if key in settings_keys):
+        notes.append(f"{shorten_text(key)} {shorten_text(str(plain[key]))} ignored: {why}")
+    for key in left_open:
+        plain.pop(key)
     if "bf16" in left_open:  # it decides about fp16 as well
         plain.pop("fp16", None)
     for key, words in dialect.read_as.items():
@@ -292,7 +311,12 @@ def _defines(dialect: Dialect, name: str) -> bool:
     return name in dialect.names or name in dialect.values
 
 
-def _written_keys(dialect: Dialect, name: str, value: Value) -> WrittenKeys | None:
+def _written_keys(dialect: Dialect, name: str, value: Value, own: Mapping[str, Any]) -> WrittenKeys | None:
+    """How the tool spells a value; where the file `own` has other keys for the setting, by those."""
+    usual = {key for written in dialect.values.get(name, {}).values() for key in written}
+    for written, said in dialect.also_read.get(name, ()):
+        if said == value and written.keys() <= own.keys() - usual:
+            return written
     if name == "warmup_steps" and dialect.warmup_ratio is not None and isinstance(value, float):
         return {dialect.warmup_ratio: value} if 0 < value < 1 else {"warmup_steps": int(value)}
     if name in dialect.whole and isinstance(value, float):

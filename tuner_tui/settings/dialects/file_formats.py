@@ -19,8 +19,7 @@ from tuner_tui.settings.dialects.python_source import (
     read_python,
     shell_lines,
 )
-from tuner_tui.settings.dialects.shell_script import read_arguments, read_shell
-from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.dialects.shell_script import patch_shell, read_arguments, read_shell
 from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, parse_tool_text, read_text
 
 SCRIPT_FORMS: Mapping[str, Form] = {
@@ -69,7 +68,7 @@ def patch_file(text: str, changes: Mapping[KeyPath, Any], path: Path) -> str:
         case "python":
             return patch_notebook(text, changes, source)
         case "arguments":
-            raise SettingsError(f"{source}: command lines are read-only; change it by hand")
+            return patch_shell(text, changes, source)
         case _:
             return patch_text(text, changes, source, suffix)
 

@@ -89,14 +89,24 @@ def arguments_of_release(version: str) -> frozenset[str]:
     return frozenset(names - gone)
 
 
+def arguments_of_file(keys: Collection[str]) -> frozenset[str]:
+    """The arguments of the release that a file with these keys is for: of two spellings the one that it has."""
+    names = set(arguments_of_release("5.23"))
+    for spellings in (one for name, one in ARGUMENT_NAMES.items() if name != "precision"):
+        if own := set(spellings) & set(keys):
+            names = (names - set(spellings)) | own
+    return frozenset(names - {JIT} if "warmup_ratio" in keys else names)
+
+
 def argument_names(name: str) -> tuple[str, ...]:
     """Every name of the setting `name` on a command line."""
-    return ARGUMENT_NAMES.get(name, (name,))
+    return (*ARGUMENT_NAMES.get(name, (name,)), *(other for other, same in RENAMED.items() if same == name))
 
 
 def setting_of_argument(argument: str) -> str:
     """The setting that a command-line argument belongs to; the argument itself if it belongs to none."""
-    return next((name for name, spellings in ARGUMENT_NAMES.items() if argument in spellings), argument)
+    name = RENAMED.get(argument, argument)
+    return next((one for one, spellings in ARGUMENT_NAMES.items() if name in spellings), name)
 
 
 class _UnsupportedError(Exception):
@@ -209,6 +219,15 @@ def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettin
     return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes), tuple(reader.unknown))
 
 
+RENAMED: Mapping[str, str] = {
+    **dict.fromkeys(("max_seq_length", "model_max_length", "max_seq_len", "block_size"), "max_length"),
+    "use_bnb_nested_quant": "bnb_4bit_use_double_quant",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+}
+"""Other name of a setting, with the same values, in older releases and in scripts of the field."""
+
+
 RENAMED_SINCE: Mapping[str, str] = {
     "evaluation_strategy": "removed by transformers 4.51",
     "warmup_ratio": "removed by transformers 5.15",
@@ -263,6 +282,8 @@ class _HfImporter:
             return
         if FIELDS[name].kind == "int" and isinstance(value, float) and value.is_integer():
             value = int(value)
+        if FIELDS[name].kind == "bool" and str(value).strip() in ("0", "1"):
+            value = self.flag(key)
         try:
             self.settings[name] = parse_value(name, value) if isinstance(value, str) else check_value(name, value)
         except FieldError as error:
@@ -282,9 +303,9 @@ class _HfImporter:
         if value is None or isinstance(value, bool):
             return bool(value)
         word = str(value).strip().lower()
-        if word in ("true", "on", "yes"):
+        if word in ("true", "on", "yes", "t", "y", "1"):  # the words of `HfArgumentParser`, and YAML's
             return True
-        if word in ("false", "off", "no"):
+        if word in ("false", "off", "no", "f", "n", "0"):
             return False
         raise FieldError(key, f"{key} must be on or off, not '{shorten_text(str(value))}'")
 
@@ -454,10 +475,7 @@ _FROM_HF: Mapping[str, Callable[[_HfImporter, str], None]] = {
     "load_in_4bit": _quantization_from,
     "load_in_8bit": _quantization_from,
     "bnb_4bit_quant_type": _quantization_from,
-    "use_bnb_nested_quant": _renamed("bnb_4bit_use_double_quant"),
     "use_peft": _peft_from,
     "use_dora": _peft_from,
-    "max_seq_length": _renamed("max_length"),
-    "per_gpu_train_batch_size": _renamed("per_device_train_batch_size"),
-    "per_gpu_eval_batch_size": _renamed("per_device_eval_batch_size"),
+    **{key: _renamed(name) for key, name in RENAMED.items()},
 }

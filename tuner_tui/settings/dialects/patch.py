@@ -10,7 +10,9 @@ from typing import Any
 
 import yaml
 
+from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, flatten, own_keys, read_settings, write_settings
+from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.model import Settings
@@ -52,25 +54,52 @@ def file_changes(
     given = read_settings(dialect, own).settings
     changed = [n for n in FIELDS if n in names and (n not in given or given[n] != getattr(settings, n))]
     flat = flatten(own) if dialect.nested else own
+    if targets is None and dialect.extends_hf:
+        targets = hf.arguments_of_file(flat.keys())
     written = write_settings(dialect, settings, targets, changed, flat)
-    places = own_keys(dialect, flat)
-    values: dict[KeyPath, Any] = {}
+    places = {**own_keys(dialect, flat), **_own_spellings(dialect, flat, targets)}
+    section = _section_of_arguments(dialect, places)
+    unsupported, notes, without = list(written.unsupported), list(written.notes), set[str]()
     for name in (one for one in changed if one not in written.unsupported):
+        spelled = write_settings(dialect, settings, targets, [name], flat).values
+        new = {key: places.get(key, f"{section}{key}") for key in spelled if not _is_default(key, spelled[key], flat)}
+        reasons = [why for place in new.values() if place not in flat and (why := _no_place(dialect, own, place))]
+        if reasons:  # a part of a setting may say another one
+            unsupported.append(name)
+            notes += reasons
+            without |= spelled.keys()
+    values: dict[KeyPath, Any] = {}
+    for name in (one for one in changed if one not in unsupported):
         gone = sorted(key for key in dialect_keys(dialect, name) if written.values.get(key) is None)
         gone = [place for place in (places.get(key, key) for key in gone) if place in flat]
-        values |= {_path(dialect, key): None for key in gone}
-    notes = list(written.notes)
-    section = _section_of_arguments(dialect, places)
+        kept = {places.get(key, key) for key, value in written.values.items() if value is not None}
+        values |= {_path(dialect, key): None for key in gone if key not in kept}
     for key, value in written.values.items():
         place = places.get(key, f"{section}{key}")
-        if place not in flat and (why := _no_place(dialect, own, place)) is not None:
-            notes.append(why)
+        if value is None or key in without or _is_default(place, value, flat):
             continue
-        if key == "fp16" and value is False and flat and flat.get(place) is None:
-            continue  # off in every tool; bf16 is on in some
-        if value is not None and (place not in flat or flat[place] != value):
+        if place not in flat or flat[place] != value:
             values[_path(dialect, place)] = value
-    return FileChanges(values, written.unsupported, tuple(notes))
+    return FileChanges(values, tuple(unsupported), tuple(notes))
+
+
+def _own_spellings(dialect: Dialect, flat: Mapping[str, Any], targets: Collection[str] | None) -> dict[str, str]:
+    """The dialect's keys to the other names with the same values under which the file has them."""
+    renamed = {old: new.key for old, new in dialect.renamed.items() if new.values is None}
+    if dialect.extends_hf:
+        old = {old: name for old, name in hf.RENAMED.items() if name in SCRIPT_FIELDS or old in (targets or ())}
+        renamed |= {other: dialect.names.get(name, name) for other, name in old.items()}
+    return {key: other for other, key in renamed.items() if other in flat and key not in flat}
+
+
+def _is_default(place: str, value: Any, flat: Mapping[str, Any]) -> bool:
+    """Whether a key that the file lacks is without effect: fp16 is off in every tool; bf16 is on in some."""
+    off = place == "fp16" or place in ("fp16.enabled", "bf16.enabled")
+    return (
+        bool(flat)
+        and flat.get(place) is None
+        and ((off and value is False) or (place == "warmup_steps" and value == 0))
+    )
 
 
 def _section_of_arguments(dialect: Dialect, places: Mapping[str, str]) -> str:
@@ -87,6 +116,8 @@ def _no_place(dialect: Dialect, own: Mapping[str, Any], place: str) -> str | Non
         return f"{place} is in another file of the configuration, if it is there at all"
     if place.startswith(dialect.users_sections):
         return f"{place} is not in the file, and the class that takes it may have no such argument"
+    if dialect.form == "json":
+        return None  # DeepSpeed has defaults for the rest of each of its sections
     section: Any = own
     for name in place.split(".")[:-1] if dialect.nested and own else ():
         section = section.get(name) if isinstance(section, Mapping) else None
@@ -103,7 +134,8 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     if suffix == ".toml":
         raise SettingsError(f"{source}: TOML files are read-only; change it by hand")
     root = compose_tool_yaml(text, source)
-    edits = [_edit(text, root, path, value, source) for path, value in changes.items()]
+    whole = _with_new_sections(root, changes, suffix)
+    edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
     patched = text
     for edit in sorted(edits, key=lambda one: one.start, reverse=True):
         patched = patched[: edit.start] + edit.text + patched[edit.end :]
@@ -113,6 +145,25 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     if after != {key: value for key, value in expected.items() if key not in gone}:
         raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
     return patched
+
+
+def _with_new_sections(root: yaml.MappingNode, changes: Mapping[KeyPath, Any], suffix: str) -> dict[KeyPath, Any]:
+    """`changes` with those of a section that a JSON file lacks put together as the value of that section."""
+    found: dict[KeyPath, Any] = {}
+    for path, value in changes.items():
+        section: yaml.Node | None = root
+        for depth, key in enumerate(path[:-1]):
+            pairs = section.value if isinstance(section, yaml.MappingNode) else ()
+            section = next((node for name, node in pairs if name.value == key), None)
+            if section is None and suffix == ".json":
+                inner = found.setdefault(path[: depth + 1], {})
+                for name in path[depth + 1 : -1]:
+                    inner = inner.setdefault(name, {})
+                inner[path[-1]] = value
+                break
+        else:
+            found[path] = value
+    return found
 
 
 def _path(dialect: Dialect, key: str) -> KeyPath:

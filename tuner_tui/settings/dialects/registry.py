@@ -15,9 +15,9 @@ from tuner_tui.settings.fields import FIELDS, closest_match, shorten_text
 
 
 def _load_dialects() -> dict[str, Dialect]:
-    """The `DIALECT` of every module in `tools`, the plain Hugging Face one first."""
+    """The dialects of every module in `tools`, the plain Hugging Face one first."""
     modules = (import_module(f"{tools.__name__}.{found.name}") for found in pkgutil.iter_modules(tools.__path__))
-    found: list[Dialect] = [module.DIALECT for module in modules]
+    found = [one for module in modules for one in vars(module).values() if isinstance(one, Dialect)]
     return {one.name: one for one in sorted(found, key=lambda one: (one.name != "hf", one.name))}
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.hf_names import IGNORED_ARGUMENTS
 from tuner_tui.settings.dialects.registry import DIALECTS
-from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.yaml_reader import ToolFile
 
 KNOWN_OPTIONS: Collection[str] = {
     *FIELDS, *IGNORED_ARGUMENTS, *(name for names in hf.ARGUMENT_NAMES.values() for name in names),
-    "max_seq_length", "config", "config_file",
+    *hf.RENAMED, *(leaf for leaves in DIALECTS["hf-args"].leaves.values() for leaf in leaves), "config", "config_file",
 }  # fmt: skip
+MOST_WITHOUT = 2
+"""A variable holds the options of a training from one more of them on."""
 FILE_SCORE = 5
 """What a configuration file counts for, in options."""
 DECLARATIONS = ("export", "local", "declare", "readonly")
@@ -25,7 +31,26 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.+)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}  # fmt: skip
+_VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _END = re.compile(r"&&|\|\|?|;|>>?|2>&1|&|#.*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """The command that trains: its words, and the part of the script that it stands in.
+
+    `starts` says whether the script itself starts it; else its words are those of a variable or of another shell.
+    """
+
+    words: tuple[str, ...] = ()
+    start: int = 0
+    end: int = 0
+    starts: bool = False
+    exported: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_shell(text: str, source: str) -> ToolFile:
@@ -33,33 +58,146 @@ def read_shell(text: str, source: str) -> ToolFile:
 
     Variables that the script sets are put in; a command that needs others is not given, only its options.
     """
+    best = _find_command(text)
+    if not best.words:
+        raise PresetError(f"{source}: contains no training command with options")
+    environment, words = dict(best.exported), best.words
+    while words and (match := _ASSIGNMENT.fullmatch(words[0])):
+        environment[match[1]] = match[2]
+        words = words[1:]
+    unknown = any("$" in word or "`" in word for word in (*words, *environment.values()))
+    runs = best.starts and not unknown and bool(words) and not words[0].startswith("-")
+    values = {**read_options(words), **read_overrides(words)}
+    return ToolFile(values, command=words if runs else (), environment=environment if runs else {})
+
+
+def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
+    """`text` with options of its training command changed, or the variables that they take their values from.
+
+    Raises `SettingsError` for a value that the shell computes.
+    """
+    before = dict(read_shell(text, source).values)
+    wanted = {path[-1] if len(path) == 1 else ".".join(path): value for path, value in changes.items()}
+    patched = text
+    for name, value in wanted.items():
+        patched = _with_option(patched, name, None if value is None else _option_word(value), source)
+    expected = {**before, **{name: _option_word(value) for name, value in wanted.items() if value is not None}}
+    expected = {name: value for name, value in expected.items() if wanted.get(name, "") is not None}
+    if read_shell(patched, source).values != expected:
+        raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
+    return patched
+
+
+def _with_option(text: str, name: str, value: str | None, source: str) -> str:
+    """`text` with one option of the training command set; removed for None."""
+    command = _find_command(text)
+    spelled = re.escape(name).replace("_", "[_-]")
+    option = re.compile(rf"(?<![\w-])--{spelled}(?![\w-])(?:(?:=|[ \t]+)(?P<value>(?!--|\\\s){_VALUE}))?")
+    override = re.compile(rf"(?<!\S)\+{{0,2}}{re.escape(name)}=(?P<value>{_VALUE})")
+    # The command itself, else what its variables hold; of several the last one counts.
+    parts = ((command.start, command.end), (0, len(text)))
+    found = next(
+        (all_[-1] for part in parts for one in (option, override) if (all_ := [*one.finditer(text, *part)])), None
+    )
+    if found is None:
+        return text if value is None else _with_new_option(text, command, f"--{name} {value}")
+    start, end = found.span()
+    given = found["value"]
+    if value is None:
+        return text[:start].rstrip(" \t") + text[end:]
+    if given is None:
+        return f"{text[:end]} {value}{text[end:]}"
+    variable = _VARIABLE.fullmatch(given.strip("\"'"))
+    if variable is not None:
+        return _with_variable(text, variable[1] or variable[3], value, name, source)
+    if "$" in given or "`" in given:
+        raise SettingsError(f"{source}: {name} is computed in the script; change it by hand")
+    quote = given[0] if given[0] in "\"'" else ""
+    return f"{text[: end - len(given)]}{quote}{value}{quote}{text[end:]}"
+
+
+def _with_variable(text: str, variable: str, value: str, name: str, source: str) -> str:
+    """`text` with another value of a variable that it sets once."""
+    pattern = rf"^(?P<begin>[ \t]*(?:(?:{'|'.join(DECLARATIONS)})[ \t]+)?{variable}=)(?P<value>{_VALUE})"
+    places = [*re.finditer(pattern, text, re.MULTILINE)]
+    default = len(places) == 1 and re.fullmatch(
+        rf"[\"']?\$\{{{variable}:?-(?P<value>[^$}}]*)\}}[\"']?", places[0]["value"]
+    )
+    if len(places) != 1 or ("$" in places[0]["value"] and not default):
+        raise SettingsError(f"{source}: {name} is computed in the script; change it by hand")
+    start, end = places[0].span("value")
+    given = places[0]["value"]
+    if default:
+        start, end = (start + place for place in default.span("value"))
+        given = default["value"]
+    quote = given[0] if given[:1] in ('"', "'") else ""
+    return f"{text[:start]}{quote}{value}{quote}{text[end:]}"
+
+
+def _with_new_option(text: str, command: _Command, option: str) -> str:
+    """`text` with an option added before the last one, as that one stands."""
+    begins = re.compile(r"(?<!\S)--[A-Za-z]")
+    last = [*begins.finditer(text, command.start, command.end)] or [*begins.finditer(text)]
+    if not last:
+        return text
+    place = last[-1].start()
+    line = text.rfind("\n", 0, place) + 1
+    indent = text[line:place]
+    if indent.strip():
+        return f"{text[:place]}{option} {text[place:]}"
+    newline = "\r\n" if "\r\n" in text else "\n"
+    return f"{text[:place]}{option} \\{newline}{indent}{text[place:]}"
+
+
+def _option_word(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _find_command(text: str) -> _Command:
+    """The command with most options of a training; where no line has one, the text of a variable with options."""
     variables: dict[str, str] = {}
     exported: dict[str, str] = {}
-    best: tuple[str, ...] = ()
+    best, of_variable = _Command(), _Command()
     document: str | None = None
-    in_document = False
-    for line in re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text).splitlines():
-        filled = tuple(_words(_computed(_filled(line, variables))))
-        assigned = [_ASSIGNMENT.fullmatch(word) for word in filled if word not in DECLARATIONS]
-        if filled and all(assigned):
+    for start, end in _logical_lines(text):
+        line = re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end])
+        words = tuple(_words(_computed(_filled(line, variables), variables)))
+        assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
+        if words and all(assigned):
             found = {match[1]: match[2] for match in assigned if match is not None}
             variables |= found
-            exported |= found if filled[0] == "export" else {}
+            exported |= found if words[0] == "export" else {}
+            for value in found.values():
+                inner = tuple(_words(value))
+                if _score(inner) > _score(of_variable.words):
+                    of_variable = _Command(inner, start, end)
             continue
-        if _score(filled) > _score(best):
-            best, in_document = filled, document is not None
-        started = _HERE_DOCUMENT.search(line)
-        document = started[1] if started else None if line.strip() == document else document
-    if not best:
-        raise PresetError(f"{source}: contains no training command with options")
-    environment = dict(exported)
-    while best and (match := _ASSIGNMENT.fullmatch(best[0])):
-        environment[match[1]] = match[2]
-        best = best[1:]
-    unknown = any("$" in word or "`" in word for word in (*best, *environment.values()))
-    runs = not unknown and not in_document and not best[0].startswith("-")
-    values = {**read_options(best), **read_overrides(best)}
-    return ToolFile(values, command=best if runs else (), environment=environment if runs else {})
+        starts = document is None
+        if words and (words[0] == "eval" or any(word in ("-c", "-lc") for word in words)):
+            begin = 1 if words[0] == "eval" else next(at for at, word in enumerate(words) if word in ("-c", "-lc")) + 1
+            inner = tuple(_words(" ".join(words[begin:] if begin == 1 else words[begin : begin + 1])))
+            if _score(inner) > _score(words):
+                words, starts = inner, starts and words[0] == "eval"
+        if _score(words) > _score(best.words):
+            best = _Command(words, start, end, starts, dict(exported))
+        opened = _HERE_DOCUMENT.search(line)
+        document = opened[1] if opened else None if line.strip() == document else document
+    if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
+        return of_variable
+    return best
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each line with those that continue it; a comment ends a line, whatever it ends with."""
+    start = place = 0
+    for line in text.splitlines(keepends=True):
+        place += len(line)
+        comment = line.lstrip().startswith("#")
+        if comment or not line.rstrip().endswith("\\"):
+            yield start, place
+            start = place
+    if start < place:
+        yield start, place
 
 
 def _score(words: tuple[str, ...]) -> int:
@@ -109,17 +247,37 @@ def _words(line: str) -> list[str]:
     return words[:end]
 
 
-def _computed(line: str) -> str:
-    """`line` with arithmetic of two numbers done; other substitutions are one word, which only the shell knows."""
+def _computed(line: str, variables: Mapping[str, str]) -> str:
+    """`line` with arithmetic of known numbers done; other substitutions are one word, which only the shell knows."""
 
     def value(match: re.Match[str]) -> str:
-        terms = re.fullmatch(r"\$\(\(?\s*(?:expr\s+)?(\d+)\s*\\?([*/+-])\s*(\d+)\s*\)?\)", match[0])
-        if terms is None or (terms[2] == "/" and int(terms[3]) == 0):
-            return "$(…)"
-        left, right = int(terms[1]), int(terms[3])
-        return str({"*": left * right, "+": left + right, "-": left - right, "/": left // (right or 1)}[terms[2]])
+        terms = match[1] or match[2] or ""
+        known = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), terms.replace("\\*", "*"))
+        number = _arithmetic(known)
+        return "$(…)" if number is None else str(number)
 
-    return re.sub(r"\$\(\(?[^()]*\)?\)", value, line)
+    return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)|\$\(\s*expr\s+([^()]*)\)|\$\([^()]*\)?\)", value, line)
+
+
+def _arithmetic(terms: str) -> int | None:
+    """The value of whole numbers with + - * / % and brackets, as the shell computes it; None for anything else."""
+    if not re.fullmatch(r"[\d\s+*/%()-]{1,200}", terms) or "**" in terms:
+        return None
+    try:
+        tree = ast.parse(terms.strip().replace("//", "?").replace("/", "//"), mode="eval")
+        return _evaluated(tree.body)
+    except (SyntaxError, ArithmeticError, RecursionError):
+        return None
+
+
+def _evaluated(node: ast.expr) -> int:
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_evaluated(node.left), _evaluated(node.right))
+    if isinstance(node, ast.UnaryOp):
+        return -_evaluated(node.operand)
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    raise ArithmeticError
 
 
 def _filled(line: str, variables: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, Form, dialect_keys, flatten, own_keys
+from tuner_tui.settings.dialects.hf import RENAMED
 from tuner_tui.settings.dialects.hydra_composition import group_of
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.registry import HF, dialect_of_command
@@ -23,7 +24,20 @@ NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 UNKNOWN_SCRIPT = "train.py"
 """Stands for the user's own script in a command where none is found: the launch says that it is not there."""
-SHELL_MODEL_KEYS = ("model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path")
+SHELL_MODEL_KEYS = (
+    "model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path",
+    "model_path", "model_name",
+)  # fmt: skip
+SHELL_DATA_KEYS = (
+    "dataset",
+    "dataset_name",
+    "data_path",
+    "dataset_path",
+    "train_file",
+    "train_data",
+    "train_file_dir",
+    "data_name",
+)
 ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 LONGEST_NAME = 200
@@ -70,7 +84,7 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
     model = _first_text(flat, SHELL_MODEL_KEYS)
-    data = _first_text(flat, ("dataset", "dataset_name", "data_path", "train_file"))
+    data = _first_text(flat, SHELL_DATA_KEYS)
     common: dict[str, Any] = {"model": model, "task": "causal-lm" if model else None, "data": data}
     if not file.command:
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
@@ -78,9 +92,11 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         own = {"apply": "hydra", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
         return CommandJob.model_validate({**common, **own, "command": file.command, "env": file.environment})
     tool = dialect_of_command(file.command).name
+    spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **own_keys(dialect, flat)}
+    aliases = {name: key for name, key in spelled.items() if name in FIELDS} if tool == HF.name else {}
     mode = default_apply_mode(file.command)
     mode = "hf-args" if mode == "inject" else mode
-    return CommandJob(command=file.command, apply=mode, dialect=tool, env=file.environment, **common)
+    return CommandJob(command=file.command, apply=mode, dialect=tool, aliases=aliases, env=file.environment, **common)
 
 
 def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
@@ -114,6 +130,6 @@ def _text_of(value: object) -> str | None:
 
 
 def _entry_name(entry: object) -> str | None:
-    if not isinstance(entry, Mapping):
-        return entry if isinstance(entry, str) else None
-    return next((entry[key] for key in ENTRY_KEYS if isinstance(entry.get(key), str)), None)
+    if isinstance(entry, Mapping):
+        entry = next((entry[key] for key in ENTRY_KEYS if isinstance(entry.get(key), str)), None)
+    return entry if isinstance(entry, str) and not TEMPLATE.search(entry) else None

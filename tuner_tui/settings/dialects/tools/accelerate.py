@@ -6,21 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import Dialect
-from tuner_tui.settings.fields import Value
+
+ACCUMULATION = "deepspeed_config.gradient_accumulation_steps"
+"""In a file for DeepSpeed only: accelerate refuses that section with any other type."""
 
 
-def read_accumulation(values: Mapping[str, Any]) -> Mapping[str, Value]:
-    """Accumulation, which only a file for DeepSpeed has: accelerate refuses that section with any other type."""
-    steps = values.get("deepspeed_config.gradient_accumulation_steps")
-    return {"gradient_accumulation_steps": steps} if isinstance(steps, int) else {}
+def keep_accumulation(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """No accumulation for a file without DeepSpeed's section."""
+    others = any(key.startswith("deepspeed_config.") and key != ACCUMULATION for key in values)
+    return {} if others or ACCUMULATION not in values else {ACCUMULATION: None}
 
 
 DIALECT = Dialect(
     name="accelerate",
     tool="accelerate",
     command="accelerate launch --config_file {config} train.py",
-    names={},
-    read_more=read_accumulation,
+    names={"gradient_accumulation_steps": ACCUMULATION},
+    complete=keep_accumulation,
     values={
         "precision": {
             "bf16": {"mixed_precision": "bf16"},

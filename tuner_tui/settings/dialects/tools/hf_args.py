@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.fields import Value
 
 
 def to_arguments(values: Mapping[str, Any]) -> list[str]:
@@ -27,11 +28,34 @@ def _format_argument(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
+def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """Adapter, quantization and precision by the options that QLoRA's, LLaVA's and diffusers' scripts have for them."""
+    found: dict[str, Value] = {}
+    if any(str(values.get(key)).lower() in ("true", "1") for key in ("use_lora", "lora_enable", "lora")):
+        found["peft_method"] = "lora"
+    kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
+    if str(values.get("bits")) in kinds:
+        found["quantization"] = kinds[str(values["bits"])]
+    precision = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(str(values.get("mixed_precision")))
+    return found if precision is None else {**found, "precision": precision}
+
+
 DIALECT = Dialect(
     name="hf-args",
     tool="Hugging Face Trainer",
     command="python train.py {config}",
     names={},
+    read_more=read_scripts_own,
+    leaves={
+        "per_device_train_batch_size": ("train_batch_size", "micro_batch_size", "batch_size"),
+        "per_device_eval_batch_size": ("eval_batch_size",),
+        "gradient_accumulation_steps": ("grad_accum_steps", "accumulation_steps"),
+        "learning_rate": ("lr",),
+        "num_train_epochs": ("num_epochs", "epochs"),
+        "max_grad_norm": ("clip_grad_norm", "grad_clip"),
+        "dataloader_num_workers": ("num_workers",),
+        "lora_r": ("lora_rank",),
+    },
     form="arguments",
     render=render_arguments,
 )

@@ -1,6 +1,8 @@
-"""`TrainingArguments` in YAML or JSON, as `HfArgumentParser` of the user's script reads them."""
+"""`TrainingArguments` in YAML or JSON: flat, as `HfArgumentParser` reads them, or in sections of the user's own."""
 
+from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.fields import FIELDS
 
 DIALECT = Dialect(
     name="hf",
@@ -13,3 +15,18 @@ DIALECT = Dialect(
         "tokenizer_name", "config_name",
     }),
 )  # fmt: skip
+
+SECTION_NAMES: dict[str, tuple[str, ...]] = {
+    "max_length": ("max_length", "max_seq_length", "cutoff_len"),
+    "lora_r": ("lora_r", "peft_config.r", "lora.r"),
+}
+
+SECTIONS = Dialect(
+    name="hf-sections",
+    tool="Hugging Face Trainer",
+    command="python {script} {config}",
+    names={name: name for name in SECTION_NAMES},
+    nested=True,
+    leaves={**{spelling: (spelling,) for name in FIELDS for spelling in hf.argument_names(name)}, **SECTION_NAMES},
+    model_keys=("model_name_or_path", "model.model_name_or_path", "model.name", "model_name", "model"),
+)

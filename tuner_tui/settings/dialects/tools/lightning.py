@@ -72,7 +72,7 @@ DIALECT = Dialect(
     },
     file_keys=frozenset({
         "seed_everything", "trainer.max_epochs", "trainer.max_steps", "trainer.accelerator", "trainer.devices",
-        "trainer.precision", "trainer.logger", "trainer.callbacks", "trainer.strategy", "trainer.logger.class_path",
+        "trainer.precision", "trainer.callbacks", "trainer.strategy", "trainer.logger.class_path",
         "model.class_path", "data.class_path", "optimizer.class_path", "lr_scheduler.class_path", "ckpt_path",
         "fit.trainer.max_epochs", "fit.trainer.accelerator", "fit.model.class_path", "fit.seed_everything",
     }),

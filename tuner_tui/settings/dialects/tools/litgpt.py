@@ -37,8 +37,10 @@ def read_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
 def name_global_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """litgpt's own name for accumulation: the samples of all devices between two updates."""
     steps, samples = values.get(ACCUMULATION), _samples_at_once(values)
-    if not isinstance(steps, int) or samples is None:
+    if not isinstance(steps, int):
         return {}
+    if samples is None:
+        return {ACCUMULATION: None}
     return {"train.global_batch_size": steps * samples, ACCUMULATION: None}
 
 

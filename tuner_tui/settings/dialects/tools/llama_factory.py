@@ -1,4 +1,7 @@
-"""LLaMA-Factory 0.9.5, `llamafactory-cli train`: TrainingArguments of transformers 4.55 to 5.6 and its own names."""
+"""LLaMA-Factory 0.9.5: `llamafactory-cli train`, whose arguments extend TrainingArguments of transformers 4.55 to 5.6.
+
+Its v1, `USE_V1=1 llamafactory-cli sft`, has names of its own, in sections.
+"""
 
 from __future__ import annotations
 
@@ -85,3 +88,56 @@ DIALECT = Dialect(
     # DeepSpeed needs torchrun even on one GPU; Ray starts its own workers.
     environment={"deepspeed": ("FORCE_TORCHRUN", "1"), "ray_num_workers": ("USE_RAY", "1")},
 )  # fmt: skip
+
+V1 = Dialect(
+    name="llama-factory-v1",
+    tool="LLaMA-Factory v1",
+    command="llamafactory-cli sft {config}",
+    names={
+        "per_device_train_batch_size": "micro_batch_size",
+        "max_length": "cutoff_len",
+        "learning_rate": "learning_rate",
+        "weight_decay": "weight_decay",
+        "max_grad_norm": "max_grad_norm",
+        "num_train_epochs": "num_train_epochs",
+        "max_steps": "max_steps",
+        "gradient_checkpointing": "enable_activation_checkpointing",
+        "save_steps": "save_steps",
+        "logging_steps": "logging_steps",
+        "seed": "seed",
+        "lora_r": "peft_config.r",
+        "lora_alpha": "peft_config.lora_alpha",
+        "lora_dropout": "peft_config.lora_dropout",
+    },
+    values={
+        "precision": {"bf16": {"bf16": True}, "fp32": {"bf16": False}},
+        "peft_method": {"lora": {"peft_config.name": "lora"}},
+        "max_steps": {None: {}},
+        "quantization": {
+            "none": {},
+            "int8": {"quant_config.name": "bnb", "quant_config.quantization_bit": 8},
+            "nf4": {"quant_config.name": "bnb", "quant_config.quantization_bit": 4},
+        },
+        "bnb_4bit_compute_dtype": {"auto": {}},
+        "weights_dtype": {"auto": {}},
+    },
+    extends_hf=False,
+    nested=True,
+    file_keys=frozenset(
+        {
+            "model_class",
+            "peft_config.name",
+            "dist_config",
+            "kernel_config",
+            "quant_config",
+            "train_dataset",
+            "init_config",
+            "micro_batch_size",
+            "cutoff_len",
+        }
+    ),
+    certain_keys=frozenset({"dist_config", "kernel_config", "quant_config", "init_config"}),
+    model_keys=("model",),
+    data_keys=("train_dataset",),
+    environment={"model": ("USE_V1", "1")},
+)

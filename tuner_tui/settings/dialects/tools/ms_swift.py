@@ -67,6 +67,7 @@ DIALECT = Dialect(
         "batch_size": Renamed("per_device_train_batch_size", "renamed in ms-swift 3"),
     },
     assumed={"bnb_4bit_quant_type": "nf4"},
+    also_read={"attn_implementation": (({"attn_impl": "flash_attn"}, "flash_attention_2"),)},
     defaults={
         "per_device_train_batch_size": 1,
         "per_device_eval_batch_size": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,30 @@ from typing import Any
 from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.fields import Value
 
+COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Za-z][\w./]*)\s")
+"""The command in the comments that torchtune's own configurations begin with."""
+RECIPES = (
+    ("dpo", "lora_dpo_single_device", "lora_dpo_distributed"),
+    ("kd", "knowledge_distillation_single_device", "knowledge_distillation_distributed"),
+    ("ppo", "ppo_full_finetune_single_device", "ppo_full_finetune_single_device"),
+    ("qat", "qat_single_device", "qat_distributed"),
+    ("lora", "lora_finetune_single_device", "lora_finetune_distributed"),
+    ("full", "full_finetune_single_device", "full_finetune_distributed"),
+)
+"""A word of a configuration's name, and its recipes for one device and for several."""
+
 
 def choose_command(values: Mapping[str, Any], path: Path) -> str:
-    """The recipe that the file's name or its model's component belongs to."""
+    """The recipe that the file's comments name, else the one that its name or its model's component belongs to."""
+    named = COMMENT.search(path.read_text(errors="replace")) if path.is_file() else None
+    if named is not None:
+        return f"tune run {named[1]}{named[2]} --config {{config}}"
     model = values.get("model")
     component = str(model.get("_component_", "")) if isinstance(model, Mapping) else ""
-    lora = any(word in component or word in path.stem for word in ("lora", "dora"))
-    devices = "distributed" if "single_device" not in path.stem and "distributed" in path.stem else "single_device"
-    return f"tune run {'lora' if lora else 'full'}_finetune_{devices} --config {{config}}"
+    words = {*re.split(r"[^a-z0-9]+", path.stem.lower())}
+    words |= {"lora"} if re.search("lora|dora", component + path.stem) else {"full"}
+    recipe = next(one for one in RECIPES if one[0] in words)
+    return f"tune run {recipe[2 if 'distributed' in words else 1]} --config {{config}}"
 
 
 def read_component(values: Mapping[str, Any]) -> Mapping[str, Value]:
