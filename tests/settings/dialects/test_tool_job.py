@@ -16,7 +16,7 @@ from tuner_tui.settings.dialects.registry import DIALECTS, dialect_of_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.parser import load_preset, tool_of_file
+from tuner_tui.settings.presets.parser import load_preset, tool_of_file, update_tool_file
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.settings.yaml_reader import read_tool_file
 
@@ -337,3 +337,12 @@ def test_a_file_for_deepspeed_is_not_the_commands_configuration() -> None:
     command = ("swift", "sft", "--model", "acme/base-1b", "--deepspeed", "zero3.json")
     assert default_apply_mode(command) == "inject"
     assert default_apply_mode(("swift", "sft", "my.yaml")) == "yaml"
+
+
+def test_a_new_micro_batch_keeps_litgpts_accumulation(tmp_path: Path) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text(LITGPT.replace("micro_batch_size: 2", "micro_batch_size: 2, global_batch_size: 16"))
+    found = update_tool_file(path, Settings(per_device_train_batch_size=4), ["per_device_train_batch_size"])
+    assert yaml.safe_load(found.after)["train"] == {"micro_batch_size": 4, "global_batch_size": 32, "epochs": 2}
+    assert found.left_out == ()
+    assert found.before == path.read_text()

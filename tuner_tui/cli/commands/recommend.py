@@ -188,18 +188,12 @@ def print_patch(
 
     Exit with 2 if that cannot be.
     """
-    from difflib import unified_diff
-
     from tuner_tui.advice.recommend.recommendation import recommend
     from tuner_tui.cli.console import copy_to_clipboard, print_note
-    from tuner_tui.settings.dialects.dialect import dialect_keys, flatten
-    from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file, read_file_text
-    from tuner_tui.settings.dialects.patch import file_changes
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.fields import FIELDS
     from tuner_tui.settings.origin import OriginKind
     from tuner_tui.settings.presets.library import write_durable
-    from tuner_tui.settings.presets.parser import is_preset, tool_of_file
+    from tuner_tui.settings.presets.parser import update_tool_file
 
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
@@ -208,38 +202,21 @@ def print_patch(
     names = flags | {one.name for one in found.advised if one.name in SPEED_SETTINGS}
     targets = None if machine.interpreter is None else machine.interpreter.training_arguments
     try:
-        text = read_file_text(path)
-        own = parse_file(text, path).values
-        if form_of_file(path) in ("yaml", "json") and is_preset(own):
-            fail(f"{path} is a preset; --write changes the file of a training tool.")
-        tool = tool_of_file(own, path)
-        flat = flatten(own) if tool.nested else own
-        left_open = {name for name in names - flags if any(flat.get(key) == "auto" for key in dialect_keys(tool, name))}
-        names -= left_open  # the tool chooses these itself
-        patched, left_out = text, list[str]()
-        for name in (one for one in FIELDS if one in names):  # what one place does not let be changed keeps no other
-            changes = file_changes(tool, own, found.settings, [name], targets)
-            left_out += changes.notes
-            try:
-                patched = patch_file(patched, changes.values, path)
-            except SettingsError as error:
-                left_out.append(str(error))
-        if write and patched != text:
-            write_durable(path, patched.encode(), overwrite=True)
+        update = update_tool_file(path, found.settings, names, targets, flags)
+        if write and update.diff:
+            write_durable(path, update.after.encode(), overwrite=True)
     except SettingsError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror or error}")
-    diff = unified_diff(text.splitlines(True), patched.splitlines(True), str(path), str(path), n=1)
-    shown = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff)
-    typer.echo(shown, nl=False)
-    if copy and shown:
-        copy_to_clipboard(shown, os.environ)
+    typer.echo(update.diff, nl=False)
+    if copy and update.diff:
+        copy_to_clipboard(update.diff, os.environ)
     for one in (one for one in found.advised if one.name in names - flags):
         print_note(f"{one.name}: {one.reason}")
-    for note in left_out:
+    for note in update.left_out:
         print_note(f"Left out: {note}")
-    if patched == text:
+    if not update.diff:
         print_note(f"{path} needs no change.")
 
 

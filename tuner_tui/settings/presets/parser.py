@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from tuner_tui.settings.dialects.dialect import Dialect, read_settings
-from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, read_file_text
+from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file, read_file_text
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
 from tuner_tui.settings.dialects.hydra_composition import compose, group_of, is_named
+from tuner_tui.settings.dialects.patch import file_changes
 from tuner_tui.settings.dialects.registry import DIALECTS, HF, dialect_of_command, dialect_of_file
 from tuner_tui.settings.dialects.shell_script import read_overrides
 from tuner_tui.settings.dialects.tool_job import UNKNOWN_SCRIPT, job_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
-from tuner_tui.settings.fields import Value, closest_match, parse_value, shorten_text
+from tuner_tui.settings.fields import FIELDS, Value, closest_match, parse_value, shorten_text
 from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets.preset import PRESET_VERSION, HardwareRequirements, Preset
 from tuner_tui.settings.yaml_reader import (
     MappingNode,
@@ -123,6 +126,54 @@ def tool_of_file(values: Mapping[str, Any], path: Path | None) -> Dialect:
     found = dialect_of_file(values, form)
     composed = path is not None and form == "yaml" and (group_of(path) is not None or (found is HF and is_named(path)))
     return DIALECTS["hydra"] if composed else found
+
+
+@dataclass(frozen=True, slots=True)
+class FileUpdate:
+    """The text of a tool's file before and after new values; `left_out` says which settings it cannot take, and why."""
+
+    path: Path
+    before: str
+    after: str
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def diff(self) -> str:
+        """The changes as a unified diff."""
+        before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
+        changes = unified_diff(before, after, str(self.path), str(self.path), n=1)
+        return "".join(one if one.endswith("\n") else f"{one}\n\\ No newline at end of file\n" for one in changes)
+
+
+def update_tool_file(
+    path: Path,
+    settings: Settings,
+    names: Collection[str],
+    targets: Collection[str] | None = None,
+    despite_auto: Collection[str] = (),
+) -> FileUpdate:
+    """The tool's file at `path` with the settings `names`; `auto` stays but for `despite_auto`. Raises `SettingsError`.
+
+    The other settings of the file keep their values: a new micro batch changes litgpt's global batch too.
+    """
+    before = read_file_text(path)
+    own = parse_file(before, path).values
+    if form_of_file(path) in ("yaml", "json") and is_preset(own):
+        raise SettingsError(f"{path} is a preset; --write changes the file of a training tool")
+    tool = tool_of_file(own, path)
+    given = read_settings(tool, own)
+    names = {*names} - ({*given.left_open} - {*despite_auto})
+    kept = {name: value for name, value in given.settings.items() if name not in names}
+    wanted = settings.model_copy(update=kept)
+    after, left_out = before, list[str]()
+    for name in (one for one in FIELDS if one in {*names, *kept}):  # what one place does not take keeps no other
+        changes = file_changes(tool, parse_file(after, path).values, wanted, [name], targets)
+        left_out += changes.notes
+        try:
+            after = patch_file(after, changes.values, path)
+        except SettingsError as error:
+            left_out.append(str(error))
+    return FileUpdate(path, before, after, tuple(left_out))
 
 
 def _default_name(path: Path | None) -> str:
