@@ -21,7 +21,7 @@ SECTION_NAMES: dict[str, tuple[str, ...]] = {
     "lora_r": ("lora_r", "peft_config.r", "lora.r"),
 }
 
-SECTIONS = Dialect(
+SECTIONS_DIALECT = Dialect(
     name="hf-sections",
     tool="Hugging Face Trainer",
     command="python {script} {config}",

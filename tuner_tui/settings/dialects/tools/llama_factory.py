@@ -89,7 +89,7 @@ DIALECT = Dialect(
     environment={"deepspeed": ("FORCE_TORCHRUN", "1"), "ray_num_workers": ("USE_RAY", "1")},
 )  # fmt: skip
 
-V1 = Dialect(
+V1_DIALECT = Dialect(
     name="llama-factory-v1",
     tool="LLaMA-Factory v1",
     command="llamafactory-cli sft {config}",
