@@ -272,7 +272,7 @@ class _RunFollower:
         if found.outcome is not None:
             last = Finished(
                 t=time.time(), outcome=found.outcome, sentence=found.sentence, step=state.step,
-                total_steps=state.total_steps,
+                total_steps=state.total_steps, loss=state.loss,
             )  # fmt: skip
             self._print([last])
         else:

@@ -103,3 +103,13 @@ def test_stretches_of_the_next_step_are_left_to_it() -> None:
 def test_neighbours_become_one_and_overlaps_count_once() -> None:
     assert merge_spans([(0, 2), (3, 5), (20, 21)]) == [(0, 5), (20, 21)]
     assert covered_s([(0, 4), (2, 6), (8, 20)], 1, 10) == 7
+
+
+@pytest.mark.parametrize(
+    ("began_s", "evaluated"), [(60.0, False), (40.0, False), (60.1, True)], ids=["in", "before", "long"]
+)
+def test_a_metric_that_a_slow_step_computes_without_gradients_is_no_evaluation(began_s: float, evaluated: bool) -> None:
+    """The step takes 50 s: 9 ms are those of a top-5 accuracy, 2 s are those of a forward pass."""
+    span = (began_s, began_s + (2.0 if evaluated else 0.009))
+    between = seasoned(0, 0, 0, 0)
+    assert classify([iterator(50, 51, stepped=True)], span, between=between)[1] == ([span] if evaluated else [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,3 +35,26 @@ def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:
     assert [first.step(), second.step(), first.step()] == ["stepped"] * 3
     assert seen == [first, second]
     assert counters.step == 2, "two optimizers that alternate make one step"
+
+
+@pytest.mark.parametrize(
+    ("order", "steps"),
+    [
+        ("ababab", 3),
+        ("aaaaabaaaaab", 10),
+        ("abcabc", 2),
+        ("aaabbb", 6),
+        ("aabbcc", 6),
+    ],
+)
+def test_optimizers_that_alternate_or_follow_each_other(tmp_path: Path, order: str, steps: int) -> None:
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizers = {name: torch.optim.SGD([parameter]) for name in sorted(set(order))}
+    counters = StepCounters(
+        Session(str(tmp_path), launched=True), torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict
+    )
+    for name in order:
+        key = id(optimizers[name])
+        counters.buffer.optimizers[key] = weakref.ref(optimizers[name])
+        counters.buffer.records.append((key, time.perf_counter(), 0))
+    assert counters.step == steps

@@ -12,7 +12,17 @@ from tests.benchmarks.open_run import event_number, write_events
 from tests.runs.store.test_codec import events
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.history import MAX_POINTS, DownsampledSeries, HistoryBuilder
-from tuner_tui.runs.events.types import Checkpoint, Event, Finished, Launched, Metrics, OutOfMemory, Plan, Steps
+from tuner_tui.runs.events.types import (
+    BACKWARD,
+    Checkpoint,
+    Event,
+    Finished,
+    Launched,
+    Metrics,
+    OutOfMemory,
+    Plan,
+    Steps,
+)
 from tuner_tui.runs.read.event_sampling import HISTORY, NEWEST
 from tuner_tui.runs.read.reader import RECENT_SAMPLES, RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_sample, encode_event, encode_sample
@@ -121,6 +131,12 @@ class TestLong:
         assert (state.step, state.outcome) == (newest.step, "completed")
         if counted:
             assert state.total_steps == newest.total_steps
+
+    def test_of_one_that_ended_the_list_has_the_loss_that_it_ended_with(self, long: RunFolder) -> None:
+        """The end of the file may hold only losses of `backward()`, where the script printed one before."""
+        append(long.events, Metrics(t=1e6, step=10**6, loss=9.0, source=BACKWARD))
+        append(long.events, Finished(t=1e6, outcome="completed", step=10**6, total_steps=10**6, loss=0.5))
+        assert read_brief(long).state.loss == RunReader(long).poll().state.loss == 0.5
 
     def test_its_history_has_no_gap(self, long: RunFolder) -> None:
         loss = RunReader(long).poll().history.loss

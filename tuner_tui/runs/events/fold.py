@@ -58,7 +58,8 @@ def _exited(state: RunState, event: ev.Exited) -> RunState:
 def _finished(state: RunState, event: ev.Finished) -> RunState:
     step = state.step if event.step is None else _greater(state.step, event.step)
     total = event.total_steps if state.total_steps is None else state.total_steps
-    return replace(_enter(state, "ended", event.t), finished=event, step=step, total_steps=total)
+    loss = state.loss if event.loss is None else event.loss
+    return replace(_enter(state, "ended", event.t), finished=event, step=step, total_steps=total, loss=loss)
 
 
 def _fell_back(state: RunState, event: ev.FellBack) -> RunState:

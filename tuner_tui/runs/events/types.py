@@ -76,13 +76,17 @@ class Exited(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished(Event):
-    """The last event of a training. `outcome`: completed, stopped, failed, out-of-memory or lost."""
+    """The last event of a training. `outcome`: completed, stopped, failed, out-of-memory or lost.
+
+    It repeats `step`, `total_steps` and `loss` for lists of runs, which read the end of the file alone.
+    """
 
     kind: ClassVar[str] = "finished"
     outcome: str
     sentence: str = ""
     step: int | None = None
     total_steps: int | None = None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

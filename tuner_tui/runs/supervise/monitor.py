@@ -229,8 +229,12 @@ class TrainingMonitor:
         sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:
             sentence += f" The disk of the state folder was full{_recorded_until(self._state)}."
-        step, total = state.step, state.total_steps
-        self._record(Finished(t=now.wall_s, outcome=judged.outcome, sentence=sentence, step=step, total_steps=total))
+        self._record(
+            Finished(
+                t=now.wall_s, outcome=judged.outcome, sentence=sentence, step=state.step,
+                total_steps=state.total_steps, loss=state.loss,
+            )
+        )  # fmt: skip
         self._writer.update(
             lambda known: replace(
                 known,

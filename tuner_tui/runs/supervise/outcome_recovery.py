@@ -88,7 +88,7 @@ def _write(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> No
             state = with_unwritten_steps(fold_all(RunState(), events), folder)
             finished = Finished(
                 t=time.time(), outcome=ended.outcome, sentence=ended.sentence, step=state.step,
-                total_steps=state.total_steps,
+                total_steps=state.total_steps, loss=state.loss,
             )  # fmt: skip
             appender = LineAppender(folder.events)
             appender.append(encode_event(finished))

@@ -70,6 +70,8 @@ class StepCounters:
         self._pending: list[IteratorStats] = []
         self._read_in_eval_mode: IteratorStats | None = None
         self._alternating: set[int] = set()
+        self._joined: int | None = None
+        self._repeated = False
         self._trainer_calls: int | None = None
         self._next_write_s = 0.0
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -264,8 +266,13 @@ class StepCounters:
             return
         elif not self._pending and not self._seemed_evaluated and self.buffer.is_alternating(key, self._alternating):
             self._alternating.add(key)
+            self._joined = key
             self.clock.optimizer_stepped(now)
         else:
+            if key == self._joined and self._repeated:  # it replaced the other, as where layers are trained in turn
+                self.own_steps += 1
+                self._alternating = {key}
+            self._joined, self._repeated = None, self._alternating == {key}
             self._alternating = {key}
             self._step_done(now, backwards)
 

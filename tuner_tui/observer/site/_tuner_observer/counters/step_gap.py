@@ -25,6 +25,8 @@ MIN_HISTORY_STEPS = 3
 """Steps after which the typical time without gradients is known."""
 OUTLIER_FACTOR = 3.0
 """Multiple of the typical time without gradients (a teacher's forward pass, weight averaging) that is an outlier."""
+MIN_SHARE = 0.01
+"""Time without gradients that is a smaller share of the step is that of a metric or of a slow machine."""
 
 
 class StepGapClassifier:
@@ -59,8 +61,9 @@ class StepGapClassifier:
         rest = [span for span in self._spans if not any(began <= span[0] <= ended for began, ended in blocks)]
         first_s = trained[0].first_s
         requested_s = now if first_s is None else first_s
-        before = self._before.outliers([span for span in rest if span[0] < requested_s])
-        within = self._within.outliers([span for span in rest if span[0] >= requested_s])
+        least_s = MIN_SHARE * (now - requested_s)
+        before = self._before.outliers([span for span in rest if span[0] < requested_s], least_s)
+        within = self._within.outliers([span for span in rest if span[0] >= requested_s], least_s)
         return evaluations, blocks + merge_spans(before) + merge_spans(within)
 
     def _add_steps_without_spans(self) -> None:
@@ -114,13 +117,13 @@ class TypicalNoGradTime:
         """Add `steps` steps without any such time."""
         self._recent_s.extend([0.0] * min(steps, HISTORY_STEPS))
 
-    def outliers(self, spans: list[Span]) -> list[Span]:
-        """Add the spans of one step, and return them if their total is an outlier, else an empty list."""
+    def outliers(self, spans: list[Span], least_s: float) -> list[Span]:
+        """Add the spans of one step, and return them if their total is an outlier of `least_s` or more, else none."""
         total_s = sum(ended - began for began, ended in spans) if spans else 0.0
         known = len(self._recent_s) >= MIN_HISTORY_STEPS
         typical_s = sorted(self._recent_s)[(len(self._recent_s) - 1) // 2] if spans and known else 0.0
         self._recent_s.append(total_s)
-        return spans if known and total_s > OUTLIER_FACTOR * typical_s else []
+        return spans if known and total_s > max(OUTLIER_FACTOR * typical_s, least_s) else []
 
 
 def merge_spans(spans: Sequence[Span]) -> list[Span]:
