@@ -191,3 +191,22 @@ def test_a_printed_evaluation_is_of_the_step_at_which_its_phase_began(tmp_path: 
     found = PrintedMetrics(log).events(state, at(1), over=False) + PrintedMetrics(log).events(state, at(2), over=True)
     assert [event.step for event in found if isinstance(event, Evaluated)][:2] == [6, 12]
     assert [event.step for event in found if isinstance(event, Evaluated)][-1] == 18
+
+
+def test_an_evaluation_whose_line_has_its_step_is_of_that_step(tmp_path: Path) -> None:
+    """nanoGPT evaluates before its first step, which no counter says: the later ones are not shifted by it."""
+    log = tmp_path / "output.log"
+    lines = (f"step {step}: train loss {3 - step / 100:.2f}, val loss {3 - step / 50:.2f}\n" for step in (0, 20, 40))
+    log.write_text("".join(lines))
+    state = fold_all(stepped(41), [Phase(t=0.0, rank=0, phase="evaluating", step=step) for step in (20, 40)])
+    events = PrintedMetrics(log).events(state, at(1), over=False)
+    evaluated = [(event.step, event.metrics) for event in events if isinstance(event, Evaluated)]
+    assert evaluated == [(0, {"eval_loss": 3.0}), (20, {"eval_loss": 2.6}), (40, {"eval_loss": 2.2})]
+
+
+def test_a_count_of_the_evaluation_itself_is_no_step(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("test iter 3: test loss 2.0\n")
+    state = fold_all(stepped(40), [Phase(t=0.0, rank=0, phase="evaluating", step=40)])
+    [event] = PrintedMetrics(log).events(state, at(1), over=True)
+    assert (event.step, event.metrics) == (40, {"eval_loss": 2.0})  # type: ignore[attr-defined]

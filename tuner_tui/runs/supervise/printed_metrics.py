@@ -63,10 +63,17 @@ class PrintedMetrics:
         lines = self._lines(over)
         first, self._step = min(self._step, state.step), state.step
         found: list[Event] = []
+        stated_evaluations: list[Event] = []
         evaluates = False
         for share, line in _thinned(lines):
             step = first + round((state.step - first) * share)
             for record in parse_output(line.decode("utf-8", "replace")):
+                stated = self._evaluations.stated_step(record, state, first)
+                if stated is not None:
+                    stated_evaluations.append(
+                        Evaluated(t=now.wall_s, source=record.source, step=stated, metrics=record.evaluation)
+                    )
+                    continue
                 evaluates = evaluates or bool(record.evaluation)
                 found += self._events_of(record, step, now.wall_s)
         found += self._plan(lines, state, first, now.wall_s)
@@ -74,7 +81,8 @@ class PrintedMetrics:
             found += self._take_evaluation()
         evaluated = [event for event in found if isinstance(event, Evaluated)]
         others = [event for event in found if not isinstance(event, Evaluated)]
-        return [*others, *self._evaluations.placed(evaluated, self._evaluated, state, over=over)]
+        placed = self._evaluations.placed(evaluated, self._evaluated, state, over=over)
+        return [*others, *stated_evaluations, *placed]
 
     def _events_of(self, record: ProgressRecord, step: int, t: float) -> list[Event]:
         found: list[Event] = []
@@ -150,6 +158,20 @@ class EvaluationSteps:
         self._waiting: list[Evaluated] = []
         self._taken = 0
         self._was_evaluating = False
+
+    def stated_step(self, record: ProgressRecord, state: RunState, first: int) -> int | None:
+        """The step on the line of an evaluation if the observer saw one there: it may count from 0 or from 1.
+
+        An evaluation before the training is seen by nobody; its line is in the first output that is read.
+        """
+        step = record.evaluation_step
+        if not record.evaluation or step is None:
+            return None
+        seen = next((one for one in state.evaluation_steps if step <= one <= step + 1), None)
+        if seen is None:
+            return 0 if step == first == 0 else None
+        self._taken = max(self._taken, seen)
+        return seen
 
     def placed(
         self, found: Sequence[Evaluated], newest: Evaluated | None, state: RunState, *, over: bool

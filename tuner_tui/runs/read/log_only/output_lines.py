@@ -22,7 +22,7 @@ class ProgressRecord:
 
     `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only, and the
     counter of a line does if it is `per_epoch`; `epochs` is the number of epochs. `evaluation` holds metrics by their
-    names.
+    names; `evaluation_step` is the step on its line, which may be one of the evaluation itself.
     """
 
     source: str
@@ -38,6 +38,7 @@ class ProgressRecord:
     epochs: int | None = None
     evaluating: bool = False
     evaluation: Mapping[str, float] = field(default_factory=dict)
+    evaluation_step: int | None = None
 
 
 def parse_number(value: Any) -> float | None:
@@ -216,7 +217,8 @@ def _printed_line(piece: str) -> Iterator[ProgressRecord]:
             epochs=found.epochs,
         )
     if found.evaluation:
-        yield ProgressRecord(LOG, evaluation=found.evaluation, epoch=found.epoch)
+        step = None if found.per_epoch or found.total_steps is not None else found.step
+        yield ProgressRecord(LOG, evaluation=found.evaluation, epoch=found.epoch, evaluation_step=step)
 
 
 # All patterns are for text in lower case: ignoring the case would take several times as long.
