@@ -66,12 +66,14 @@ def test_a_line_of_the_training(line: str, figures: LineFigures) -> None:
         ("  - (Validation) ppl:  1034.01, accuracy: 4.210 %", {"eval_ppl": 1034.01, "eval_accuracy": 4.21}),
         ("\t Val. Loss: 0.512 |  Val. Acc: 70.12%", {"eval_loss": 0.512, "eval_acc": 70.12}),
         ("INFO: Validation Dice score: 0.0123", {"eval_dice": 0.0123}),
+        ("Epoch: 001, Train: 0.30, Val: 0.20, Test: 0.21", {"eval_val": 0.2, "eval_test": 0.21}),
         ("val PSNR (dB): 31.20", {"eval_psnr": 31.2}),
         ("ValLoss 1.89 | ValAcc 0.29", {"eval_loss": 1.89, "eval_acc": 0.29}),
         ("epoch 0: {'accuracy': 0.6838, 'f1': 0.8122}", {"eval_accuracy": 0.6838, "eval_f1": 0.8122}),
     ],
 )
 def test_a_line_of_an_evaluation_has_no_loss_of_the_training(line: str, evaluation: Mapping[str, float]) -> None:
+    assert may_have_figures(line)
     found = parse_line(line)
     assert found.loss is None
     assert found.evaluation == evaluation

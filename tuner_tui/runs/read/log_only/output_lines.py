@@ -290,7 +290,7 @@ def may_have_figures(text: str) -> bool:
     return any(word in text for word in FIGURE_WORDS)
 
 
-FIGURE_WORDS = ("loss", "cost", "acc", "ppl", "perplexity", "f1", "psnr", "bleu", "dice", "iou")
+FIGURE_WORDS = ("loss", "cost", "acc", "ppl", "perplexity", "f1", "psnr", "bleu", "dice", "iou", "val:")
 _METRIC_WORDS = (
     *FIGURE_WORDS[2:],
     *("top", "prec", "recall", "rouge", "auc", "map", "ssim", "mse", "mae", "error", "wer", "cer", "bpc", "bpb"),
