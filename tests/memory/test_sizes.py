@@ -1,0 +1,99 @@
+"""Bytes per parameter of optimizers and of quantized weights, by the documents of the libraries and by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner_tui.core.units import MIB
+from tuner_tui.memory.closed_form import OptimizerBytes, optimizer_bytes, quantized_bytes
+from tuner_tui.memory.device import Device, ImportFootprint, RuntimeOverhead, interpolate
+from tuner_tui.settings.model import Settings
+
+EIGHT_BIT = 1 + 4 / 256
+
+
+@pytest.mark.parametrize(
+    ("name", "together", "weight_bytes", "expected"),
+    [
+        # PyTorch: two states of the weights' dtype; `foreach` takes the square roots of all second moments at once.
+        ("adamw_torch", True, 4, OptimizerBytes(8, temporary=4)),
+        ("adamw_torch", False, 4, OptimizerBytes(8, largest=8)),
+        ("adamw_torch", True, 2, OptimizerBytes(4, temporary=2)),
+        ("adamw_torch_fused", True, 4, OptimizerBytes(8)),
+        ("adamw_torch_fused", False, 2, OptimizerBytes(4)),
+        ("sgd", True, 4, OptimizerBytes(0)),
+        # bitsandbytes: one byte a number and an fp32 scale for 256; Lion and RMSprop have one state.
+        ("adamw_bnb_8bit", True, 4, OptimizerBytes(2 * EIGHT_BIT)),
+        ("paged_adamw_8bit", True, 4, OptimizerBytes(2 * EIGHT_BIT)),
+        ("lion_8bit", True, 4, OptimizerBytes(EIGHT_BIT)),
+        ("rmsprop_bnb_8bit", True, 4, OptimizerBytes(EIGHT_BIT)),
+        ("paged_adamw_32bit", True, 4, OptimizerBytes(8)),
+        ("lion_32bit", True, 4, OptimizerBytes(4)),
+        ("ademamix", True, 4, OptimizerBytes(12)),
+        ("lomo", True, 4, OptimizerBytes(0)),
+        # torchao: two states of half a byte and a scale for 128
+        ("adamw_torch_4bit", True, 4, OptimizerBytes(1 + 4 / 128)),
+        ("adafactor", True, 4, OptimizerBytes(0, largest=8)),
+    ],
+)
+def test_bytes_of_an_optimizer(name: str, together: bool, weight_bytes: int, expected: OptimizerBytes) -> None:
+    assert optimizer_bytes(name, together, weight_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("quantization", "double", "expected"),
+    [
+        ("int8", False, 1024 * 64 + 4 * 64),  # a byte each, an fp32 scale a row
+        ("nf4", False, 1024 * 64 / 2 + 4 * 1024),  # half a byte each, an fp32 scale for 64
+        ("nf4", True, 1024 * 64 / 2 + 1024 + 4 * 4),  # scales of a byte, an fp32 scale for 256 of them
+        ("fp4", True, 1024 * 64 / 2 + 1024 + 4 * 4),
+    ],
+)
+def test_bytes_of_a_quantized_matrix(quantization: str, double: bool, expected: float) -> None:
+    settings = Settings.model_validate(
+        {"quantization": quantization, "bnb_4bit_use_double_quant": double, "peft_method": "lora"}
+    )
+    assert quantized_bytes(settings, 1024 * 64, 64) == expected
+
+
+@pytest.mark.parametrize(
+    ("batch", "value"), [(1, 10.0), (2, 10.0), (3, 12.5), (4, 15.0), (6, 20.0), (8, 25.0), (9, 25.0)]
+)
+def test_between_measurements_the_value_is_on_the_line(batch: int, value: float) -> None:
+    assert interpolate(((2, 10.0), (4, 15.0), (8, 25.0)), batch) == value
+
+
+def test_slack_is_the_traced_share_or_the_assumed_one() -> None:
+    assert RuntimeOverhead(0, 0.03, 20.0).slack(1000.0, 8) == 50.0
+    assert RuntimeOverhead(0, 0.03, 20.0, slack_shares=((4, 0.1), (8, 0.2))).slack(1000.0, 6) == pytest.approx(150.0)
+
+
+MEASURED = ImportFootprint(resident_bytes=300 * MIB, private_bytes=900 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("device", "context", "reserved", "context_doubt", "reserved_doubt"),
+    [
+        (Device(True), 500, 0, 0, 0),
+        (Device(True, limited=True), 500, 0, 0, 0),
+        (Device(False), 463 + 105, 0, 115, 0),
+        (Device(False, limited=True), 463 + 105, 1065, 115, 250),
+        (Device(False, limited=True, import_footprint=MEASURED), 300 + 105, 600, 115, 0),
+        (Device(False, import_footprint=MEASURED), 300 + 105, 0, 115, 0),
+    ],
+)
+def test_what_a_process_takes_besides_tensors(
+    device: Device, context: int, reserved: int, context_doubt: int, reserved_doubt: int
+) -> None:
+    assert device.context_bytes == context * MIB
+    assert device.reserved_bytes == reserved * MIB
+    assert device.context_uncertainty_bytes == context_doubt * MIB
+    assert device.reserved_uncertainty_bytes == reserved_doubt * MIB
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "capability", "flash"),
+    [(True, (8, 0), True), (True, (7, 5), False), (True, None, False), (False, (8, 0), False), (True, (12, 0), True)],
+)
+def test_flash_attention_needs_an_ampere_card(on_gpu: bool, capability: tuple[int, int] | None, flash: bool) -> None:
+    assert Device(on_gpu, capability).flash == flash
