@@ -86,6 +86,8 @@ OOM = OutOfMemory(t=1.0, rank=0, message="CUDA out of memory. Tried to allocate 
 OOM_LOG = (
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\ntorch.OutOfMemoryError: ' + OOM.message
 )
+ODD = OutOfMemory(t=1.0, rank=0, message="the allocator of this package gave up")
+GARBAGE = OutOfMemory(t=1.0, rank=0, message="CUDA out of memory. Tried to allocate more than 1EB memory.")
 LATER = Raised(t=2.0, rank=0, type="ValueError", message="too few labels")
 LOST_PEER = Raised(t=2.0, rank=1, type="RuntimeError", message="Connection closed by peer")
 
@@ -94,6 +96,8 @@ LOST_PEER = Raised(t=2.0, rank=1, type="RuntimeError", message="Connection close
     ("memory", "raised", "log", "outcome", "cause"),
     [
         (OOM, None, "", "out-of-memory", "gpu-oom"),
+        (ODD, None, "", "out-of-memory", "gpu-oom"),
+        (GARBAGE, None, "", "out-of-memory", "gpu-oom"),
         (OOM, LATER, "", "failed", "unknown"),
         (OOM, LATER, OOM_LOG, "failed", "unknown"),
         (OOM, LOST_PEER, "", "out-of-memory", "gpu-oom"),

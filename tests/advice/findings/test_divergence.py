@@ -29,11 +29,28 @@ def logged(losses: list[float], **changes: Any) -> RunState:
         ([2.3, 2701.0, 2650.0], False),  # it may come back
         ([2.3, 0.1, 2.0, 0.1, 2.0, 2.1], False),  # two in a row
         ([2.3, 1.1, 0.4, 0.9, 0.6], False),
+        ([1.0, 10.0, 10.0, 10.0], True),
+        ([1.0, 9.9, 9.9, 9.9], False),
         ([-4.0, 80.0, 90.0, 95.0], False),  # of a negative loss no multiple is known
     ],
 )
 def test_losses_that_rise_tenfold_and_stay(losses: list[float], found: bool) -> None:
     assert (diverged(situation(state=logged(losses))) is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("losses", "found"),
+    [
+        ([1.0, 10.0, 10.0, 10.0], True),
+        ([1.0, 9.9, 9.9, 9.9], False),
+        ([1.0, 10.0, 10.0], False),
+        ([0.0, 10.0, 10.0, 10.0], False),
+        ([], False),
+    ],
+)
+def test_printed_losses_that_rise_tenfold_and_stay(losses: list[float], found: bool) -> None:
+    log = tuple(f"step {n} loss {loss}" for n, loss in enumerate(losses))
+    assert (diverged(situation(state=training(loss=None), log=log)) is not None) is found
 
 
 def test_it_is_reported_after_the_end_with_a_smaller_rate() -> None:

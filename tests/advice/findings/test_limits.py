@@ -163,3 +163,10 @@ def test_the_slowest_rank_decides_what_is_spent_on_evaluation() -> None:
     found = wall_time.evaluation_share(situation(state=replace(state, ranks={**state.ranks, 1: slow})))
     assert found is not None
     assert found.lost_share == pytest.approx(0.35)
+
+
+@pytest.mark.parametrize(("age_s", "lines"), [(None, 1), (12.0, 2)])
+def test_an_error_of_the_driver_has_its_age_where_it_is_known(age_s: float | None, lines: int) -> None:
+    found = gpu.driver_error(situation(samples=samples(gpu={"xid": 79, "xid_age_s": age_s})))
+    assert found is not None
+    assert len(found.evidence) == lines

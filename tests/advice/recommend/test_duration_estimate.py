@@ -10,11 +10,13 @@ import pytest
 
 from tests.runs.builders import JOB, counters, view
 from tuner_tui.advice.recommend.duration_estimate import (
+    DurationEstimate,
     EarlierRun,
     describe_duration,
     earlier_run,
     estimate_duration,
     expected_duration,
+    summarise_duration,
 )
 from tuner_tui.runs.events.history import Series
 from tuner_tui.runs.events.run_state import RankState
@@ -207,3 +209,12 @@ def test_a_command_counts_with_the_settings_that_it_was_seen_to_use() -> None:
     assert found is not None
     assert found.rests_on == "measured here by r001 with these settings"
     assert found.low_samples_s == pytest.approx(14.4)
+
+
+def test_the_range_of_a_duration_is_that_of_its_speed_and_its_overhead() -> None:
+    # 9,000 samples at 100 and at 90 a second are 90 and 100 s; a tenth more is spent outside the steps.
+    known = DurationEstimate(9_000, 90.0, 100.0, 0.1, True, "a run")
+    assert known.seconds(9_000) == pytest.approx((99.0, 110.0))
+    assert "min" in summarise_duration(replace(known, samples=90_000))
+    assert summarise_duration(replace(known, samples=None)) == "90–100 samples/s; number of samples not known"
+    assert summarise_duration(replace(known, samples=None, low_samples_s=100.0)).startswith("100 samples/s")
