@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from tuner_tui.cli.app import build
 from tuner_tui.cli.commands import COMMANDS
 from tuner_tui.runs.log_parsing.fatal_failure import PATTERNS
-from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.presets.preset import load_preset
 from tuner_tui.ui import keys
 
 ROOT = Path(__file__).parents[2]

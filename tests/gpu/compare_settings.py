@@ -27,9 +27,8 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets.library import find_preset
-from tuner_tui.tuning.trial import Measurement, Trial
+from tuner_tui.tuning.trial import Measurement, Trial, TrialProtocol
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialRunner
-from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
 HERE = Path(__file__).parents[2]
 MAIN = "from tuner_tui.cli.main import main; main()"

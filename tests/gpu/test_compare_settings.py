@@ -13,8 +13,7 @@ from tests.fakes.listed_search import measured
 from tests.gpu.compare_settings import ON_CARD, ON_CPU, Row, Scenario, measure, rows_of, table, write
 from tuner_tui.runs.launch.command import has_gpu
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.trial import Measurement
-from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
+from tuner_tui.tuning.trial import Measurement, TrialProtocol
 
 [SMALL] = ON_CPU
 QUICK = TrialProtocol(spread=0.5, least_s=0.1, most_s=1.0)

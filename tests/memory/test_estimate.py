@@ -12,8 +12,7 @@ from tuner_tui.core.units import MIB
 from tuner_tui.memory.closed_form import optimizer_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import GPT2, LLAMA_1B, bert_shape
-from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.memory.model_shape import GPT2, LLAMA_1B, bert_shape, count_parameters
 from tuner_tui.settings.dialects.hf_names import OPTIMIZERS
 from tuner_tui.settings.model import Settings
 

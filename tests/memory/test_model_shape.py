@@ -12,8 +12,7 @@ from tests.gpu.model_families import CAUSAL, FAMILIES
 from tests.memory.ground_truth import shape_of
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import NEAREST_FAMILY_UNCERTAINTY, estimate
-from tuner_tui.memory.model_shape import BUILT_IN, hub_cache, known_shape, shape_from_config
-from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.memory.model_shape import BUILT_IN, count_parameters, hub_cache, known_shape, shape_from_config
 from tuner_tui.settings.model import Settings
 
 LLAMA = {

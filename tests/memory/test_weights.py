@@ -9,9 +9,14 @@ import pytest
 from tuner_tui.memory.closed_form import fixed_sizes, quantized_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.known_models import CONFIGS, known_config
-from tuner_tui.memory.model_shape import known_shape, loaded_shape, shape_from_config
-from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.memory.model_shape import (
+    CONFIGS,
+    count_parameters,
+    known_config,
+    known_shape,
+    loaded_shape,
+    shape_from_config,
+)
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30

@@ -14,7 +14,7 @@ from tests.scheduling.fake_cards import FakeCards
 from tuner_tui.core.procfs import ProcessId, identify_process
 from tuner_tui.core.units import GIB
 from tuner_tui.scheduling.claims import MAX_FILE_BYTES, SharedClaims
-from tuner_tui.scheduling.places import ProcessSnapshotTable, StartedRun, read_places
+from tuner_tui.scheduling.occupancy import ProcessSnapshotTable, StartedRun, read_places
 
 TREE = ProcessSnapshotTable().tree
 SELF = identify_process(os.getpid())

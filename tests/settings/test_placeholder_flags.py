@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.settings.placeholder_flags import placeholder_command
+from tuner_tui.settings.argv import placeholder_command
 
 BATCH, RATE, WORKERS = "per_device_train_batch_size", "learning_rate", "dataloader_num_workers"
 

@@ -26,7 +26,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.tuning.detached_process import ProcessSpec
-from tuner_tui.tuning.fallback_process import attach_fallback, start_fallback_process
+from tuner_tui.tuning.fallback import attach_fallback, start_fallback_process
 
 PROBE = Path(__file__).with_name("probe_training.py")
 SETTINGS: dict[str, Any] = {

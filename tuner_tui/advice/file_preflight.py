@@ -12,8 +12,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.interpreter.probe_script import DISTRIBUTIONS
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.memory.model_shape import ModelShape, known_shape
-from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.memory.model_shape import ModelShape, count_parameters, known_shape
 from tuner_tui.settings.dialects.requirements import NamedPath, named_paths, required_packages
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings

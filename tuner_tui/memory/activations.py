@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import Family, ModelShape, loaded_shape
-from tuner_tui.memory.parameter_count import linear_layers
+from tuner_tui.memory.model_shape import Family, ModelShape, linear_layers, loaded_shape
 from tuner_tui.settings.model import Settings
 
 

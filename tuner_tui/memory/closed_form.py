@@ -9,8 +9,14 @@ from dataclasses import dataclass, replace
 
 from tuner_tui.memory.activations import ActivationBytes, activation_bytes
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import ModelShape, loaded_shape
-from tuner_tui.memory.parameter_count import ParameterCounts, count_parameters, linear_layers, position_parameters
+from tuner_tui.memory.model_shape import (
+    ModelShape,
+    ParameterCounts,
+    count_parameters,
+    linear_layers,
+    loaded_shape,
+    position_parameters,
+)
 from tuner_tui.settings.model import Settings
 
 

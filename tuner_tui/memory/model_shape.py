@@ -1,4 +1,6 @@
-"""The sizes of a model that memory depends on, read from its `config.json` or known by name.
+"""Shapes of models: read from a configuration or known by name, and their number of parameters.
+
+Sizes as in the models' own `config.json` on the Hub (2025); only what memory depends on.
 
 Closed forms exist for four families: BERT, ModernBERT, GPT-2 and Llama, and what is built like them. Another
 architecture gets the nearest family, and says so, or no shape at all; then it has to be traced. Nothing is imported to
@@ -9,14 +11,91 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from tuner_tui.memory.known_models import known_config
 from tuner_tui.settings.model import Settings
+
+
+def _llama(
+    kind: str, layers: int, hidden: int, heads: int, kv: int, inner: int, vocab: int, tied: bool, head: int = 0
+) -> dict[str, Any]:
+    return {
+        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+        "num_key_value_heads": kv, "head_dim": head or hidden // heads, "intermediate_size": inner, "vocab_size": vocab,
+        "max_position_embeddings": 32_768, "tie_word_embeddings": tied, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+
+
+def _encoder(
+    kind: str, layers: int, hidden: int, heads: int, vocab: int, positions: int = 512, inner: int = 0
+) -> dict[str, Any]:
+    return {
+        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
+        "intermediate_size": inner or 4 * hidden, "vocab_size": vocab, "max_position_embeddings": positions,
+    }  # fmt: skip
+
+
+CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "llama-3.2-1b": _llama("llama", 16, 2048, 32, 8, 8192, 128_256, True, 64),
+    "llama-3.2-3b": _llama("llama", 28, 3072, 24, 8, 8192, 128_256, True),
+    "llama-3.1-8b": _llama("llama", 32, 4096, 32, 8, 14_336, 128_256, False),
+    "meta-llama-3.1-8b": _llama("llama", 32, 4096, 32, 8, 14_336, 128_256, False),
+    "meta-llama-3-8b": _llama("llama", 32, 4096, 32, 8, 14_336, 128_256, False),
+    "llama-2-7b": _llama("llama", 32, 4096, 32, 32, 11_008, 32_000, False),
+    "llama-2-13b": _llama("llama", 40, 5120, 40, 40, 13_824, 32_000, False),
+    "tinyllama-1.1b": _llama("llama", 22, 2048, 32, 4, 5632, 32_000, False),
+    "smollm2-135m": _llama("llama", 30, 576, 9, 3, 1536, 49_152, True),
+    "smollm2-360m": _llama("llama", 32, 960, 15, 5, 2560, 49_152, True),
+    "smollm2-1.7b": _llama("llama", 24, 2048, 32, 32, 8192, 49_152, True),
+    "mistral-7b": _llama("mistral", 32, 4096, 32, 8, 14_336, 32_768, False),
+    "qwen2.5-0.5b": _llama("qwen2", 24, 896, 14, 2, 4864, 151_936, True),
+    "qwen2.5-1.5b": _llama("qwen2", 28, 1536, 12, 2, 8960, 151_936, True),
+    "qwen2.5-3b": _llama("qwen2", 36, 2048, 16, 2, 11_008, 151_936, True),
+    "qwen2.5-7b": _llama("qwen2", 28, 3584, 28, 4, 18_944, 152_064, False),
+    "qwen2.5-14b": _llama("qwen2", 48, 5120, 40, 8, 13_824, 152_064, False),
+    "qwen2.5-32b": _llama("qwen2", 64, 5120, 40, 8, 27_648, 152_064, False),
+    "qwen3-0.6b": _llama("qwen3", 28, 1024, 16, 8, 3072, 151_936, True, 128),
+    "qwen3-1.7b": _llama("qwen3", 28, 2048, 16, 8, 6144, 151_936, True, 128),
+    "qwen3-4b": _llama("qwen3", 36, 2560, 32, 8, 9728, 151_936, True, 128),
+    "qwen3-8b": _llama("qwen3", 36, 4096, 32, 8, 12_288, 151_936, False, 128),
+    "gemma-3-270m": _llama("gemma3_text", 18, 640, 4, 1, 2048, 262_144, True, 256),
+    "gemma-3-1b": _llama("gemma3_text", 26, 1152, 4, 1, 6912, 262_144, True, 256),
+    "gemma-2-2b": _llama("gemma2", 26, 2304, 8, 4, 9216, 256_000, True, 256),
+    "gemma-2b": _llama("gemma", 18, 2048, 8, 1, 16_384, 256_000, True, 256),
+    "bert-base-uncased": _encoder("bert", 12, 768, 12, 30_522),
+    "bert-base-cased": _encoder("bert", 12, 768, 12, 28_996),
+    "bert-base-multilingual-cased": _encoder("bert", 12, 768, 12, 119_547),
+    "bert-large-uncased": _encoder("bert", 24, 1024, 16, 30_522),
+    "bert-large-cased": _encoder("bert", 24, 1024, 16, 28_996),
+    "roberta-base": _encoder("roberta", 12, 768, 12, 50_265, 514),
+    "roberta-large": _encoder("roberta", 24, 1024, 16, 50_265, 514),
+    "xlm-roberta-base": _encoder("xlm-roberta", 12, 768, 12, 250_002, 514),
+    "xlm-roberta-large": _encoder("xlm-roberta", 24, 1024, 16, 250_002, 514),
+    "modernbert-base": _encoder("modernbert", 22, 768, 12, 50_368, 8192, 1152),
+    "modernbert-large": _encoder("modernbert", 28, 1024, 16, 50_368, 8192, 2624),
+    "distilbert-base-uncased": _encoder("distilbert", 6, 768, 12, 30_522),
+    "deberta-v3-xsmall": _encoder("deberta-v2", 12, 384, 6, 128_100),
+    "deberta-v3-small": _encoder("deberta-v2", 6, 768, 12, 128_100),
+    "deberta-v3-base": _encoder("deberta-v2", 12, 768, 12, 128_100),
+    "deberta-v3-large": _encoder("deberta-v2", 24, 1024, 16, 128_100),
+}
+
+
+def known_config(model: str) -> Mapping[str, Any] | None:
+    """The configuration of a Hub id whose name begins with a known one, as `Qwen/Qwen2.5-7B-Instruct` does.
+
+    None for others, and for weights that are quantized already.
+    """
+    short = model.rstrip("/").rpartition("/")[2].lower()
+    if "bit" in short or "gptq" in short or "awq" in short:
+        return None
+    names = [name for name in CONFIGS if short == name or short.startswith(f"{name}-")]
+    return CONFIGS[max(names, key=len)] if names else None
+
 
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
 Task = Literal["classification", "causal-lm"]
@@ -266,3 +345,123 @@ def _read_size(config: Mapping[str, Any], size: str, otherwise: float | None = N
     if found is None:
         raise KeyError(size)
     return float(found)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayer:
+    """The input and output width of a linear layer, and whether it has a bias."""
+
+    inputs: int
+    outputs: int
+    bias: bool = True
+
+    @property
+    def weights(self) -> int:
+        """The number of weights, without biases."""
+        return self.inputs * self.outputs
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights and biases."""
+        return self.weights + (self.outputs if self.bias else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCounts:
+    """Parameter counts of a model and of its parts; `layer…` counts are of one layer."""
+
+    total: int
+    trainable: int
+    layer: int
+    layer_linear: int
+    layer_trainable: int
+    embedding: int
+    head: int
+    adapter: int
+
+
+def linear_layers(shape: ModelShape) -> tuple[LinearLayer, ...]:
+    """The linear layers of one block."""
+    hidden, inner = shape.hidden, shape.intermediate
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    if shape.family == "bert":
+        square = LinearLayer(hidden, hidden)
+        return (square, square, square, square, LinearLayer(hidden, inner), LinearLayer(inner, hidden))
+    if shape.family == "gpt2":
+        return (
+            LinearLayer(hidden, 3 * hidden),
+            LinearLayer(hidden, hidden),
+            LinearLayer(hidden, inner),
+            LinearLayer(inner, hidden),
+        )
+    if shape.family == "modernbert":
+        sizes = ((hidden, 3 * hidden), (hidden, hidden), (hidden, 2 * inner), (inner, hidden))
+        return tuple(LinearLayer(inputs, outputs, False) for inputs, outputs in sizes)
+    bias = shape.qkv_bias
+    attention = (LinearLayer(hidden, queries, bias), LinearLayer(hidden, keys, bias), LinearLayer(hidden, keys, bias))
+    mlp = (LinearLayer(hidden, inner, False), LinearLayer(hidden, inner, False), LinearLayer(inner, hidden, False))
+    return (*attention, LinearLayer(queries, hidden, False), *mlp)
+
+
+def norm_parameters(shape: ModelShape) -> int:
+    """Parameters of the normalisations of one block."""
+    each = {"bert": 4, "gpt2": 4, "modernbert": 2, "llama": 2}[shape.family]
+    return each * shape.hidden + (2 * shape.head_dim if shape.query_norm else 0)
+
+
+def position_parameters(shape: ModelShape) -> int:
+    """Parameters of position embeddings and what belongs to them: in no block, word embedding or head."""
+    hidden = shape.hidden
+    if shape.family == "bert":
+        return (shape.positions + 2 + 2) * hidden  # positions, two token types, a normalisation
+    if shape.family == "gpt2":
+        return (shape.positions + 2) * hidden
+    return hidden if shape.family == "modernbert" else 0
+
+
+def head_parameters(shape: ModelShape) -> int:
+    """Parameters after the last block: its normalisation where there is one, pooling, and the output."""
+    hidden = shape.hidden
+    if shape.family == "bert":
+        return LinearLayer(hidden, hidden).parameters + LinearLayer(hidden, shape.labels).parameters
+    if shape.family == "modernbert":  # the final normalisation, a dense layer with its own, the classifier
+        return hidden + hidden * hidden + hidden + LinearLayer(hidden, shape.labels).parameters - hidden
+    final = 0 if shape.family == "gpt2" else hidden
+    if not shape.language_model:
+        return final + hidden * shape.labels
+    return final + (0 if shape.tied else shape.vocab * hidden)
+
+
+def adapter_parameters(layers: Iterable[LinearLayer], settings: Settings) -> int:
+    """Parameters of the adapters of linear layers: two matrices each, and DoRA's magnitudes."""
+    if settings.peft_method == "none":
+        return 0
+    magnitudes = settings.peft_method == "dora"
+    return sum(settings.lora_r * (one.inputs + one.outputs) + magnitudes * one.outputs for one in layers)
+
+
+def trainable_head_parameters(shape: ModelShape, settings: Settings) -> int:
+    """Parameters that train after the last block: the new classifier, and adapters of the dense layer before it."""
+    if shape.language_model:
+        return 0
+    if shape.dense_head:
+        return head_parameters(shape)
+    dense = [LinearLayer(shape.hidden, shape.hidden)] if shape.family in ("bert", "modernbert") else []
+    bias = shape.family in ("bert", "modernbert")
+    return LinearLayer(shape.hidden, shape.labels, bias).parameters + adapter_parameters(dense, settings)
+
+
+def count_parameters(shape: ModelShape, settings: Settings) -> ParameterCounts:
+    """The parameters of `shape` trained with `settings`."""
+    matrices = sum(one.parameters for one in linear_layers(shape))
+    layer = matrices + norm_parameters(shape)
+    embedding = shape.vocab * shape.hidden
+    ends = embedding + position_parameters(shape) + head_parameters(shape)
+    total = ends + shape.layers * layer
+    adapter = adapter_parameters(linear_layers(shape), settings)
+    if settings.peft_method == "none":
+        return ParameterCounts(total, total, layer, matrices, layer, embedding, head_parameters(shape), 0)
+    trainable = shape.layers * adapter + trainable_head_parameters(shape, settings)
+    return ParameterCounts(
+        total + trainable, trainable, layer, matrices, adapter, embedding, head_parameters(shape), adapter
+    )

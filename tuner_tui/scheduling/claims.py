@@ -18,7 +18,7 @@ from tuner_tui.core.files import open_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import ProcessId, is_alive
 from tuner_tui.hardware.processes.process_names import user_name
-from tuner_tui.scheduling.places import StartedRun
+from tuner_tui.scheduling.occupancy import StartedRun
 
 FOLDER = Path("/dev/shm/tuner-tui-claims")  # noqa: S108  sticky; owners of files and processes are checked
 SHARED_MODE = 0o1777

@@ -27,9 +27,9 @@ from tuner_tui.scheduling.admission import Applicant, Demand, Place, decide, fit
 from tuner_tui.scheduling.claims import SharedClaims
 from tuner_tui.scheduling.demand import demand_of
 from tuner_tui.scheduling.entry import EntryError, QueueEntry
-from tuner_tui.scheduling.neighbours import second_chance
-from tuner_tui.scheduling.places import ProcessSnapshotTable, read_places
+from tuner_tui.scheduling.occupancy import ProcessSnapshotTable, read_places
 from tuner_tui.scheduling.queue_store import Queue, QueueError, open_queue
+from tuner_tui.scheduling.requeue import second_chance
 from tuner_tui.scheduling.started_runs import StartedRuns
 from tuner_tui.scheduling.starting import Attempt, Launch, launch_request, settle_start, start_entry
 from tuner_tui.tuning.store import AlreadyTuningError, ensure_no_other_tuning

@@ -20,7 +20,7 @@ from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.runs.supervise.orphans import ProcessSnapshot
 from tuner_tui.scheduling.demand import demand_of, parse_threads
 from tuner_tui.scheduling.entry import QueueEntry
-from tuner_tui.scheduling.places import ProcessSnapshotTable, StartedRun, process_environment, visible_keys
+from tuner_tui.scheduling.occupancy import ProcessSnapshotTable, StartedRun, process_environment, visible_keys
 from tuner_tui.settings.distributed import process_count
 
 SETTLED_STEPS = 20

@@ -24,7 +24,7 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, parse_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.scheduling.entry import EntryError, QueueEntry
-from tuner_tui.scheduling.places import HOST
+from tuner_tui.scheduling.occupancy import HOST
 from tuner_tui.scheduling.queue_store import Queue, QueueError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.launching import start_run

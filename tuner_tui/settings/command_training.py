@@ -21,7 +21,7 @@ from tuner_tui.settings.dialects.shell_script import KNOWN_OPTIONS, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.presets.preset import load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 Task = Literal["classification", "causal-lm"]

@@ -22,8 +22,7 @@ from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher, fallbac
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets.library import find_preset
-from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.presets.preset import LoadedPreset, Preset, load_preset
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"

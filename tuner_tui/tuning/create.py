@@ -26,8 +26,7 @@ from tuner_tui.tuning.store import (
     tunings_dir,
     write_tuning_record,
 )
-from tuner_tui.tuning.trial import Objective
-from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
+from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
 
 MAX_TITLE = 80
 

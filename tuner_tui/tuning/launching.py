@@ -24,7 +24,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import FALLBACK_VARIABLE, BuiltinJob
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.resolve import Sources, resolve_training
-from tuner_tui.tuning.fallback_process import attach_fallback
+from tuner_tui.tuning.fallback import attach_fallback
 
 
 class TrainingMachine(Protocol):

@@ -15,7 +15,7 @@ from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.parser import load_preset, tool_of_file
+from tuner_tui.settings.presets.preset import load_preset, tool_of_file
 from tuner_tui.settings.resolve import Sources, resolve_training
 
 TRAINER = """import sys

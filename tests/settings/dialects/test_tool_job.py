@@ -16,7 +16,7 @@ from tuner_tui.settings.dialects.registry import DIALECTS, dialect_of_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.parser import load_preset, tool_of_file, update_tool_file
+from tuner_tui.settings.presets.preset import load_preset, tool_of_file, update_tool_file
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.settings.yaml_reader import read_tool_file
 

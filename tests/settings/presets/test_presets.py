@@ -24,8 +24,7 @@ from tuner_tui.settings.presets.library import (
     shipped_folder,
     user_folder,
 )
-from tuner_tui.settings.presets.parser import LoadedPreset, load_preset, parse_preset
-from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+from tuner_tui.settings.presets.preset import HardwareRequirements, LoadedPreset, Preset, load_preset, parse_preset
 
 GIB = 2**30
 

@@ -14,8 +14,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Resolved
 from tuner_tui.settings.presets.library import preset_path
-from tuner_tui.settings.presets.parser import load_preset
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.presets.preset import Preset, load_preset
 from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
 from tuner_tui.tuning.trial import TuningConclusion
 

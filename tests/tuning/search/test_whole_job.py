@@ -10,7 +10,7 @@ from tests.benchmarks.tuning.job_time import random_job
 from tests.benchmarks.tuning.simulated_training import Knobs
 from tests.tuning.search.builders import CARD, measured, run_search, space
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.payback import format_steps
+from tuner_tui.tuning.search.conclusion import format_steps
 from tuner_tui.tuning.search.results import SearchResults
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import SearchSpace

@@ -23,7 +23,7 @@ from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import OriginKind
-from tuner_tui.tuning.trial import Trial
+from tuner_tui.tuning.trial import Trial, TrialProtocol
 from tuner_tui.tuning.trials.runner import (
     TrialCallbacks,
     TrialReport,
@@ -32,7 +32,6 @@ from tuner_tui.tuning.trials.runner import (
     overdue_reason,
     with_tuned_origins,
 )
-from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
 __all__ = ["box"]
 

@@ -13,7 +13,7 @@ from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.origin import OriginKind
 from tuner_tui.settings.presets.library import preset_path
-from tuner_tui.settings.presets.parser import load_preset
+from tuner_tui.settings.presets.preset import load_preset
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import BackendError, NameTakenError, PresetListing, TrainingConfig
 from tuner_tui.ui.messages import SettingEdited

@@ -12,8 +12,16 @@ from tuner_tui.memory.activations import activation_bytes
 from tuner_tui.memory.calibration import MeasuredRun, calibrate
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import BUILT_IN, GPT2, ModelShape, Task, bert_shape, config_path, known_shape
-from tuner_tui.memory.parameter_count import count_parameters
+from tuner_tui.memory.model_shape import (
+    BUILT_IN,
+    GPT2,
+    ModelShape,
+    Task,
+    bert_shape,
+    config_path,
+    count_parameters,
+    known_shape,
+)
 from tuner_tui.memory.trace import MemoryTrace, TraceError, cached_trace, estimate_from_trace, trace_memory
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tuner_tui.settings.dialects.hf import ExportedSettings
-    from tuner_tui.settings.presets.parser import LoadedPreset
+    from tuner_tui.settings.presets.preset import LoadedPreset
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -148,7 +148,7 @@ def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedS
 def _imported(file: Path, tool: str | None) -> LoadedPreset:
     from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
     from tuner_tui.settings.dialects.registry import dialect_by_name
-    from tuner_tui.settings.presets.parser import import_tool_file
+    from tuner_tui.settings.presets.preset import import_tool_file
 
     own = parse_file(read_file_text(file), file)
     return import_tool_file(own, str(file), file, None if tool is None else dialect_by_name(tool))

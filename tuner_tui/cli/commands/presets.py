@@ -29,8 +29,7 @@ from tuner_tui.settings.presets.library import (
     save_preset,
     suiting_first,
 )
-from tuner_tui.settings.presets.parser import LoadedPreset
-from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+from tuner_tui.settings.presets.preset import HardwareRequirements, LoadedPreset, Preset
 from tuner_tui.settings.resolve import parse_flags, resolve
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem, RuleContext

@@ -193,7 +193,7 @@ def print_patch(
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.origin import OriginKind
     from tuner_tui.settings.presets.library import write_durable
-    from tuner_tui.settings.presets.parser import update_tool_file
+    from tuner_tui.settings.presets.preset import update_tool_file
 
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}

@@ -49,6 +49,7 @@ from tuner_tui.tuning.process.tuning_reader import TuningReader
 from tuner_tui.tuning.search.skip_reasons import group_by_reason
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import (
+    DEFAULT_MINUTES,
     Measurement,
     Objective,
     SkippedChange,
@@ -57,7 +58,6 @@ from tuner_tui.tuning.trial import (
     format_peak_memory,
     format_throughput,
 )
-from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
 
 if TYPE_CHECKING:
     from tuner_tui.settings.resolve import JobOptions

@@ -20,8 +20,7 @@ from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.fields import closest_match, shorten_text
-from tuner_tui.settings.presets.parser import LoadedPreset, load_preset
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.presets.preset import LoadedPreset, Preset, load_preset
 
 SUFFIXES = (".yaml", ".yml")
 TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml", *SCRIPT_FORMS)

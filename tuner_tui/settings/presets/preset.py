@@ -1,16 +1,38 @@
-"""The preset model: settings, perhaps a job, the hardware it suits and its source."""
+"""Presets, and how a preset file or a training tool's own file is read as one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import unified_diff
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.fields import Value, check_value
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.dialects.dialect import Dialect, read_settings
+from tuner_tui.settings.dialects.file_formats import form_of_file, parse_file, patch_file, read_file_text
+from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
+from tuner_tui.settings.dialects.hydra_composition import compose, group_of, is_named
+from tuner_tui.settings.dialects.patch import file_changes
+from tuner_tui.settings.dialects.registry import DIALECTS, HF, dialect_of_command, dialect_of_file
+from tuner_tui.settings.dialects.shell_script import read_overrides
+from tuner_tui.settings.dialects.tool_job import UNKNOWN_SCRIPT, job_of_file
+from tuner_tui.settings.errors import FieldError, PresetError, SettingsError
+from tuner_tui.settings.fields import FIELDS, Value, check_value, closest_match, parse_value, shorten_text
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.yaml_reader import (
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    ToolFile,
+    parse_tool_text,
+    parse_yaml,
+)
 
 PRESET_VERSION = 1
 
@@ -89,3 +111,274 @@ class Preset(BaseModel):
         if changed["settings"] != self.settings:
             changed |= {"before": None, "after": None}
         return self.model_copy(update=changed)
+
+
+TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.items())
+MOST_NAMED = 8
+"""Of more keys that are no settings, the number is said."""
+PRESET_SUFFIXES = (".yaml", ".yml", "")
+PRESET_KEYS = frozenset({"settings", "job"})
+
+
+def is_preset(values: Mapping[str, Any]) -> bool:
+    """Whether the keys are those of a preset: `version` alone is in files of tools, too."""
+    if PRESET_KEYS & values.keys():
+        return True
+    return isinstance(values.get("version"), int | str) and dialect_of_file(values) is HF
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPreset:
+    """A preset, its file, and warnings for the user (keys ignored, names translated).
+
+    For a tool's configuration file, `dialect` is the tool's `ignored` names the keys that are no setting,
+    and `left_open` the settings that the tool chooses when it starts: `bf16: auto`.
+    """
+
+    preset: Preset
+    path: Path | None = None
+    notes: tuple[str, ...] = ()
+    dialect: Dialect | None = None
+    ignored: tuple[str, ...] = ()
+    left_open: tuple[str, ...] = ()
+
+
+def load_preset(path: Path) -> LoadedPreset:
+    """Read a preset, or the file of a training tool: configuration, script, notebook, shell script.
+
+    Raises `PresetError` with file and line.
+    """
+    text = read_file_text(path)
+    if path.suffix.lower() in PRESET_SUFFIXES:
+        return parse_preset(text, str(path), path)
+    return import_tool_file(parse_file(text, path), str(path), path)
+
+
+def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPreset:
+    """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
+    file = parse_tool_text(text, source)
+    if is_preset(file.values):
+        return LoadedPreset(_PresetParser(source).preset(parse_yaml(text, source), _default_name(path)), path)
+    return import_tool_file(file, source, path)
+
+
+def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Dialect | None = None) -> LoadedPreset:
+    """The settings in a tool's file, and the tool's command on it as the job. Raises `PresetError`.
+
+    The job's configuration is the file itself, so that keys that are no setting reach the tool unchanged.
+    """
+    form = "yaml" if path is None else form_of_file(path)
+    plain = tool_of_file(file.values, path)
+    dialect = tool or (dialect_of_command(file.command) if file.command else plain)
+    if form == "arguments" and dialect is HF:
+        dialect = DIALECTS["hydra"] if read_overrides(file.command) else plain
+    if path is not None and dialect.form == "overrides" and not file.command:
+        file = replace(file, values=compose(file.values, path))
+    try:
+        imported = read_settings(dialect, file.values)
+        job = None if path is None else job_of_file(dialect, file, path)
+    except FieldError as error:
+        line = file.lines.get(error.field, file.lines.get(dialect.names.get(error.field, "")))
+        raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
+    except SettingsError as error:
+        raise PresetError(f"{source}: {error}") from None
+    if not imported.settings and job is None:
+        raise PresetError(
+            f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
+        )
+    preset = Preset(name=_default_name(path), settings=dict(imported.settings), job=job)
+    notes, ignored = imported.notes, imported.ignored
+    if job is not None or form == "python":
+        # The tool reads its other keys from the file: nothing is lost.
+        ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
+        notes = tuple(note for note in notes if note not in imported.unknown)
+        if job is not None and UNKNOWN_SCRIPT in job.command:
+            notes += (f"{UNKNOWN_SCRIPT} stands for your script: none is found that reads this file",)
+    elif len(imported.unknown) > MOST_NAMED:
+        notes = tuple(note for note in notes if note not in imported.unknown)
+        notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
+    return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open)
+
+
+def tool_of_file(values: Mapping[str, Any], path: Path | None) -> Dialect:
+    """The dialect of the file at `path` with `values`: Hydra's for one of its groups' files, else by the keys."""
+    form = "yaml" if path is None else form_of_file(path)
+    found = dialect_of_file(values, form)
+    composed = path is not None and form == "yaml" and (group_of(path) is not None or (found is HF and is_named(path)))
+    return DIALECTS["hydra"] if composed else found
+
+
+@dataclass(frozen=True, slots=True)
+class FileUpdate:
+    """The text of a tool's file before and after new values; `left_out` says which settings it cannot take, and why."""
+
+    path: Path
+    before: str
+    after: str
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def diff(self) -> str:
+        """The changes as a unified diff."""
+        before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
+        changes = unified_diff(before, after, str(self.path), str(self.path), n=1)
+        return "".join(one if one.endswith("\n") else f"{one}\n\\ No newline at end of file\n" for one in changes)
+
+
+def update_tool_file(
+    path: Path,
+    settings: Settings,
+    names: Collection[str],
+    targets: Collection[str] | None = None,
+    despite_auto: Collection[str] = (),
+) -> FileUpdate:
+    """The tool's file at `path` with the settings `names`; `auto` stays but for `despite_auto`. Raises `SettingsError`.
+
+    The other settings of the file keep their values: a new micro batch changes litgpt's global batch too.
+    """
+    before = read_file_text(path)
+    own = parse_file(before, path).values
+    if form_of_file(path) in ("yaml", "json") and is_preset(own):
+        raise SettingsError(f"{path} is a preset; --write changes the file of a training tool")
+    tool = tool_of_file(own, path)
+    given = read_settings(tool, own)
+    names = {*names} - ({*given.left_open} - {*despite_auto})
+    kept = {name: value for name, value in given.settings.items() if name not in names}
+    wanted = settings.model_copy(update=kept)
+    after, left_out = before, list[str]()
+    for name in (one for one in FIELDS if one in {*names, *kept}):  # what one place does not take keeps no other
+        changes = file_changes(tool, parse_file(after, path).values, wanted, [name], targets)
+        left_out += changes.notes
+        try:
+            after = patch_file(after, changes.values, path)
+        except SettingsError as error:
+            left_out.append(str(error))
+    return FileUpdate(path, before, after, tuple(left_out))
+
+
+def _default_name(path: Path | None) -> str:
+    return (path.stem if path else "")[:100] or "preset"
+
+
+class _PresetParser:
+    """Parses one tree; `source` names it in errors."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def preset(self, tree: MappingNode, fallback_name: str) -> Preset:
+        self.check_version(tree)
+        self.check_keys(tree, TOP_LEVEL_KEYS, "key")
+        self.check_parts(tree)
+        data = {key: to_plain(node) for key, node in tree.nodes.items() if key != "settings"}
+        data = {key: value for key, value in data.items() if value is not None}
+        data.setdefault("name", fallback_name)
+        if "job" in data:
+            data["job"].setdefault("kind", "builtin")
+        try:
+            return Preset.model_validate({**data, "settings": self.settings(tree.nodes.get("settings"))})
+        except ValidationError as error:
+            raise self.wrong(tree, error) from None
+
+    def check_version(self, tree: MappingNode) -> None:
+        node = tree.nodes.get("version")
+        if node is None:
+            return
+        text = node.text.strip() if isinstance(node, ScalarNode) else ""
+        if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
+            raise self.error(node.line, "version must be a whole number")
+        if int(text) > PRESET_VERSION:
+            newer = f"preset version {int(text)} is newer than the supported {PRESET_VERSION}"
+            raise self.error(node.line, f"{newer}: upgrade tuner-tui")
+
+    def check_keys(self, node: MappingNode, known: Sequence[str], what: str) -> None:
+        for key, line in node.lines.items():
+            if key not in known:
+                raise self.error(line, f"unknown {what} '{shorten_text(key)}'{_suggestion(closest_match(key, known))}")
+
+    def check_parts(self, tree: MappingNode) -> None:
+        for key in ("for", "job"):
+            node = tree.nodes.get(key)
+            if node is None or (isinstance(node, ScalarNode) and node.empty):
+                continue
+            if not isinstance(node, MappingNode):
+                raise self.error(node.line, f"'{key}' must contain `key: value` lines")
+            model = self.job_model(node) if key == "job" else HardwareRequirements
+            self.check_keys(node, tuple(model.model_fields), f"key of '{key}'")
+
+    def job_model(self, job: MappingNode) -> type[BaseModel]:
+        kind = job.nodes.get("kind")
+        if kind is None:
+            return BuiltinJob
+        models: dict[str, type[BaseModel]] = {"builtin": BuiltinJob, "command": CommandJob}
+        if not isinstance(kind, ScalarNode) or kind.text not in models:
+            word = shorten_text(kind.text) if isinstance(kind, ScalarNode) else "…"
+            raise self.error(kind.line, f"unknown kind of job '{word}'; use builtin or command")
+        return models[kind.text]
+
+    def settings(self, node: Node | None) -> dict[str, Value]:
+        if node is None or (isinstance(node, ScalarNode) and node.empty):
+            return {}
+        if not isinstance(node, MappingNode):
+            raise self.error(node.line, "settings must contain `name: value` lines")
+        return {name: self.setting(name, child, node.lines[name]) for name, child in node.nodes.items()}
+
+    def setting(self, name: str, node: Node, line: int) -> Value:
+        if name in PRESET_SPELLINGS:
+            raise self.error(line, f"unknown setting '{name}'; in a preset it is written {PRESET_SPELLINGS[name]}")
+        try:
+            return parse_value(name, scalar_text(name, node))
+        except FieldError as error:
+            raise self.error(line, str(error)) from None
+
+    def wrong(self, tree: MappingNode, error: ValidationError) -> PresetError:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = [str(part) for part in first["loc"]]
+        if path[0] == "job":
+            del path[1]  # pydantic puts the kind of job there
+        where = shorten_text(".".join(path))
+        message = {
+            "missing": f"{where} is missing",
+            "too_short": f"{where} must contain at least one word",
+            "string_pattern_mismatch": f"{where} must look like 8.0",
+        }.get(first["type"], f"{where}: {shorten_text(first['msg'].removeprefix('Value error, '), 160)}")
+        return self.error(find_line(tree, path), message)
+
+    def error(self, line: int, sentence: str) -> PresetError:
+        return PresetError(f"{self.source}:{line}: {sentence}")
+
+
+def scalar_text(name: str, node: Node) -> str:
+    """The text of a scalar. Raises `FieldError` for a list or mapping."""
+    if not isinstance(node, ScalarNode):
+        raise FieldError(name, f"{name} must be a single value, not a list or mapping")
+    return "" if node.empty else node.text
+
+
+def to_plain(node: Node) -> Any:
+    """The tree as lists, dicts and text, which pydantic converts; a plain null is None."""
+    match node:
+        case ScalarNode():
+            return None if node.empty else node.text
+        case SequenceNode(nodes=nodes):
+            return [to_plain(child) for child in nodes]
+        case MappingNode(nodes=nodes):
+            return {key: to_plain(child) for key, child in nodes.items()}
+
+
+def find_line(tree: MappingNode, path: Sequence[str]) -> int:
+    """The line of the node at `path`, or of its closest existing ancestor."""
+    line, node = tree.line, tree
+    for part in path:
+        if part not in node.nodes:
+            continue
+        line = node.lines[part]
+        child = node.nodes[part]
+        if not isinstance(child, MappingNode):
+            break
+        node = child
+    return line
+
+
+def _suggestion(near: str | None) -> str:
+    return f"; did you mean '{near}'?" if near else ""

@@ -29,14 +29,8 @@ from tuner_tui.settings.job import CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets.library import save_preset
 from tuner_tui.tuning.create import TunerSpec
+from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.earlier_runs import NO_EARLIER_RUNS, EarlierRuns, read_earlier_runs
-from tuner_tui.tuning.process.preset_check import (
-    CHECK_PROTOCOL,
-    ObservedTraining,
-    preset_mismatch,
-    preset_request,
-    run_preset,
-)
 from tuner_tui.tuning.process.time_budget import TimeBudget, give_up_s, minutes_for
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,
@@ -49,14 +43,29 @@ from tuner_tui.tuning.process.trial_log import (
     completed_trials,
     read_entries,
 )
-from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
-from tuner_tui.tuning.quiet import Quiet
+from tuner_tui.tuning.process.tuned_preset import (
+    CHECK_PROTOCOL,
+    ObservedTraining,
+    preset_mismatch,
+    preset_request,
+    run_preset,
+    save_tuned_preset,
+    tuned_preset,
+    tuned_preset_name,
+)
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import TUNED_FIELDS, SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion, WholeJob
+from tuner_tui.tuning.trial import (
+    CompletedTrial,
+    Measurement,
+    SkippedChange,
+    Trial,
+    TrialProtocol,
+    TuningConclusion,
+    WholeJob,
+)
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner, end_run
-from tuner_tui.tuning.trials.trial_protocol import TrialProtocol
 
 
 class SearchLike(Protocol):

@@ -18,7 +18,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules.check import find_problems
 from tuner_tui.settings.rules.problem import Problem, RuleContext
-from tuner_tui.tuning.quiet import Quiet
+from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.search.batch_search import RESERVE
 from tuner_tui.tuning.search.skip_reasons import NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange, WholeJob

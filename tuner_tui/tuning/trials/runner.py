@@ -22,9 +22,8 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.origin import Origin, OriginKind, Resolved
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO, PERSISTENT, PIN, PREFETCH, TUNED_FIELDS, WORKERS
-from tuner_tui.tuning.trial import Measurement, Trial
+from tuner_tui.tuning.trial import TRIAL_VARIABLE, Measurement, Trial, TrialProtocol
 from tuner_tui.tuning.trials.measurement import FinishedTrial, measure_trial
-from tuner_tui.tuning.trials.trial_protocol import TRIAL_VARIABLE, TrialProtocol
 
 POLL_S = 0.5
 """Interval of checks for an abort and for finished ranks. The end of the run itself is noticed at once."""

@@ -144,7 +144,7 @@ class TuningController(Controller):
 
     async def _ask(self, heading: str, plan: TuningPlan, objective: Objective | None = None) -> TuningWish | None:
         """Return how to tune, or None if it is not wanted. The last answer is the default."""
-        from tuner_tui.tuning.trials.trial_protocol import DEFAULT_MINUTES
+        from tuner_tui.tuning.trial import DEFAULT_MINUTES
         from tuner_tui.ui.screens.tune import TuneStartScreen
 
         default = TuningWish(max(self._minutes or DEFAULT_MINUTES, plan.least_minutes or 0.0), objective)

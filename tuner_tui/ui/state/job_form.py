@@ -10,13 +10,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from tuner_tui.settings.apply import default_apply_mode
+from tuner_tui.settings.argv import unknown_placeholder
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.dialects.registry import DIALECTS
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.placeholder_flags import unknown_placeholder
 
 COMMAND, BUILTIN = "command", "built-in"
 LAUNCH_PLACEHOLDERS = ("config", "output_dir", "checkpoint")
