@@ -268,7 +268,7 @@ def test_unedited_settings_and_commands_are_not_traced() -> None:
 
 
 def test_what_cannot_be_traced_is_not_tried_again() -> None:
-    box = replace(live_run.inventory(), cpu=replace(live_run.inventory().cpu, affinity_cores=10_000))
+    box = replace(live_run.inventory(), cpu=replace(live_run.inventory().cpu, affinity_cores=10_000, quota_cores=None))
     asked = request(inventory=box, worked_on=True, interpreter=replace(INTERPRETER, path="/nowhere/python"))
     service = MemoryEstimator()
     assert service.refined(asked) == service.quick(asked)
