@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.fakes import inventories
+from tuner_tui.advice.recommend.batch_and_learning_rate import samples_per_card
 from tuner_tui.advice.recommend.target import TrainingTarget, describe_cards, select_cards
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.job import BuiltinJob
@@ -40,6 +43,37 @@ def test_one_process_splits_a_batch_among_its_cards(processes: int, cards: int) 
 )
 def test_a_feature_is_there_where_all_cards_have_it(cards: tuple[Gpu, ...], name: str, able: bool) -> None:
     assert target(*cards).able(name) == able
+
+
+@pytest.mark.parametrize(
+    ("machine", "cards", "label"),
+    [
+        ((), (), "this machine has no GPU"),
+        ((A100,), (), "no GPU is visible"),
+        ((T4, A100), (A100, T4), "(Turing 7.5)"),
+        ((replace(T4, capability=None),), (replace(T4, capability=None),), "(capability unknown)"),
+    ],
+)
+def test_the_weakest_card_in_words(machine: tuple[Gpu, ...], cards: tuple[Gpu, ...], label: str) -> None:
+    found = replace(target(*cards), inventory=inventories.box(*machine))
+    assert found.card_label.endswith(label)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "max_samples", "wanted", "share"),
+    [
+        (1, None, 96, 96),
+        (8, None, 48, 32),  # 256 samples in all
+        (1, 1000, 48, 20),  # fifty steps
+        (4, 1000, 48, 5),
+        (1, 10, 48, 1),
+    ],
+)
+def test_many_cards_or_few_samples_make_a_step_smaller(
+    replicas: int, max_samples: int | None, wanted: int, share: int
+) -> None:
+    found = replace(target(A100, replicas=replicas), job=BuiltinJob(max_samples=max_samples))
+    assert samples_per_card(found, wanted) == share
 
 
 def test_cards_in_words() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.situations import box, card, situation, training
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies import data_loading, host, out_of_memory
+from tuner_tui.advice.remedies import data_loading, host, out_of_memory, training_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
@@ -23,9 +23,13 @@ def alone(rung: Callable[[Settings], Iterator[Remedy]]) -> Rung:
     return lambda _, settings: rung(settings)
 
 
-less_prefetch, fewer_checkpoints, rarer, restarted = map(
-    alone, (data_loading.less_prefetch, host.fewer_checkpoints, host.less_frequent_checkpoints, host.not_persistent)
-)
+less_prefetch, fewer_checkpoints, rarer, restarted, clipped = map(
+    alone,
+    (
+        data_loading.less_prefetch, host.fewer_checkpoints, host.less_frequent_checkpoints, host.not_persistent,
+        training_loop.clipping,
+    ),
+)  # fmt: skip
 AMPERE = situation()
 VOLTA = situation(inventory=box(card(name="V100", capability=(7, 0))))
 NO_CARD = situation(inventory=box())
@@ -37,6 +41,11 @@ STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...]
     (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.4})), {"dataloader_num_workers": 4}, {"dataloader_num_workers": 6}),
     (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.9})), {"dataloader_num_workers": 15}, None),
     (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.9}), inventory=box(card(), cores=64)), {"dataloader_num_workers": 15}, {"dataloader_num_workers": 16}),
+    (data_loading.more_workers, situation(state=training(rates={"data_wait_share": None}), inventory=box(card(), cores=5)), {"dataloader_num_workers": 4}, None),
+    (clipped, AMPERE, {"max_grad_norm": 0.0}, {"max_grad_norm": 1.0}),
+    (clipped, AMPERE, {"max_grad_norm": 1.5}, {"max_grad_norm": 1.0}),
+    (clipped, AMPERE, {"max_grad_norm": 1.0}, None),
+    (clipped, AMPERE, {"max_grad_norm": 0.5}, None),
     (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 4}, {"dataloader_prefetch_factor": 2}),
     (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 2}),
     (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 2}, None),
