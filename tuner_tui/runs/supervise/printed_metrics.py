@@ -221,8 +221,8 @@ def planned_steps(position: ProgressRecord | LineFigures, state: RunState, first
 
 def _thinned(lines: Sequence[bytes]) -> list[tuple[float, bytes]]:
     """Of the lines that may have figures, the newest of evaluations and some of training, with their share of all."""
-    found = [(line, lower) for line in lines if (lower := line.lower()) and any(word in lower for word in _FIGURES)]
-    evaluates = [any(word in lower for word in _EVALUATION) for _, lower in found]
+    found = [(line, lower) for line in lines if any(map((lower := line.lower()).__contains__, _FIGURES))]
+    evaluates = [any(map(lower.__contains__, _EVALUATION)) for _, lower in found]
     chosen = [index for index, one in enumerate(evaluates) if one][-MAX_LINES:]
     others = [index for index, one in enumerate(evaluates) if not one]
     spacing = max(1, -(-len(others) // MAX_LINES))

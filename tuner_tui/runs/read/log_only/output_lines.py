@@ -241,7 +241,8 @@ _ACCURACY_OF = re.compile(rf"\baccuracy (?:of|on) [^:=|]{{1,100}}[:=]\s{{0,4}}{V
 _LABEL = re.compile(
     rf"(?<![\w.])(?:(?P<evaluates>{EVALUATION_WORDS})|train(?:ing)?)\b(?![ _./-]{{0,2}}(?:{METRICS})\b)(?!\.py)",
 )
-_CAMEL_CASE = re.compile(r"\b((?:[Tt]rain|[Vv]al(?:id(?:ation)?)?|[Tt]est|[Dd]ev|[Ee]val))(?=[A-Z])")
+_CAMEL_CASE = re.compile(r"(?<=[nltdv])(?=[A-Z])")
+"""Where `TrainLoss`, `ValAcc`, `EvalLoss`, `TestAcc`, `ValidLoss` and `DevLoss` begin their second word."""
 _NAMED_BY_LABEL = re.compile(r"(?<![\w.])(?P<key>val|valid|test)[:=]\s?(?P<value>\d+\.\d+)%?(?=[,;|\s]|$)")
 """`Loss: 1.2, Train: 0.9, Val: 0.7, Test: 0.7`, as PyTorch Geometric's examples print."""
 _SEPARATORS = re.compile(r"[. _/-]+")
@@ -300,7 +301,7 @@ _LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
 
 def parse_line(text: str) -> LineFigures:
     """The figures of one line."""
-    text = _CAMEL_CASE.sub(r"\1_", text).lower()
+    text = _CAMEL_CASE.sub("_", text).lower()
     figures = _figures_of(text)
     both = _EPOCH_AND_BATCH.match(text)
     if both is None:
