@@ -476,3 +476,8 @@ def test_a_script_keeps_its_own_names_for_settings(tmp_path: Path) -> None:
     applied = build_command(job, Settings(learning_rate=2e-3), None, "out", chosen=["learning_rate"])
     assert applied.argv[-2:] == ("--lr", "0.002")
     assert "1e-3" not in applied.argv
+
+
+def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> None:
+    settings, _ = opened(tmp_path, "job.sh", "A=1\n" + "A=$A$A\n" * 500 + "python train.py --seed 7 --run_name $A\n")
+    assert settings == {"seed": 7}

@@ -24,6 +24,8 @@ KNOWN_OPTIONS: Collection[str] = {
 }  # fmt: skip
 MOST_WITHOUT = 2
 """A variable holds the options of a training from one more of them on."""
+LONGEST_VALUE = 10_000
+"""A longer value is not put in: `A=$A$A` on each of many lines would fill the memory."""
 FILE_SCORE = 5
 """What a configuration file counts for, in options."""
 DECLARATIONS = ("export", "local", "declare", "readonly")
@@ -164,7 +166,7 @@ def _find_command(text: str) -> _Command:
         words = tuple(_words(_computed(_filled(line, variables), variables)))
         assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
         if words and all(assigned):
-            found = {match[1]: match[2] for match in assigned if match is not None}
+            found = {match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE}
             variables |= found
             exported |= found if words[0] == "export" else {}
             for value in found.values():
