@@ -21,6 +21,7 @@ from tuner_tui.advice.findings.not_applied import (
 from tuner_tui.advice.findings.ranks import slow_rank
 from tuner_tui.advice.findings.wall_time import between_steps, no_steps, stalled
 from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.events.run_state import RunState
 
 FindingRule = Callable[[Situation], Finding | None]
 
@@ -63,6 +64,9 @@ RULES: tuple[FindingRule, ...] = (
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
 
+LOG_RULES: tuple[FindingRule, ...] = (non_finite_values, diverged, worker_warning)
+"""Rules that read the log: a log without a run is all they need, and the others have nothing to judge."""
+
 SPEED_RULES: tuple[FindingRule, ...] = (
     host.cpu_contended,
     data_wait,
@@ -94,7 +98,7 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
 def _findings_after_the_end(situation: Situation) -> list[Finding]:
     """The findings in the order of the rules, with those on the speed of the run as of its last step."""
     training, found = _at_its_last_step(situation), list[Finding]()
-    for rule in RULES:
+    for rule in LOG_RULES if situation.state == RunState() else RULES:
         finding = rule(situation)
         if finding is None and training is not None and rule in SPEED_RULES:
             finding = rule(training)
