@@ -16,6 +16,7 @@ import pytest
 from tests.fakes.situations import GB, NOW, PID, box, counters, samples, situation, training
 from tuner_tui.advice.diagnose import FindingRule
 from tuner_tui.advice.findings import data_loading, gpu, host, wall_time
+from tuner_tui.advice.findings.run_metrics import training_share
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import Sample
 
@@ -177,3 +178,8 @@ def test_an_idle_card_comes_with_its_memory_and_the_wait_for_data() -> None:
     assert found is not None
     assert "memory 75 % of the card" in found.evidence
     assert any(line.startswith("data wait 2 % of step time") for line in found.evidence)
+
+
+def test_the_share_of_steps_is_that_of_the_slowest_rank_and_all_where_nothing_is_counted() -> None:
+    assert training_share(situation(state=training(ranks={}))) == 1.0
+    assert training_share(situation(state=training(steps={"train_s": 60.0, "eval_s": 15.0, "save_s": 5.0}))) == 0.75

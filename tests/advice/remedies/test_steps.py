@@ -23,11 +23,11 @@ def alone(rung: Callable[[Settings], Iterator[Remedy]]) -> Rung:
     return lambda _, settings: rung(settings)
 
 
-less_prefetch, fewer_checkpoints, rarer, restarted, clipped = map(
+less_prefetch, fewer_checkpoints, rarer, restarted, clipped, larger_eval, rarer_eval = map(
     alone,
     (
         data_loading.less_prefetch, host.fewer_checkpoints, host.less_frequent_checkpoints, host.not_persistent,
-        training_loop.clipping,
+        training_loop.clipping, training_loop.larger_eval_batch, training_loop.less_frequent_evaluation,
     ),
 )  # fmt: skip
 AMPERE = situation()
@@ -42,6 +42,11 @@ STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...]
     (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.9})), {"dataloader_num_workers": 15}, None),
     (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.9}), inventory=box(card(), cores=64)), {"dataloader_num_workers": 15}, {"dataloader_num_workers": 16}),
     (data_loading.more_workers, situation(state=training(rates={"data_wait_share": None}), inventory=box(card(), cores=5)), {"dataloader_num_workers": 4}, None),
+    # 004: at least fewer evaluations and saves; an evaluation batch is twice the training's.
+    (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 31}, {"per_device_eval_batch_size": 32}),
+    (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 32}, None),
+    (rarer_eval, AMPERE, {"eval_strategy": "steps", "eval_steps": 100}, {"eval_steps": 200}),
+    (rarer_eval, AMPERE, {"eval_strategy": "epoch"}, None),
     (clipped, AMPERE, {"max_grad_norm": 0.0}, {"max_grad_norm": 1.0}),
     (clipped, AMPERE, {"max_grad_norm": 1.5}, {"max_grad_norm": 1.0}),
     (clipped, AMPERE, {"max_grad_norm": 1.0}, None),
