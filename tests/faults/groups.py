@@ -7,7 +7,11 @@ from collections.abc import Iterable, Mapping
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "a run obeys": ("tests/faults/test_stop_obeys.py", "tests/faults/test_duplicate_launches.py"),
-    "true states": ("tests/faults/test_clocks.py", "tests/runs/read/test_status.py"),
+    "true states": (
+        "tests/faults/test_clocks.py",
+        "tests/faults/test_false_events.py",
+        "tests/runs/read/test_status.py",
+    ),
     "one bad folder, one line": ("tests/faults/test_damaged_folders.py",),
     "nothing raw": ("tests/cli/test_hostile_text.py", "tests/core/test_text.py"),
     "nothing secret": ("tests/core/test_redaction.py",),
@@ -15,7 +19,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "the terminal comes back": ("tests/ui/terminal/test_terminal_comes_back.py",),
     "any key": ("tests/faults/test_keys.py", "tests/ui/terminal/test_input_driver.py"),
     "drivers": ("tests/hardware/gpu/test_nvml.py", "tests/hardware/test_sampler.py"),
-    "odd places": ("tests/faults/test_odd_places.py",),
+    "odd places": ("tests/faults/test_odd_places.py", "tests/faults/test_slow_disk.py"),
     "fuzzer": ("tests/faults/test_fuzz.py",),
 }
 OUTCOMES = ("passed", "failed", "error", "skipped")

@@ -17,11 +17,11 @@ from tests.benchmarks.screen.peers import OURS, commands
 SCRIPT = """
 import math, os, sys, time
 from pathlib import Path
-from tuner_tui.core.files import Appender
-from tuner_tui.runs.store.codec import encode
+from tuner_tui.core.files import LineAppender
+from tuner_tui.runs.store.codec import encode_event as encode
 from tuner_tui.runs.events.types import Metrics, Phase, Plan, Started, Steps
 
-out = Appender(Path(os.environ["TUNER_RUN_DIR"]) / "events.jsonl")
+out = LineAppender(Path(os.environ["TUNER_RUN_DIR"]) / "events.jsonl")
 start = time.time()
 out.append(encode(Started(t=start, rank=0, pid=os.getpid(), torch="2.13.0")))
 out.append(encode(Plan(t=start, rank=0, total_steps=90_000)))
