@@ -43,11 +43,11 @@ def main(mebibytes: int) -> None:
         environment = {**os.environ, "TUNER_STATE_DIR": name, "TERM": "xterm-256color"}
         log, run = str(folder.output_log), folder.id
         print(f"{folder.output_log.stat().st_size >> 20} MiB, load {os.getloadavg()[0]:.1f}", flush=True)
-        for words in (["ps"], ["diagnose", run], ["diagnose", log], ["logs", run]):
-            print(f"{words[0]:<10}{'FILE' if words[-1] == log else '':<6}{run_once(words, environment)}", flush=True)
         for words, shown in ((["logs", "-f", run], NEWEST), ([run], NEWEST), (["watch"], run.encode())):
             print(f"{' '.join(words):<16}{open_once(words, environment, Path(name), shown)}", flush=True)
-        print(f"{'supervisor':<16}{supervisor_cost(folder)}")
+        print(f"{'supervisor':<16}{supervisor_cost(folder)}", flush=True)
+        for words in (["ps"], ["diagnose", run], ["diagnose", log], ["logs", run]):
+            print(f"{words[0]:<10}{'FILE' if words[-1] == log else '':<6}{run_once(words, environment)}", flush=True)
 
 
 @contextmanager

@@ -87,9 +87,13 @@ class LogPrinter:
 
     def _print(self, window: LogWindow, last: bool) -> None:
         finished = len(window.lines) - window.unfinished
-        for anchor, text in zip(window.anchors[:finished], window.lines, strict=False):
-            if (anchor, text) != self._unfinished:
-                self._line(anchor, text, False)
+        lines = [
+            self._line(anchor, text, False)
+            for anchor, text in zip(window.anchors[:finished], window.lines, strict=False)
+            if (anchor, text) != self._unfinished
+        ]
+        if lines:
+            print_line("\n".join(lines))
         self._anchor = window.end
         if window.unfinished:
             self._print_unfinished(window.anchors[-1], window.lines[-1], last)
@@ -98,7 +102,7 @@ class LogPrinter:
         self._anchor = anchor
         if text and (anchor, text) != self._unfinished:
             self._unfinished = (anchor, text)
-            self._line(anchor, text, not last)
+            print_line(self._line(anchor, text, not last))
 
-    def _line(self, anchor: int, text: str, unfinished: bool) -> None:
-        print_line(json.dumps({"anchor": anchor, "text": text, "unfinished": unfinished}) if self._as_json else text)
+    def _line(self, anchor: int, text: str, unfinished: bool) -> str:
+        return json.dumps({"anchor": anchor, "text": text, "unfinished": unfinished}) if self._as_json else text

@@ -2,6 +2,9 @@
 
 A process belongs to a run if it is below the supervisor, which is their subreaper, or below the training, or if its
 environment names the run folder: that holds after the supervisor and the launcher of the ranks were killed too.
+
+A cgroup would add only processes that leave their session, clear their environment and outlive the supervisor. It needs
+a delegated tree, which a login over SSH, most containers and Slurm jobs do not give.
 """
 
 from __future__ import annotations
