@@ -199,9 +199,18 @@ def test_an_evaluation_whose_line_has_its_step_is_of_that_step(tmp_path: Path) -
     lines = (f"step {step}: train loss {3 - step / 100:.2f}, val loss {3 - step / 50:.2f}\n" for step in (0, 20, 40))
     log.write_text("".join(lines))
     state = fold_all(stepped(41), [Phase(t=0.0, rank=0, phase="evaluating", step=step) for step in (20, 40)])
-    events = PrintedMetrics(log).events(state, at(1), over=False)
+    events = PrintedMetrics(log).events(state, at(1), over=True)
     evaluated = [(event.step, event.metrics) for event in events if isinstance(event, Evaluated)]
     assert evaluated == [(0, {"eval_loss": 3.0}), (20, {"eval_loss": 2.6}), (40, {"eval_loss": 2.2})]
+
+
+def test_the_next_line_of_an_evaluation_is_of_the_same_step(tmp_path: Path) -> None:
+    """makemore prints the step and both losses, and then that the loss is the best so far."""
+    log = tmp_path / "output.log"
+    log.write_text("step 500 train loss: 2.6 test loss: 2.7\ntest loss 2.7 is the best so far\nstep 510 | loss 2.5\n")
+    state = fold_all(stepped(515), [Phase(t=0.0, rank=0, phase="evaluating", step=501)])
+    events = PrintedMetrics(log).events(state, at(1), over=False)
+    assert [(e.step, e.metrics) for e in events if isinstance(e, Evaluated)] == [(501, {"eval_loss": 2.7})]
 
 
 def test_a_count_of_the_evaluation_itself_is_no_step(tmp_path: Path) -> None:

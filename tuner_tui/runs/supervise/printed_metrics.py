@@ -50,6 +50,7 @@ class PrintedMetrics:
         self._read_s = float("-inf")
         self._step = 0
         self._evaluated: Evaluated | None = None
+        self._stated: int | None = None
         self._epoch: float | None = None
         self._evaluations = EvaluationSteps()
 
@@ -63,28 +64,21 @@ class PrintedMetrics:
         lines = self._lines(over)
         first, self._step = min(self._step, state.step), state.step
         found: list[Event] = []
-        stated_evaluations: list[Event] = []
         evaluates = False
         for share, line in _thinned(lines):
             step = first + round((state.step - first) * share)
             for record in parse_output(line.decode("utf-8", "replace")):
-                stated = self._evaluations.stated_step(record, state, first)
-                if stated is not None:
-                    stated_evaluations.append(
-                        Evaluated(t=now.wall_s, source=record.source, step=stated, metrics=record.evaluation)
-                    )
-                    continue
                 evaluates = evaluates or bool(record.evaluation)
-                found += self._events_of(record, step, now.wall_s)
+                found += self._events_of(record, step, now.wall_s, stated_step(record, state, first))
         found += self._plan(lines, state, first, now.wall_s)
         if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
             found += self._take_evaluation()
         evaluated = [event for event in found if isinstance(event, Evaluated)]
         others = [event for event in found if not isinstance(event, Evaluated)]
-        placed = self._evaluations.placed(evaluated, self._evaluated, state, over=over)
-        return [*others, *stated_evaluations, *placed]
+        newest = None if self._stated is not None else self._evaluated
+        return [*others, *self._evaluations.placed(evaluated, newest, state, over=over)]
 
-    def _events_of(self, record: ProgressRecord, step: int, t: float) -> list[Event]:
+    def _events_of(self, record: ProgressRecord, step: int, t: float, stated: int | None) -> list[Event]:
         found: list[Event] = []
         if record.loss is not None:
             found += self._take_evaluation()
@@ -95,9 +89,12 @@ class PrintedMetrics:
                 )
             )  # fmt: skip
         if record.evaluation:
-            if self._epoch is not None and record.epoch is not None and record.epoch != self._epoch:
+            of_other_epoch = self._epoch is not None and record.epoch is not None and record.epoch != self._epoch
+            if of_other_epoch or (stated is not None and self._stated not in (None, stated)):
                 found += self._take_evaluation()
             self._epoch = record.epoch
+            self._stated = self._stated if stated is None else stated
+            step = step if self._stated is None else self._stated
             earlier = {} if self._evaluated is None else self._evaluated.metrics
             self._evaluated = Evaluated(t=t, source=record.source, step=step, metrics={**earlier, **record.evaluation})
         return found
@@ -118,6 +115,9 @@ class PrintedMetrics:
 
     def _take_evaluation(self) -> list[Event]:
         found, self._evaluated = self._evaluated, None
+        if self._stated is not None:
+            self._evaluations.stated.add(self._stated)
+            self._stated = None
         return [] if found is None else [found]
 
     def _lines(self, over: bool) -> Sequence[bytes]:
@@ -151,27 +151,15 @@ class EvaluationSteps:
     """Gives printed evaluations the steps at which the observer saw them.
 
     Output is read as it comes, but the counters arrive once a second: a printed evaluation without a step waits for
-    the next look. Not all evaluations print, and of a running one only the beginning may be printed.
+    the next look. Not all evaluations print, and of a running one only the beginning may be printed. Those of the steps
+    in `stated` are certain: their lines say the step.
     """
 
     def __init__(self) -> None:
+        self.stated: set[int] = set()
         self._waiting: list[Evaluated] = []
         self._taken = 0
         self._was_evaluating = False
-
-    def stated_step(self, record: ProgressRecord, state: RunState, first: int) -> int | None:
-        """The step on the line of an evaluation if the observer saw one there: it may count from 0 or from 1.
-
-        An evaluation before the training is seen by nobody; its line is in the first output that is read.
-        """
-        step = record.evaluation_step
-        if not record.evaluation or step is None:
-            return None
-        seen = next((one for one in state.evaluation_steps if step <= one <= step + 1), None)
-        if seen is None:
-            return 0 if step == first == 0 else None
-        self._taken = max(self._taken, seen)
-        return seen
 
     def placed(
         self, found: Sequence[Evaluated], newest: Evaluated | None, state: RunState, *, over: bool
@@ -180,7 +168,9 @@ class EvaluationSteps:
 
         `newest` has printed lines after them, and may print more.
         """
-        waited, printed = len(self._waiting), [*self._waiting, *found]
+        certain = [event for event in found if event.step in self.stated]
+        self._taken = max([self._taken, *(event.step for event in certain)])
+        waited, printed = len(self._waiting), [*self._waiting, *(event for event in found if event not in certain)]
         count = len(printed) + (newest is not None)
         steps = [step for step in state.evaluation_steps if step > self._taken]
         if state.phase == "evaluating" and len(steps) > count:
@@ -193,7 +183,19 @@ class EvaluationSteps:
         ready = len(printed) if over else max(len(steps), waited)
         self._waiting = printed[ready:]
         seen = [replace(event, step=step) for event, step in zip(printed, steps, strict=False)]
-        return [*seen, *printed[len(steps) : ready]]
+        return [*certain, *seen, *printed[len(steps) : ready]]
+
+
+def stated_step(record: ProgressRecord, state: RunState, first: int) -> int | None:
+    """The step on the line of an evaluation if the observer saw one there: it may count from 0 or from 1.
+
+    An evaluation before the training is seen by nobody; its line is in the first output that is read.
+    """
+    step = record.evaluation_step
+    if not record.evaluation or step is None:
+        return None
+    seen = next((one for one in state.evaluation_steps if step <= one <= step + 1), None)
+    return 0 if seen is None and step == first == 0 else seen
 
 
 def planned_steps(position: ProgressRecord | LineFigures, state: RunState, first: int) -> int | None:
