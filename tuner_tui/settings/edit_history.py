@@ -1,0 +1,91 @@
+"""Edited settings with undo and redo: an immutable value, each change gives a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner_tui.settings.fields import Value, check_value
+from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+
+EDITED = Origin(OriginKind.EDITED)
+UNDO_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EditHistory:
+    """The settings being edited. `saved` is the state on disk; `past` and `future` are newest last."""
+
+    current: Resolved
+    saved: Resolved
+    past: tuple[Resolved, ...] = ()
+    future: tuple[Resolved, ...] = ()
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> EditHistory:
+        """A history that starts at `resolved`, without changes."""
+        return cls(resolved, resolved)
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a change to undo."""
+        return bool(self.past)
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is an undone change."""
+        return bool(self.future)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The names of the fields that differ from the saved preset."""
+        now, then = self.current.settings, self.saved.settings
+        return tuple(name for name in type(now).model_fields if getattr(now, name) != getattr(then, name))
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything differs from the saved preset."""
+        return self.current.settings != self.saved.settings
+
+    def edit(self, name: str, value: Value, origin: Origin = EDITED) -> EditHistory:
+        """Change one field. Raises `FieldError` for a bad name or value."""
+        return self.apply({name: value}, origin)
+
+    def apply(self, change: Mapping[str, Value], origin: Origin) -> EditHistory:
+        """Change several fields as one step. A field that keeps its value keeps its origin. Raises `FieldError`."""
+        checked = {name: check_value(name, value) for name, value in change.items()}
+        settings = self.current.settings
+        new = {name: value for name, value in checked.items() if getattr(settings, name) != value}
+        if not new:
+            return self
+        origins = {**self.current.origins, **dict.fromkeys(new, origin)}
+        past = (*self.past, self.current)[-UNDO_LIMIT:]
+        return replace(self, current=Resolved(settings.changed(**new), origins), past=past, future=())
+
+    def undo(self) -> EditHistory:
+        """Undo the last change, if any."""
+        if not self.past:
+            return self
+        future = (*self.future, self.current)
+        return replace(self, current=self.past[-1], past=self.past[:-1], future=future)
+
+    def redo(self) -> EditHistory:
+        """Redo the change undone last, if any."""
+        if not self.future:
+            return self
+        past = (*self.past, self.current)
+        return replace(self, current=self.future[-1], past=past, future=self.future[:-1])
+
+    @property
+    def states(self) -> tuple[Resolved, ...]:
+        """All settings of the history: current, saved, past and future ones."""
+        return (self.current, self.saved, *self.past, *self.future)
+
+    def with_states(self, states: Sequence[Resolved]) -> EditHistory:
+        """Replace all settings of the history, in the order of `states`."""
+        current, saved, *others = states
+        return EditHistory(current, saved, tuple(others[: len(self.past)]), tuple(others[len(self.past) :]))
+
+    def saved_now(self) -> EditHistory:
+        """Mark the current settings as saved; earlier changes can still be undone."""
+        return replace(self, saved=self.current)
