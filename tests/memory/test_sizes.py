@@ -63,9 +63,10 @@ def test_between_measurements_the_value_is_on_the_line(batch: int, value: float)
     assert interpolate(((2, 10.0), (4, 15.0), (8, 25.0)), batch) == value
 
 
-def test_slack_is_the_traced_share_or_the_assumed_one() -> None:
+def test_slack_is_traced_or_an_assumed_share() -> None:
     assert RuntimeOverhead(0, 0.03, 20.0).slack(1000.0, 8) == 50.0
-    assert RuntimeOverhead(0, 0.03, 20.0, slack_shares=((4, 0.1), (8, 0.2))).slack(1000.0, 6) == pytest.approx(150.0)
+    traced = RuntimeOverhead(0, 0.03, 20.0, traced_slack=((4, 100.0), (8, 200.0)))
+    assert [traced.slack(1000.0, batch) for batch in (1, 6, 8, 16)] == [100, 150, 200, 400]
 
 
 MEASURED = ImportFootprint(resident_bytes=300 * MIB, private_bytes=900 * MIB)

@@ -56,7 +56,8 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     assert cached_trace(PYTHON, JOB, settings.changed(seed=1), CARD, cache_folder=tmp_path) == found
     assert found.parameters == found.trainable == 918_144
     assert [one.batch for one in found.train] == [2, 8, 32, 128]
-    assert all(one.total <= (one.reserved or 0) for one in found.train)
+    assert [batch for batch, _ in found.slack] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert all(0 < slack < 4 * 20 * MIB for _, slack in found.slack), "a few segments that are not full"
     assert estimate_from_trace(found, settings, CARD).verdict == "fits"
 
 
@@ -187,12 +188,13 @@ def test_an_optimizer_that_was_not_traced_comes_from_the_table() -> None:
 
 
 def test_what_the_allocator_reserves_takes_the_place_of_the_assumed_slack() -> None:
-    """The step takes 200 MiB, so that 210 are 5 % more, and 440 are 10 % more than 400; 7.5 % half way."""
-    train = (replace(TRACE.train[0], reserved=210 * MIB), replace(TRACE.train[2], reserved=440 * MIB))
+    """10 MiB at 2 samples and 40 at 32 are 25 half way between, and 80 at twice as many."""
     assert estimate_from_trace(TRACE, Settings(), CARD).overhead.slack(400 * MIB, 32) == pytest.approx(32 * MIB)
-    found = estimate_from_trace(replace(TRACE, train=train), Settings(per_device_train_batch_size=32), CARD)
-    shares = [found.overhead.slack(1, batch) for batch in (1, 2, 17, 32, 64)]
-    assert shares == pytest.approx([0.05, 0.05, 0.075, 0.1, 0.1])
+    found = estimate_from_trace(
+        replace(TRACE, slack=((2, 10 * MIB), (32, 40 * MIB))), Settings(per_device_train_batch_size=32), CARD
+    )
+    slack = [found.overhead.slack(1, batch) / MIB for batch in (1, 2, 17, 32, 64)]
+    assert slack == [10, 10, 25, 40, 80]
     assert found.total_bytes - found.overhead.context_bytes == pytest.approx(440 * MIB, rel=1e-6)
 
 

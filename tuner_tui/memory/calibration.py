@@ -83,7 +83,7 @@ def _measured_overhead(overhead: RuntimeOverhead, run: MeasuredRun) -> RuntimeOv
     if not run.tensor_bytes or not run.reserved_bytes:
         return overhead
     share = max(0.0, run.reserved_bytes / run.tensor_bytes - 1)
-    return replace(overhead, slack_share=share, slack_bytes=0.0, slack_shares=())
+    return replace(overhead, slack_share=share, slack_bytes=0.0, traced_slack=())
 
 
 def _calibrate_cpu(

@@ -96,8 +96,8 @@ class RuntimeOverhead:
     """Memory of a process beyond its tensors, in bytes: the context and the allocator's slack, partly proportional.
 
     `reserved_bytes` is reserved memory that a limit counts although it is never touched. Both `…_uncertainty_bytes` are
-    0 for what was measured. `slack_shares` has, by batch, what a trace says of the slack as a share of the tensors; it
-    takes the place of `slack_share` and `slack_bytes`.
+    0 for what was measured. `traced_slack` has the slack in bytes by batch, from a trace; it takes the place of
+    `slack_share` and `slack_bytes`.
     """
 
     context_bytes: float
@@ -106,7 +106,7 @@ class RuntimeOverhead:
     context_uncertainty_bytes: float = 0.0
     reserved_bytes: float = 0.0
     reserved_uncertainty_bytes: float = 0.0
-    slack_shares: tuple[tuple[int, float], ...] = ()
+    traced_slack: tuple[tuple[int, float], ...] = ()
 
     @property
     def uncertainty_bytes(self) -> float:
@@ -115,8 +115,9 @@ class RuntimeOverhead:
 
     def slack(self, tensor_bytes: float, batch: int) -> float:
         """Bytes that the allocator holds in addition to tensors of `tensor_bytes` at micro batch `batch`."""
-        if self.slack_shares:
-            return interpolate(self.slack_shares, batch) * tensor_bytes
+        if self.traced_slack:
+            beyond = max(1.0, batch / self.traced_slack[-1][0])  # larger blocks leave larger gaps
+            return interpolate(self.traced_slack, batch) * beyond
         return self.slack_share * tensor_bytes + self.slack_bytes
 
 

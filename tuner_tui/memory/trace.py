@@ -30,12 +30,14 @@ from tuner_tui.memory.model_shape import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 5
+FORMAT = 6
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
 TRACED_BATCHES = (2, 8, 32, 128)
 """The micro batches traced, or fewer where that is enough. The peak is convex and piecewise linear, so that the chord
 between two of them is above it."""
+REPLAYED_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+"""The micro batches for which the allocator is replayed; what it reserves lies between theirs."""
 TRACED_SETTINGS = ("optim", "gradient_checkpointing", "max_grad_norm")
 TRACED_PACKAGES = ("torch", "transformers", "peft")
 TIMEOUT_S = 240.0
@@ -49,16 +51,12 @@ class TraceError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class TracedPeak:
-    """The peak of tensors at one micro batch, and the gradients and 16-bit copies of weights in it; in bytes.
-
-    `reserved` is what PyTorch's allocator reserves of a GPU in a training at this batch; None where unknown.
-    """
+    """The peak of tensors at one micro batch, and the gradients and 16-bit copies of weights in it; in bytes."""
 
     batch: int
     total: int
     gradients: int
     copies: int
-    reserved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,8 @@ class MemoryTrace:
 
     `train` holds the peaks of forward and backward, `evaluation` those of a batch without gradients, smallest batch
     first; `step_bytes` is the peak of clipping and the optimizer's step. `state_bytes` is None for an optimizer that
-    cannot be traced; its step is then not part of `step_bytes`.
+    cannot be traced; its step is then not part of `step_bytes`. `slack` has, by micro batch, what PyTorch's allocator
+    reserves of a GPU above the peak of all tensors; empty on a CPU.
     """
 
     parameters: int
@@ -95,6 +94,7 @@ class MemoryTrace:
     train: tuple[TracedPeak, ...]
     evaluation: tuple[TracedPeak, ...]
     quantizable: QuantizableWeights = QuantizableWeights()
+    slack: tuple[tuple[int, float], ...] = ()
 
 
 def trace_memory(
@@ -180,6 +180,7 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: i
         "foreach": device.on_gpu,
         "batches": TRACED_BATCHES,
         "eval_batches": TRACED_BATCHES,
+        "replayed": REPLAYED_BATCHES if device.on_gpu else (),
     }
 
 
@@ -236,6 +237,7 @@ def trace_from_answer(answer: Mapping[str, Any]) -> MemoryTrace:
         train=tuple(TracedPeak(**one) for one in answer["train"]),
         evaluation=tuple(TracedPeak(**one) for one in answer["evaluation"]),
         quantizable=QuantizableWeights(**answer.get("quantizable", {})),
+        slack=tuple((batch, size) for batch, size in answer.get("slack", ())),
     )
 
 
@@ -245,7 +247,7 @@ def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, 
     saved = trace.quantizable.saved_bytes(settings)
     if not saved:
         found = estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
-        return replace(found, overhead=replace(found.overhead, slack_shares=slack_shares(trace)))
+        return replace(found, overhead=replace(found.overhead, traced_slack=trace.slack))
     computed = 2 * trace.quantizable.largest  # one matrix at a time, in 16 bit
     quantized = tuple(
         replace(line, weights=line.weights - saved, temporary=line.temporary + (computed if line.sample else 0))
@@ -253,15 +255,6 @@ def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, 
     )
     words = f"traced, with weights in {settings.quantization}"
     return estimate_from_phases(quantized, settings, device, TRACED_UNCERTAINTY, words)
-
-
-def slack_shares(trace: MemoryTrace) -> tuple[tuple[int, float], ...]:
-    """By traced batch, what the allocator reserves beyond the tensors, as a share of them; empty on a CPU."""
-    return tuple(
-        (one.batch, one.reserved / max(one.total, trace.step_bytes) - 1)
-        for one in trace.train
-        if one.reserved is not None
-    )
 
 
 def phases_from_trace(

@@ -8,6 +8,7 @@ from tuner_tui.trainer.memory_tracer.training_events import (
     STEPS,
     BatchEvents,
     FixedEvents,
+    allocator_slack,
     training_events,
 )
 
@@ -55,3 +56,17 @@ def test_an_earlier_micro_batch_leaves_the_gradients_that_a_later_one_adds_to() 
     assert max(totals) == fixed + STATE + GRADIENT + ACTIVATION + GRADIENT
     assert totals[-1] == fixed + STATE
     assert sum(size == ACTIVATION for _, size in events) == 2 * STEPS
+
+
+def test_sizes_between_two_traced_batches_lie_on_a_line() -> None:
+    """At 4 samples 48 of 32 and 64 MiB: 64 of weights, 20 of cuBLAS, 48 of activations, 16 of gradients, and states of
+    48 in the place of the first activations, which need 48 more. The tensors are 64 + 48 + 48 + 16."""
+    larger: list[Event] = [(0, 2 * ACTIVATION), *PASSES[1:]]
+    traced = {2: BatchEvents(PASSES, [(1, FREED)]), 6: BatchEvents(larger, [(1, FREED)])}
+    assert allocator_slack(FIXED, traced, [4], False) == [(4, 20 * MIB)]
+    assert [batch for batch, _ in allocator_slack(FIXED, traced, [1, 2, 3, 6, 9], False)] == [1, 2, 3, 6, 9]
+
+
+def test_of_steps_that_differ_only_traced_batches_are_replayed() -> None:
+    traced = {2: BatchEvents(PASSES, [(1, FREED)]), 6: BatchEvents([(3, MIB), (3, FREED), *PASSES], [(1, FREED)])}
+    assert [batch for batch, _ in allocator_slack(FIXED, traced, [1, 2, 4, 6, 8], False)] == [2, 6]

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import first_line
-from .caching_allocator import Event, replay
-from .training_events import BatchEvents, FixedEvents, training_events
+from .caching_allocator import Event
+from .training_events import BatchEvents, FixedEvents, allocator_slack
 
 MARK = "tuner-tui-trace "
 TRAINING_ONLY = ("gradient_checkpointing", "gradient_accumulation_steps", "max_grad_norm")
@@ -94,20 +94,17 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
             return memory_parts(traced, request["batches"][0], request["eval_batches"][0])
         sizes = model_sizes(traced)
         _, update, step = trace_update(traced)
+        events: dict[int, BatchEvents] = {}
+        train = convex_peaks(request["batches"], lambda batch: train_peak(traced, batch, events))
         fixed = FixedEvents(weights, first_update, update)
-
-        def reserved(passes: BatchEvents) -> int | None:
-            expandable = request["expandable_segments"]
-            return replay(training_events(fixed, passes), expandable).reserved if on_gpu else None
-
-        train = convex_peaks(request["batches"], lambda batch: train_peak(traced, batch, reserved))
+        slack = allocator_slack(fixed, events, request["replayed"], request["expandable_segments"])
         others = {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
         asked = json.dumps({**request, "settings": others}, sort_keys=True)
         evaluation = evaluations.get(asked) or convex_peaks(
             request["eval_batches"], lambda batch: evaluation_peak(traced, batch)
         )
         evaluations[asked] = evaluation
-    return {**sizes, "step": step, "train": train, "evaluation": evaluation}
+    return {**sizes, "step": step, "train": train, "evaluation": evaluation, "slack": slack}
 
 
 def convex_peaks(batches: Sequence[int], measure: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
@@ -141,17 +138,17 @@ def trace_update(traced: Any) -> tuple[list[Event], list[Event], int]:
     return weights, update, storages.peaks["step"].total
 
 
-def train_peak(traced: Any, batch: int, reserved: Callable[[BatchEvents], int | None]) -> dict[str, Any]:
-    """The peak of forward and backward with micro batch `batch`, and what the allocator reserves for it."""
+def train_peak(traced: Any, batch: int, events: dict[int, BatchEvents]) -> dict[str, Any]:
+    """The peak of forward and backward with micro batch `batch`, whose events are put into `events`."""
     from .training_step import count_storages, forward_and_backward
 
     with count_storages(traced) as storages:
         before = forward_and_backward(traced, storages, batch)
         after = len(storages.events)
         traced.model.zero_grad()
-    events = storages.events
-    passes = BatchEvents(events[before:after], events[after:], frozenset(storages.accumulated))
-    return {"batch": batch, **asdict(storages.peaks["batch"]), "reserved": reserved(passes)}
+    passes, zero_grad = storages.events[before:after], storages.events[after:]
+    events[batch] = BatchEvents(passes, zero_grad, frozenset(storages.accumulated))
+    return {"batch": batch, **asdict(storages.peaks["batch"])}
 
 
 def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:

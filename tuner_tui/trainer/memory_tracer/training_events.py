@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 
-from .caching_allocator import FREED, Event
+from .caching_allocator import FREED, Event, replay
 
 STEPS = 3
 """The first makes the optimizer states in the gaps that its activations leave; after the third little changes."""
@@ -52,6 +52,52 @@ def training_events(fixed: FixedEvents, batch: BatchEvents) -> Iterator[Event]:
         yield from _renamed(update, names, {})
         yield from _renamed([*batch.zero_grad, *((name, FREED) for name in batch.gradients)], names, live)
         update = fixed.update
+
+
+def allocator_slack(
+    fixed: FixedEvents, traced: Mapping[int, BatchEvents], batches: Iterable[int], expandable_segments: bool
+) -> list[tuple[int, int]]:
+    """For each of `batches`, the bytes that the allocator reserves above the peak of all tensors.
+
+    How activations of other sizes fit into each other changes from batch to batch, but their order does not: sizes
+    between two traced batches lie on a straight line. Without such a pair only traced batches are replayed.
+    """
+    found = []
+    for batch in batches:
+        events = traced[batch] if batch in traced else _between(traced, batch)
+        if events is not None:
+            training = list(training_events(fixed, events))
+            tensors = _highest(training) - 2 * CUBLAS_WORKSPACE_BYTES
+            found.append((batch, replay(training, expandable_segments).reserved - tensors))
+    return found
+
+
+def _between(traced: Mapping[int, BatchEvents], batch: int) -> BatchEvents | None:
+    pairs = list(pairwise(sorted(traced)))
+    low, high = next((pair for pair in pairs if batch < pair[1]), pairs[-1])
+    first, last = traced[low], traced[high]
+    if [(name, size == FREED) for name, size in first.passes] != [(name, size == FREED) for name, size in last.passes]:
+        return None
+
+    def scaled(size: int, larger: int) -> int:
+        return FREED if size == FREED else max(0, size + (larger - size) * (batch - low) // (high - low))
+
+    passes = [(name, scaled(size, last.passes[at][1])) for at, (name, size) in enumerate(first.passes)]
+    return BatchEvents(passes, first.zero_grad, first.gradients)
+
+
+def _highest(events: Iterable[Event]) -> int:
+    """The peak of the sizes as they were requested."""
+    live: dict[int, int] = {}
+    now = highest = 0
+    for name, size in events:
+        if size == FREED:
+            now -= live.pop(name)
+        else:
+            live[name] = size
+            now += size
+            highest = max(highest, now)
+    return highest
 
 
 def _renamed(events: Iterable[Event], names: Iterator[int], live: dict[int, int]) -> Iterator[Event]:
