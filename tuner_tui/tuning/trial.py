@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tuner_tui.core.units import format_gib
+from tuner_tui.core.units import format_duration, format_gib
 from tuner_tui.settings.model import Settings
 
 TrialOutcome = Literal["measured", "out-of-memory", "failed", "no-step", "not-applied", "aborted"]
@@ -203,6 +203,15 @@ class TuningConclusion:
     start_job_s: float | None = None
     best_job_s: float | None = None
     steady_ratio: float | None = None
+
+    @property
+    def job_times(self) -> str | None:
+        """`41 s → 35 s` for the whole job, with the winner's own number of steps; None unless both times are known."""
+        if self.job_steps is None or self.start_job_s is None or self.best_job_s is None:
+            return None
+        steps = None if self.best is None else self.best.job_steps
+        own = f" for {steps:,} steps" if steps not in (None, self.job_steps) else ""
+        return f"{format_duration(self.start_job_s)} → {format_duration(self.best_job_s)}{own}"
 
 
 def format_throughput(measurement: Measurement) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.fakes.listed_search import measured
 from tuner_tui.cli.commands.tune import TuningLines, differences, format_measurement, skipped_lines
 from tuner_tui.settings.model import Settings
@@ -73,6 +75,16 @@ def test_a_busy_machine_and_the_time_of_the_whole_job() -> None:
         "verdict   Confirmed.",
         "whole job 4,000 steps: 6 min 45 s → 5 min 42 s, start-up included",
     ]
+
+
+def test_a_larger_batch_that_makes_fewer_steps_names_them() -> None:
+    best = replace(measured(), job_steps=1000)
+    verdict = TuningConclusion(
+        winner=AFTER, sentence="Confirmed.", best=best, job_steps=4000, start_job_s=405.2, best_job_s=342.0
+    )
+    assert "whole job 4,000 steps: 6 min 45 s → 5 min 42 s for 1,000 steps, start-up included" in lines(
+        TuningEnded(t=2.0, status="finished", verdict=verdict)
+    )
 
 
 def test_what_a_figure_leaves_out_is_said_once() -> None:

@@ -34,7 +34,7 @@ from tuner_tui.cli.options import (
     complete_preset,
     complete_setting,
 )
-from tuner_tui.core.units import GIB, format_duration, format_share, format_short_duration
+from tuner_tui.core.units import GIB, format_share, format_short_duration
 from tuner_tui.settings.fields import FIELDS, format_value
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.trial_log import (
@@ -125,10 +125,8 @@ class TuningLines:
         for label, measured in (("start", verdict.start), ("best", verdict.best)):
             if measured is not None and measured.throughput is not None:
                 yield f"{label:<9} {format_measurement(measured)}"
-        changed = verdict.start_job_s != verdict.best_job_s
-        if changed and verdict.start_job_s and verdict.best_job_s and verdict.job_steps is not None:
-            start, best = format_duration(verdict.start_job_s), format_duration(verdict.best_job_s)
-            yield f"whole job {verdict.job_steps:,} steps: {start} → {best}, start-up included"
+        if verdict.job_times is not None and verdict.start_job_s != verdict.best_job_s:
+            yield f"whole job {verdict.job_steps:,} steps: {verdict.job_times}, start-up included"
         if self._initial is not None and (changes := differences(self._initial, verdict.winner)):
             yield f"changed   {', '.join(changes)}"
         if verdict.learning_rate_note:

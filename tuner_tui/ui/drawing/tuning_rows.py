@@ -114,10 +114,7 @@ def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, wi
 
 def _compared(verdict: TuningConclusion) -> str:
     """`throughput`, or `speed over all 400 steps: 41 s → 35 s`."""
-    if verdict.job_steps is None or verdict.start_job_s is None or verdict.best_job_s is None:
-        return "throughput"
-    times = f"{format_duration(verdict.start_job_s)} → {format_duration(verdict.best_job_s)}"
-    return f"speed over all {verdict.job_steps:,} steps: {times}"
+    return f"speed over all {verdict.job_steps:,} steps: {verdict.job_times}" if verdict.job_times else "throughput"
 
 
 def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
