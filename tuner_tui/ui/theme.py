@@ -1,7 +1,7 @@
 """Themes: dark, light, and one for terminals without colour; and a filter that writes ASCII only.
 
-Colour means state: primary marks the focus and changed values, success what runs well, warning what needs attention,
-error what is wrong. Everything else is foreground, plain or dim.
+Colour means state: primary marks the focus, changed values and curves, success what runs well, warning what needs
+attention, error what is wrong. Everything else is foreground, plain or dim.
 """
 
 from __future__ import annotations

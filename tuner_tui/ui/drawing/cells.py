@@ -16,8 +16,8 @@ WARN = "!"
 BAD = "✗"
 
 
-Style = Literal["", "dim", "strong", "gauge", "good", "warn", "bad", "hit"]
-STYLES: tuple[Style, ...] = ("", "dim", "strong", "gauge", "good", "warn", "bad", "hit")
+Style = Literal["", "dim", "strong", "gauge", "curve", "good", "warn", "bad", "hit"]
+STYLES: tuple[Style, ...] = ("", "dim", "strong", "gauge", "curve", "good", "warn", "bad", "hit")
 
 
 class TextSpan(NamedTuple):

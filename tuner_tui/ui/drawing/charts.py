@@ -156,7 +156,7 @@ def plot_rows(plot: Plot, width: int, height: int) -> list[Row]:
     if body >= ROOM_FOR_MIDDLE:
         labels[(body - 1) // 2] = number(high - (high - low) * ((body - 1) // 2) / (body - 1))
     axis = [align_right(labels.get(y, ""), AXIS_WIDTH) + ("┤" if y in labels else "│") for y in range(body)]
-    rows = [Row(line(TextSpan(tick, "dim"), TextSpan(text, "gauge"))) for tick, text in zip(axis, curve, strict=True)]
+    rows = [Row(line(TextSpan(tick, "dim"), TextSpan(text, "curve"))) for tick, text in zip(axis, curve, strict=True)]
     return [heading, *rows, _plot_foot(end, width)]
 
 
@@ -245,7 +245,7 @@ def two_curves(title: str, names: tuple[str, str], curves: tuple[Points, Points]
 
 def _two_curves_heading(title: str, names: tuple[str, str], width: int) -> Row:
     first, second = (shorten(name, (width - text_width(title)) // 2 - 8) for name in names)
-    legend = TextSpan(f"   ⠁⠁ {first}", "dim"), TextSpan(f"   ⠒⠒ {second}", "gauge")
+    legend = TextSpan(f"   ⠁⠁ {first}", "dim"), TextSpan(f"   ⠒⠒ {second}", "curve")
     return Row(fit(line(TextSpan(title, "strong"), *legend), width))
 
 
@@ -256,7 +256,7 @@ def _overlay(dotted: str, through: str) -> list[TextSpan]:
 def _overlay_cell(dotted: str, through: str) -> TextSpan:
     """Return both curves of a cell merged in the colour of the second; a cell of the first alone is dotted and dim."""
     if through != " ":
-        return TextSpan(chr(BRAILLE | (_braille_bits(dotted) & DOTTED_BITS) | _braille_bits(through)), "gauge")
+        return TextSpan(chr(BRAILLE | (_braille_bits(dotted) & DOTTED_BITS) | _braille_bits(through)), "curve")
     sparse = _braille_bits(dotted) & DOTTED_BITS
     return TextSpan(chr(BRAILLE | sparse) if sparse else " ", "dim")
 

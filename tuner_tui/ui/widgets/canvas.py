@@ -27,6 +27,7 @@ class Canvas(CachedWidget):
     Canvas > .canvas--dim { color: $quiet; }
     Canvas > .canvas--strong { text-style: bold; }
     Canvas > .canvas--gauge { color: $gauge; }
+    Canvas > .canvas--curve { color: $primary; }
     Canvas > .canvas--good { color: $success; }
     Canvas > .canvas--warn { color: $warning; }
     Canvas > .canvas--bad { color: $error; text-style: bold; }
