@@ -30,6 +30,10 @@ for rank in ranks: rank.wait()
 """
 
 
+def is_launch_recorded(folder: RunFolder) -> bool:
+    return folder.events.exists() and b'"kind":"launched"' in folder.events.read_bytes()
+
+
 class Run:
     """A run started by the command line in `state`."""
 
@@ -44,12 +48,9 @@ class Run:
         assert known.training is not None
         self.supervisor, self.training = known.supervisor, known.training
 
-    def is_launch_recorded(self) -> bool:
-        return self.folder.events.exists() and b'"kind":"launched"' in self.folder.events.read_bytes()
-
     def first_line(self) -> str:
         """The first line of the output, once the launch is on record too."""
-        while "\n" not in (text := self.folder.output_log.read_text()) or not self.is_launch_recorded():
+        while "\n" not in (text := self.folder.output_log.read_text()) or not is_launch_recorded(self.folder):
             assert is_alive(self.training)
         return text.splitlines()[0]
 
@@ -135,7 +136,10 @@ def test_an_interrupt_on_a_full_disk(tmp_path: Path, runs: list[Run], small_disk
     assert command.stderr is not None
     while "output in" not in (line := command.stderr.readline()):
         assert line, "it did not start"
-    fill(small_disk)
+    folder = RunFolder(state / "runs/r001")
+    while not is_launch_recorded(folder) or not folder.output_log.read_text():
+        assert command.poll() is None
+    fill(small_disk)  # only now: a training whose own line finds no space fails
     command.send_signal(signal.SIGINT)
     _, err = command.communicate(timeout=300)
     assert (command.returncode, "Standard output" in err) == (130, False), err
