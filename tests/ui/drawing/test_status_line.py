@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S, finished, running
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.ui.drawing.cells import line_width, plain_text
+from tuner_tui.ui.drawing.cells import is_narrow, line_width, plain_text
 from tuner_tui.ui.drawing.status_line import StatusScene, progress_bar, status_line
 
 GIB = 1024**3
@@ -102,3 +102,8 @@ def test_the_bar_shows_the_part_that_is_done(done: float | None, filled: int) ->
     shown = plain_text(progress_bar(done, 20, "good"))
     assert len(shown) == 20
     assert shown.count("━") == filled
+
+
+def test_only_the_changed_cells_of_a_status_line_are_written() -> None:
+    """A row with a character that is not known to be one cell wide is written whole each second."""
+    assert is_narrow(text(scene(running(START_S))))
