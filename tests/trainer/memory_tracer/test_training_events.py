@@ -70,3 +70,8 @@ def test_sizes_between_two_traced_batches_lie_on_a_line() -> None:
 def test_of_steps_that_differ_only_traced_batches_are_replayed() -> None:
     traced = {2: BatchEvents(PASSES, [(1, FREED)]), 6: BatchEvents([(3, MIB), (3, FREED), *PASSES], [(1, FREED)])}
     assert [batch for batch, _ in allocator_slack(FIXED, traced, [1, 2, 4, 6, 8], False)] == [2, 6]
+
+
+def test_of_one_traced_batch_no_other_is_replayed() -> None:
+    traced = {2: BatchEvents(PASSES, [(1, FREED)])}
+    assert [batch for batch, _ in allocator_slack(FIXED, traced, [1, 2, 4], False)] == [2]

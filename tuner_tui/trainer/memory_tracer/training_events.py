@@ -74,6 +74,8 @@ def allocator_slack(
 
 def _between(traced: Mapping[int, BatchEvents], batch: int) -> BatchEvents | None:
     pairs = list(pairwise(sorted(traced)))
+    if not pairs:
+        return None
     low, high = next((pair for pair in pairs if batch < pair[1]), pairs[-1])
     first, last = traced[low], traced[high]
     if [(name, size == FREED) for name, size in first.passes] != [(name, size == FREED) for name, size in last.passes]:
