@@ -20,7 +20,7 @@ from tuner_tui.settings.dialects.registry import DIALECTS
 from tuner_tui.settings.dialects.shell_script import KNOWN_OPTIONS, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.fields import Value
-from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.presets.preset import load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
@@ -56,6 +56,11 @@ class CommandTraining:
     def complete(self, job: CommandJob) -> CommandJob:
         """The job of this command with its model and task, where the job does not say them."""
         return job.model_copy(update={"model": job.model or self.model, "task": job.task or self.task})
+
+
+def own_settings(job: Job) -> Mapping[str, Value]:
+    """The settings that the command of `job` names itself; none for the built-in job. Reads files."""
+    return read_command(job.command, Path(job.cwd or "")).settings if isinstance(job, CommandJob) else {}
 
 
 def read_command(words: Sequence[str], folder: Path) -> CommandTraining:

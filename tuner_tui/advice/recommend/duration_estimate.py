@@ -15,7 +15,7 @@ from tuner_tui.runs.read.comparison import samples_a_step
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, redact_job
-from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, same_training
 from tuner_tui.settings.model import Settings
@@ -123,7 +123,7 @@ def expected_duration(
 def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
     """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
     same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
-    own = read_command(job.command, Path(job.cwd or "")).settings if isinstance(job, CommandJob) else {}
+    own = own_settings(job)
     found = (earlier_run(RunReader(folder).poll(), own) for folder in same)
     return tuple(one for one in found if one is not None)
 

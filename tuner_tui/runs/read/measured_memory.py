@@ -13,7 +13,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, redact_job
-from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
@@ -34,7 +34,7 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
     Runs of a command have the settings that it names itself, and the micro batch that was observed. At most `MAX_RUNS`
     of the `MAX_CANDIDATES` newest runs.
     """
-    own = read_command(job.command, Path(job.cwd or "")).settings if isinstance(job, CommandJob) else {}
+    own = own_settings(job)
     found: list[MeasuredRun] = []
     for folder in list_runs(root)[:MAX_CANDIDATES]:
         record = _record_of(folder, job)
