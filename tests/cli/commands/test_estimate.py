@@ -171,6 +171,28 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
     assert "At micro batch 8 this command used 10" in alone.stderr
 
 
+def test_a_limit_counts_what_the_imports_of_a_command_reserve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run measures resident memory; the limit counts what libraries reserve as well."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    steps = Steps(t=1.0, step=9, own_steps=9, rss_peak_bytes=1024 * MIB)
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(
+        "version: 1\nname: mine\njob: {kind: command, command: [python, train.py], apply: inject}\nsettings: {}\n"
+    )
+    job = CommandJob(command=("python", "train.py"), apply="inject")
+    seen = InEffect(t=0.5, values={"per_device_train_batch_size": 8})
+    folder = run(tmp_path / "state" / "runs", seen, steps, job=job)
+    write_record(folder, replace(record(id=folder.id, job=job), resolved=Resolved(Settings())))
+    on_cpu = caller(box(cores=8), python())
+    words = ("--json", "--preset", str(preset))
+    plain, limited = (json.loads(on_cpu(*limit, *words).stdout) for limit in ((), ("--memory-limit", "2GiB")))
+    assert plain["total_bytes"] == 1024 * MIB
+    assert limited["total_bytes"] == 1024 * MIB + RESERVED_BYTES
+    assert limited["verdict"] == "tight"  # what this Python reserves is assumed
+
+
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
     document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
     assert document["rests_on"] == "closed form, shape guessed from the name some-7b"

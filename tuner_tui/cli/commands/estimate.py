@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.recommend.card_plan import CardPlan
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+    from tuner_tui.advice.recommend.target import TrainingTarget
     from tuner_tui.advice.recommend.workload import JobMemoryEstimator
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.memory.device import Device
@@ -157,8 +158,6 @@ def print_measured(
 
     Raises `SettingsError` if they took other micro batches, too few to interpolate.
     """
-    from dataclasses import replace
-
     from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
     from tuner_tui.cli.render.estimate import measured_report
     from tuner_tui.core.units import format_size
@@ -168,8 +167,7 @@ def print_measured(
     from tuner_tui.settings.errors import SettingsError
 
     target = target_of(limit_gpu_memory(machine.inventory, limit), machine.interpreter, job)
-    most = capacity if capacity is not None else limit if not target.on_gpu else None
-    device = target.device if most is None else replace(target.device, capacity_bytes=most)
+    device = training_device(machine, target, capacity, limit)
     micro = "per_device_train_batch_size"
     batch = resolved.settings.per_device_train_batch_size if micro in resolved.given else None
     found = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
@@ -226,7 +224,7 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
 
 
 def prepare(
-    machine: Any,
+    machine: LocalMachine,
     resolved: Resolved,
     started: Job | None,
     job: BuiltinJob,
@@ -237,12 +235,9 @@ def prepare(
 
     The runs that correct it are those of the job, and those of the command.
     """
-    from dataclasses import replace
-
     from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
     from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
-    from tuner_tui.advice.recommend.workload import JobMemoryEstimator, limit_device_memory
-    from tuner_tui.memory.import_footprint import import_footprint
+    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
     from tuner_tui.runs.read.measured_memory import measured_runs
     from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.settings.fields import FIELDS
@@ -256,11 +251,25 @@ def prepare(
         advised = recommend(inventory, machine.interpreter, job, resolved.given).values
         settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
     target = target_of(inventory, machine.interpreter, job)
-    device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
-    if limit is not None and not device.on_gpu:
-        device = limit_device_memory(device, limit, import_footprint(machine.interpreter, inventory.cpu.usable_cores))
+    device = training_device(machine, target, capacity, limit)
     runs = measured_runs(own, runs_dir())
     return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs), settings
+
+
+def training_device(machine: LocalMachine, target: TrainingTarget, capacity: int | None, limit: int | None) -> Device:
+    """Return the device of `target` with the memory that `--memory` and `--memory-limit` name.
+
+    A limit of GPU memory is in the target already. Without a GPU the limit also counts what the imports reserve.
+    """
+    from dataclasses import replace
+
+    from tuner_tui.advice.recommend.workload import limit_device_memory
+    from tuner_tui.memory.import_footprint import import_footprint
+
+    device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
+    if limit is None or device.on_gpu:
+        return device
+    return limit_device_memory(device, limit, import_footprint(machine.interpreter, machine.inventory.cpu.usable_cores))
 
 
 def expected_time(
