@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
-from tuner_tui.memory.breakdown import MemoryBreakdown, MemoryPart
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
+from tuner_tui.memory.trace import MemoryBreakdown, MemoryPart
 from tuner_tui.settings.model import Settings
 from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook, PeakMemory
 

@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.memory.breakdown import MemoryBreakdown, MemoryPart, trace_breakdown
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.trace import estimate_from_trace, trace_cache_entry, trace_memory, trace_request
+from tuner_tui.memory.trace import (
+    MemoryBreakdown,
+    MemoryPart,
+    estimate_from_trace,
+    trace_breakdown,
+    trace_cache_entry,
+    trace_memory,
+    trace_request,
+)
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 

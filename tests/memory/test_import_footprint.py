@@ -9,7 +9,7 @@ import pytest
 
 from tuner_tui.core.units import MIB
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.memory.import_footprint import cached_import_footprint, import_footprint
+from tuner_tui.memory.trace import cached_import_footprint, import_footprint
 
 
 @pytest.mark.train

@@ -16,7 +16,7 @@ from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Inventory, has_tens
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import ImportFootprint
-from tuner_tui.memory.import_footprint import cached_import_footprint
+from tuner_tui.memory.trace import cached_import_footprint
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail

@@ -1,6 +1,7 @@
-"""Traced memory of a job: the peaks of a training step on fake tensors, run by the Python that trains, and cached.
+"""What the Python that trains is asked about memory: a traced step, its breakdown by module, and its imports.
 
-The trainer's memory tracer does the tracing. It traces a few micro batches; any other lies between them.
+The trainer runs a step of the job on fake tensors, which takes seconds and no GPU, and answers in JSON. Answers are
+cached by the question and the versions of the packages. A few micro batches are traced; any other lies between them.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner_tui import __file__ as package
 from tuner_tui.hardware.interpreter.probe import (
@@ -24,13 +26,14 @@ from tuner_tui.hardware.interpreter.probe import (
     run_interpreter,
 )
 from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes, quantized_bytes
-from tuner_tui.memory.device import Device
+from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
 from tuner_tui.memory.model_shape import config_path
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
 FORMAT = 7
+"""Part of the key of the cache; raised when the answer changes."""
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
 TRACED_BATCHES = (2, 8, 32, 128)
@@ -116,9 +119,9 @@ def trace_memory(
     """
     question = trace_request(job, settings, device, labels)
     entry = trace_cache_entry(interpreter, question, cache_folder)
-    known = _read_entry(entry)
-    if known is not None:
-        return known
+    cached = _read_entry(entry)
+    if cached is not None:
+        return cached
     answer = ask_trainer(Path(interpreter.path), question)
     entry.write(answer)
     return trace_from_answer(answer)
@@ -282,8 +285,12 @@ def phases_from_trace(
         each = optimizer_bytes(settings.optim, device.on_gpu, 4)
         states = round(each.kept * trace.trainable)
         step += states + round(each.temporary * trace.trainable)
-    known = trace.state_bytes or 0
-    lines = [_chord(low, high, trace.weight_bytes, buckets, states, known) for low, high in pairwise(trace.train)]
+    # Traced peaks contain the states where the optimizer could be traced. They are taken out of the part that is called
+    # temporary, and `states`, which is estimated otherwise, is added to every line.
+    traced_states = trace.state_bytes or 0
+    lines = [
+        _chord(low, high, trace.weight_bytes, buckets, states, traced_states) for low, high in pairwise(trace.train)
+    ]
     if device.cards > 1:  # DataParallel adds up the gradients of all cards next to its own
         end = MemoryPhase("end of backward", trace.weight_bytes, 2 * trace.gradient_bytes, states, 0, 0)
         lines = [*lines, end]
@@ -291,7 +298,7 @@ def phases_from_trace(
     step_line = MemoryPhase(
         "optimizer step", trace.weight_bytes, trace.gradient_bytes + buckets, states, max(0, step - fixed), 0
     )
-    evaluation = _peak_at(trace.evaluation, settings.per_device_eval_batch_size) - known
+    evaluation = _peak_at(trace.evaluation, settings.per_device_eval_batch_size) - traced_states
     return (
         *lines,
         step_line,
@@ -299,10 +306,12 @@ def phases_from_trace(
     )
 
 
-def _chord(low: TracedPeak, high: TracedPeak, weights: int, buckets: int, states: int, known: int) -> MemoryPhase:
+def _chord(
+    low: TracedPeak, high: TracedPeak, weights: int, buckets: int, states: int, traced_states: int
+) -> MemoryPhase:
     """The line through two traced batches, with the parts of the larger one."""
     slope = (high.total - low.total) / (high.batch - low.batch)
-    rest = high.total - slope * high.batch - weights - high.copies - high.gradients - known
+    rest = high.total - slope * high.batch - weights - high.copies - high.gradients - traced_states
     return MemoryPhase("forward and backward", weights + high.copies, high.gradients + buckets, states, rest, slope)
 
 
@@ -319,3 +328,113 @@ def _read_entry(entry: ProbeCacheEntry) -> MemoryTrace | None:
         return None if answer is None else trace_from_answer(answer)
     except (KeyError, TypeError):
         return None
+
+
+KeyT = TypeVar("KeyT")
+WEIGHTS = "weights"
+PHASES = {"batch": "forward and backward", "step": "optimizer step", "evaluation": "evaluation"}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """Bytes of one kind and dtype in one module; `*` in its name stands for all blocks, an empty name for none."""
+
+    module: str
+    kind: str
+    dtype: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBreakdown:
+    """All tensors at the highest peak of a step, in the phase `phase`; the largest part first."""
+
+    phase: str
+    parts: tuple[MemoryPart, ...]
+
+    @property
+    def total(self) -> int:
+        """The peak in bytes, without context and allocator."""
+        return sum(part.size for part in self.parts)
+
+    def by(self, key: Callable[[MemoryPart], KeyT]) -> dict[KeyT, int]:
+        """The bytes of all parts with the same key, the largest first."""
+        sums: Counter[KeyT] = Counter()
+        for part in self.parts:
+            sums[key(part)] += part.size
+        return dict(sums.most_common())
+
+
+def trace_breakdown(
+    interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, cache_folder: Path | None = None
+) -> MemoryBreakdown:
+    """The breakdown at the micro batch of `settings`, from the cache or within seconds. Raises `TraceError`."""
+    question = trace_request(job, settings, device, 2) | {
+        "by_module": True,
+        "batches": (settings.per_device_train_batch_size,),
+        "eval_batches": (settings.per_device_eval_batch_size,),
+    }
+    entry = trace_cache_entry(interpreter, question, cache_folder)
+    answer = entry.read()
+    if answer is None:
+        answer = ask_trainer(Path(interpreter.path), question)
+        entry.write(answer)
+    parts = [MemoryPart(**part) for part in answer["parts"]]
+    if settings.precision == "fp16":  # traced in bf16, which takes as much
+        parts = [
+            replace(part, dtype="fp16") if part.dtype == "bf16" and part.kind != WEIGHTS else part for part in parts
+        ]
+    parts = _quantize(parts, QuantizableWeights(**answer["quantizable"]), settings, answer["phase"])
+    return MemoryBreakdown(PHASES[answer["phase"]], tuple(sorted(parts, key=lambda part: -part.size)))
+
+
+def _quantize(parts: list[MemoryPart], weights: QuantizableWeights, settings: Settings, phase: str) -> list[MemoryPart]:
+    """The parts with the quantized weights as bitsandbytes keeps them, and the largest of them as it computes."""
+    saved = weights.saved_bytes(settings)
+    if not saved:
+        return parts
+    frozen = max((part for part in parts if part.kind == WEIGHTS), key=lambda part: part.size)
+    others = [part for part in parts if part is not frozen]
+    quantized = MemoryPart("", WEIGHTS, settings.quantization, weights.total_bytes - saved)
+    others += [replace(frozen, size=frozen.size - weights.total_bytes), quantized]
+    if phase == "batch":
+        others.append(MemoryPart("", "weights as they compute", settings.precision, weights.computed_bytes))
+    return [part for part in others if part.size > 0]
+
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
+"""Variables that, like the packages and the number of cores, decide how much is reserved."""
+
+
+def import_footprint(interpreter: Interpreter, cores: int, cache_folder: Path | None = None) -> ImportFootprint | None:
+    """The memory of `interpreter` after its imports, on `cores` cores; None where it cannot be measured.
+
+    Takes seconds the first time.
+    """
+    # Under a memory limit this is a large part: libraries reserve a gigabyte and more, by the number of cores.
+    cached = cached_import_footprint(interpreter, cores, cache_folder)
+    if cached is not None:
+        return cached
+    try:
+        answer = ask_trainer(Path(interpreter.path), {}, verb="started-memory")
+        found = ImportFootprint(int(answer["resident_bytes"]), int(answer["private_bytes"]))
+    except (TraceError, KeyError, ValueError):
+        return None
+    _cache_entry(interpreter, cores, cache_folder).write(answer)
+    return found
+
+
+def cached_import_footprint(
+    interpreter: Interpreter, cores: int, cache_folder: Path | None = None
+) -> ImportFootprint | None:
+    """The footprint from the cache; None where it is not there. Reads one small file."""
+    answer = _cache_entry(interpreter, cores, cache_folder).read()
+    try:
+        return None if answer is None else ImportFootprint(int(answer["resident_bytes"]), int(answer["private_bytes"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _cache_entry(interpreter: Interpreter, cores: int, folder: Path | None) -> ProbeCacheEntry:
+    threads = [os.environ.get(name) for name in THREAD_VARIABLES]
+    return probe_cache_entry("started", [interpreter.path, dict(interpreter.packages), cores, threads], folder)

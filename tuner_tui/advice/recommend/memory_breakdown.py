@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.units import format_size
-from tuner_tui.memory.breakdown import MemoryBreakdown
+from tuner_tui.memory.trace import MemoryBreakdown
 from tuner_tui.settings.fields import Value, format_value
 from tuner_tui.settings.model import Settings
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from tuner_tui.hardware.interpreter.probe import Interpreter
-from tuner_tui.memory.activations import activation_bytes
 from tuner_tui.memory.calibration import MeasuredRun, calibrate
+from tuner_tui.memory.closed_form import activation_bytes
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import (

@@ -264,7 +264,7 @@ def training_device(machine: LocalMachine, target: TrainingTarget, capacity: int
     from dataclasses import replace
 
     from tuner_tui.advice.recommend.workload import limit_device_memory
-    from tuner_tui.memory.import_footprint import import_footprint
+    from tuner_tui.memory.trace import import_footprint
 
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
     if limit is None or device.on_gpu:
@@ -341,8 +341,7 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
     """Print where the memory of the peak goes, and the setting that removes each kind; exit with 2 if not traceable."""
     from tuner_tui.advice.recommend.memory_breakdown import memory_remedies
     from tuner_tui.cli.render.estimate import breakdown_report
-    from tuner_tui.memory.breakdown import trace_breakdown
-    from tuner_tui.memory.trace import TraceError
+    from tuner_tui.memory.trace import TraceError, trace_breakdown
 
     try:
         if found.interpreter is None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy
     from tuner_tui.advice.recommend.sample_lengths import SampleLengths
     from tuner_tui.advice.recommend.workload import JobMemoryEstimator
-    from tuner_tui.memory.breakdown import MemoryBreakdown
     from tuner_tui.memory.calibration import MeasuredEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.memory.trace import MemoryBreakdown
     from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.model import Settings

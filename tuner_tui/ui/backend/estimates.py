@@ -56,8 +56,7 @@ class MemoryEstimator:
     def parts(self, request: EstimateRequest) -> PeakMemory:
         """Return where the memory of the peak goes, by a trace that takes seconds. Raises `BackendError`."""
         from tuner_tui.advice.recommend.memory_breakdown import breakdown_rows, memory_remedies
-        from tuner_tui.memory.breakdown import trace_breakdown
-        from tuner_tui.memory.trace import TraceError
+        from tuner_tui.memory.trace import TraceError, trace_breakdown
 
         modelled = _modelled(request)
         if modelled is None:
@@ -198,7 +197,7 @@ def _device(request: EstimateRequest, target: TrainingTarget, against: str, meas
     if device.on_gpu or against != "limit" or device.capacity_bytes is None:
         return device
     from tuner_tui.advice.recommend.workload import limit_device_memory
-    from tuner_tui.memory.import_footprint import cached_import_footprint, import_footprint
+    from tuner_tui.memory.trace import cached_import_footprint, import_footprint
 
     read = import_footprint if measure else cached_import_footprint
     footprint = read(request.interpreter, request.inventory.cpu.usable_cores)

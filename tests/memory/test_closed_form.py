@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.memory.activations import (
+from tuner_tui.memory.closed_form import (
     ActivationBytes,
     NumberSizes,
     activation_bytes,
     attention_bytes,
     block_bytes,
+    fixed_sizes,
+    gather_logits,
     number_sizes,
 )
-from tuner_tui.memory.closed_form import fixed_sizes, gather_logits
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import GPT2, LLAMA_1B, TINY_DECODER, TINY_ENCODER, ModelShape, bert_shape
 from tuner_tui.settings.model import Settings
