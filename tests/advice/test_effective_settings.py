@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 SEEN = {
     "per_device_train_batch_size": 24, "learning_rate": 3e-4, "optimizer": "AdamW", "autocast_dtype": "bfloat16",

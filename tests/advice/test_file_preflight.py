@@ -15,8 +15,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.memory.model_shape import GPT2
 from tuner_tui.settings.dialects.requirements import named_paths, required_packages
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 JOB = CommandJob(command=("axolotl", "train", "/work/my.yml"), apply="yaml", model="gpt2", task="causal-lm")
 

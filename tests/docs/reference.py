@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tuner_tui.cli.main import build_app
 from tuner_tui.runs.log_parsing.fatal_failure import PATTERNS
-from tuner_tui.settings.presets.preset import load_preset
+from tuner_tui.settings.presets import load_preset
 from tuner_tui.ui import keys
 
 ROOT = Path(__file__).parents[2]

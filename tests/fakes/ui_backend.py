@@ -24,13 +24,10 @@ from tuner_tui.runs.read.run_list import RunRow
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.distributed import AccelerateConfig
-from tuner_tui.settings.fields import FIELDS, FieldSpec
 from tuner_tui.settings.job import BuiltinJob, Job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.presets.preset import FileUpdate
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.model import FIELDS, FieldSpec, Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.presets import FileUpdate
+from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend.facade import Backend
 from tuner_tui.ui.backend.records import (

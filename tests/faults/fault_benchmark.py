@@ -29,8 +29,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import send_order
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 
 BASIC_FAULTS = Path(__file__).with_name("basic_faults.py")
 SUBTLE_FAULTS = Path(__file__).with_name("subtle_faults.py")

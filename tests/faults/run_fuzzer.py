@@ -38,8 +38,7 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import Order, read_supervisor_state
 from tuner_tui.runs.supervise.orphans import named_run
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 
 Result = TypeVar("Result")
 PATIENCE_S = 120.0

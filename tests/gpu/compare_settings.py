@@ -24,9 +24,8 @@ from tuner_tui.core.units import GIB
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.presets.library import find_preset
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.presets import find_preset
 from tuner_tui.tuning.trial import Measurement, Trial, TrialProtocol
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialRunner
 

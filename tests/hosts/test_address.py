@@ -8,7 +8,7 @@ import pytest
 
 from tuner_tui.hosts.address import HostAddress, configured_hosts, parse_hosts
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.presets.preset import load_preset
+from tuner_tui.settings.presets import load_preset
 
 
 def test_words_and_lists_are_read_and_repeated_names_dropped() -> None:

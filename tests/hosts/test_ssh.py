@@ -21,7 +21,7 @@ from tuner_tui.hosts.host_state import HostState, HostView
 from tuner_tui.hosts.ssh import SshTransport
 from tuner_tui.hosts.watcher import HostsWatcher
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.presets.preset import load_preset
+from tuner_tui.settings.presets import load_preset
 
 PATIENCE_S = 300.0
 MAIN = "from tuner_tui.cli.main import main; main()"

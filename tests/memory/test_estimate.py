@@ -13,7 +13,7 @@ from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes
 from tuner_tui.memory.device import Device, RuntimeOverhead
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, MemoryParts, estimate
 from tuner_tui.memory.model_shape import GPT2, LLAMA_1B, bert_shape, count_parameters
-from tuner_tui.settings.dialects.hf_names import OPTIMIZERS
+from tuner_tui.settings.dialects.hf import OPTIMIZERS
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30

@@ -11,8 +11,7 @@ from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 JOB = BuiltinJob(model="bert-base-uncased", data="reviews.csv")
 

@@ -19,8 +19,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 
 TIMEOUT_S = 400.0
 """A longer wait means that the event will not happen. On a busy machine two ranks take minutes to import."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuner_tui.settings.fields import FIELDS, FieldSpec
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+from tuner_tui.settings.model import FIELDS, FieldSpec, Settings
+from tuner_tui.settings.presets import HardwareRequirements, Preset
 
 texts = st.text(max_size=40)
 names = st.text(min_size=1, max_size=40)

@@ -16,9 +16,8 @@ from tuner_tui.settings.apply import AppliedCommand, build_command, trainer_fold
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.hf import SWITCHES
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 
 SETTINGS = Settings(learning_rate=1e-5, precision="bf16", per_device_train_batch_size=16)
 CHOSEN = ("learning_rate", "precision", "per_device_train_batch_size")

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from tests.settings.strategies import field_values
 from tuner_tui.settings.edit_history import UNDO_LIMIT, EditHistory
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 
 START = EditHistory.of(Resolved(Settings(), {"seed": Origin(OriginKind.PRESET, "demo")}))
 REMEDY = Origin(OriginKind.REMEDY, "smaller batch")

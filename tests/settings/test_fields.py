@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from tests.settings.strategies import field_values
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS, check_value, describe_expected, field_name, format_value, parse_value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import (
+    FIELDS,
+    Settings,
+    check_value,
+    describe_expected,
+    field_name,
+    format_value,
+    parse_value,
+)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, fallback_limit, same_training
-from tuner_tui.settings.presets.library import dump_preset
-from tuner_tui.settings.presets.preset import parse_preset
+from tuner_tui.settings.presets import dump_preset, parse_preset
 
 JOB = CommandJob(command=("python", "train.py"), fallback=2)
 

@@ -7,9 +7,8 @@ import pytest
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.presets import Preset
 from tuner_tui.settings.resolve import (
     JobOptions,
     Sources,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.settings.training_script import may_use_trainer, read_training_script
+from tuner_tui.settings.command_training import may_use_trainer, read_training_script
 
 IMAGENET = """
 import argparse, torch

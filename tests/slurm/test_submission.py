@@ -16,8 +16,7 @@ from tuner_tui.runs.store.folder import list_runs
 from tuner_tui.scheduling.slurm_submission import cluster_request, submit
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Launcher
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.slurm.commands import SlurmError
 from tuner_tui.slurm.job_list import read_job
 from tuner_tui.slurm.script import SlurmOptions

@@ -9,8 +9,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB."
 SCRIPT = CommandJob(command=("python", "train.py"), apply="inject")

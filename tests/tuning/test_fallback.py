@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.tuning.builders import SCRIPT, oom_situation, oom_state, resolved
 from tuner_tui.runs.events.types import Exited, Finished
-from tuner_tui.settings.origin import OriginKind, Resolved
+from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.tuning.fallback import SAME_TRAINING, FallbackStep, GiveUp, decide_fallback
 
 NEXT = ((48, 2, 16, 6), (16, 2, 8, 4), (32, 1, 16, 2), (12, 4, 8, 6))

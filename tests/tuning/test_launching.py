@@ -13,8 +13,8 @@ from tuner_tui.runs.store.folder import create_folder, runs_dir
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.origin import Origin, OriginKind
-from tuner_tui.settings.presets.library import find_preset
+from tuner_tui.settings.model import Origin, OriginKind
+from tuner_tui.settings.presets import find_preset
 from tuner_tui.settings.resolve import JobOptions, Sources
 from tuner_tui.tuning.launching import LaunchOptions, build_request
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import check_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings, check_value
 
 DTYPE_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "none": "fp32"}
 """Precision by the name of an autocast or parameter dtype; `none` where no autocast was active."""

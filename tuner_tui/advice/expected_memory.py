@@ -24,9 +24,8 @@ from tuner_tui.memory.calibration import CALIBRATED_UNCERTAINTY, MeasuredEstimat
 from tuner_tui.memory.closed_form import optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE
-from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 
 MEMORY_FIELDS = frozenset({
     "per_device_train_batch_size", "per_device_eval_batch_size", "precision", "optim", "gradient_checkpointing",

@@ -16,8 +16,7 @@ from tuner_tui.memory.model_shape import ModelShape, count_parameters, known_sha
 from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.requirements import NamedPath, named_paths, required_packages
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 
 INSTALL: Mapping[str, str] = {"flash-attn": "flash-attn --no-build-isolation", "tensorboard": "tensorboard"}
 """What to give pip for a package, where the name alone does not build."""

@@ -15,10 +15,9 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
-from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.model import Settings, format_value
+from tuner_tui.settings.rules import find_problems
 
 CheckState = Literal["good", "warning", "wrong"]
 MIN_RAM_BYTES = 4 * GIB

@@ -26,7 +26,7 @@ from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.settings.job import Job, modelled_job
 from tuner_tui.settings.model import Precision, Settings
-from tuner_tui.settings.rules.weights import overflows_fp16
+from tuner_tui.settings.rules import overflows_fp16
 
 
 @dataclass(frozen=True, slots=True)

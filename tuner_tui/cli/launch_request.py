@@ -15,7 +15,7 @@ from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, launch_summary, working_folder
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.presets.library import TOOL_FILE_SUFFIXES
+from tuner_tui.settings.presets import TOOL_FILE_SUFFIXES
 from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags
 from tuner_tui.tuning.launching import LaunchOptions
 

@@ -31,7 +31,7 @@ def answer_bash(app: Callable[[], None]) -> str:
 
 
 def complete_preset(incomplete: str) -> list[str]:
-    from tuner_tui.settings.presets.library import preset_names
+    from tuner_tui.settings.presets import preset_names
 
     return [name for name in preset_names() if name.startswith(incomplete)]
 
@@ -45,7 +45,7 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_setting(incomplete: str) -> list[str]:
     """`name=` for each setting, and `name=value` for one with known values."""
-    from tuner_tui.settings.fields import FIELDS
+    from tuner_tui.settings.model import FIELDS
 
     name, equals, start = incomplete.partition("=")
     if not equals:

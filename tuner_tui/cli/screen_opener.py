@@ -109,7 +109,7 @@ def last_preset() -> str | None:
     from tuner_tui.runs.store.folder import list_runs, runs_dir
     from tuner_tui.runs.store.record import RecordError, read_record
     from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.presets.library import find_preset
+    from tuner_tui.settings.presets import find_preset
 
     newest = next(iter(list_runs(runs_dir())), None)
     try:
@@ -127,7 +127,7 @@ def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
         return name, None
     from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
     from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.presets.library import find_preset
+    from tuner_tui.settings.presets import find_preset
 
     try:
         return None, find_run(name, runs_dir()).path
@@ -137,7 +137,7 @@ def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
         find_preset(name)
     except PresetError as error:
         from tuner_tui.cli.commands import COMMANDS
-        from tuner_tui.settings.fields import closest_match
+        from tuner_tui.settings.model import closest_match
 
         command = closest_match(name, COMMANDS, cutoff=0.6)
         hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"

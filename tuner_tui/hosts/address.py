@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner_tui.core.text import escape_control
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import shorten_text
+from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.resolve import PROJECT_FILE, load_project
 
 HOSTS_VARIABLE = "TUNER_HOSTS"

@@ -16,17 +16,21 @@ import tuner_tui
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, write_settings
-from tuner_tui.settings.dialects.hf import ExportedSettings
-from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
-from tuner_tui.settings.dialects.patch import file_changes
-from tuner_tui.settings.dialects.registry import HF, dialect_by_name, dialect_of_command
-from tuner_tui.settings.dialects.tools.hf_args import to_arguments
+from tuner_tui.settings.dialects.dialect import (
+    HF,
+    Dialect,
+    dialect_by_name,
+    dialect_keys,
+    dialect_of_command,
+    write_settings,
+)
+from tuner_tui.settings.dialects.file_formats import file_changes
+from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
+from tuner_tui.settings.dialects.tools.hugging_face import to_arguments
 from tuner_tui.settings.dialects.tools.hydra import format_override, set_override
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, closest_match
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings, closest_match
 
 CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.fields import closest_match
+from tuner_tui.settings.model import closest_match
 
 SCRIPT_OPTIONS = frozenset({"-m", "--module", "--no-python", "--no_python"})
 

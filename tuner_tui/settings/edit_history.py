@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tuner_tui.settings.fields import Value, check_value
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Value, check_value
 
 EDITED = Origin(OriginKind.EDITED)
 UNDO_LIMIT = 500

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import spec_of
+from tuner_tui.settings.model import spec_of
 
 ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
 Launcher = Literal["plain", "torchrun", "accelerate"]

@@ -14,15 +14,23 @@ from typing import Any, TypeVar, get_args
 
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.command_training import read_command
-from tuner_tui.settings.dialects.dialect import Dialect
-from tuner_tui.settings.dialects.registry import dialect_of_command
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.fields import FIELDS, Value, closest_match, field_name, parse_value, shorten_text, spec_of
 from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher, fallback_limit
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.presets.library import find_preset
-from tuner_tui.settings.presets.preset import LoadedPreset, Preset, load_preset
+from tuner_tui.settings.model import (
+    FIELDS,
+    Origin,
+    OriginKind,
+    Resolved,
+    Settings,
+    Value,
+    closest_match,
+    field_name,
+    parse_value,
+    shorten_text,
+    spec_of,
+)
+from tuner_tui.settings.presets import LoadedPreset, Preset, find_preset, load_preset
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"

@@ -18,7 +18,7 @@ from typing import Any, cast
 import yaml
 
 from tuner_tui.settings.errors import PresetError
-from tuner_tui.settings.fields import shorten_text
+from tuner_tui.settings.model import shorten_text
 
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16

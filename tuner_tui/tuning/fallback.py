@@ -31,10 +31,8 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.outcome import OUT_OF_MEMORY_CAUSES
-from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value, format_value
 from tuner_tui.tuning.detached_process import ProcessSpec, detach, start_detached
 from tuner_tui.tuning.search.space import ACCUMULATION, CHECKPOINTING, MICRO, PERSISTENT, PIN, PREFETCH, WORKERS
 

@@ -22,7 +22,7 @@ from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, r
 from tuner_tui.runs.store.record import RecordError, read_record
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import FALLBACK_VARIABLE, BuiltinJob
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.tuning.detached_process import ProcessSpec
 

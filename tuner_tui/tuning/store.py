@@ -14,7 +14,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
 from tuner_tui.settings.job import Job
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved
 from tuner_tui.tuning.trial import Objective
 
 TUNINGS = NumberedFolders("t")

@@ -22,8 +22,7 @@ from tuner_tui.hardware.inventory import abilities
 from tuner_tui.settings.dialects.hf import from_hf
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.library import find_preset, shipped_folder
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.presets import Preset, find_preset, shipped_folder
 from tuner_tui.settings.resolve import resolve
 
 SIZES = {"K80": 11.2, "T4": 15.0, "V100": 15.8, "A10": 22.5, "A100": 39.4, "A100-80": 79.2}

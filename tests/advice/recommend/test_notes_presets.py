@@ -12,10 +12,9 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.runs.launch.prepare import missing_path_problem
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.presets.library import find_preset, shipped_folder
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.presets import Preset, find_preset, shipped_folder
 from tuner_tui.settings.resolve import resolve
-from tuner_tui.settings.rules.check import find_problems
+from tuner_tui.settings.rules import find_problems
 
 T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.17)
 A100_40, A100_80, RTX3070, RTX3090 = card("A100", gib=39.4), card("A100", gib=79.2), card("RTX 3070"), card("RTX 3090")

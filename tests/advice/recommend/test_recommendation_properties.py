@@ -15,10 +15,8 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.distributed import training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.rules import Problem, find_problems
 
 
 def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None, job: Any) -> tuple[Problem, ...]:

@@ -25,8 +25,7 @@ from tuner_tui.runs.events.types import InEffect, Steps
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 
 Call = Callable[..., Result]
 A10 = box(card("A10", gib=22.5), cores=8)

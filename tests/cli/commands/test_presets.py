@@ -12,9 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tuner_tui.cli.commands.presets import register
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.presets.library import preset_path, save_preset
-from tuner_tui.settings.presets.preset import Preset, load_preset
-from tuner_tui.settings.rules.problem import RuleContext
+from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_preset
+from tuner_tui.settings.rules import RuleContext
 
 T4 = RuleContext((Gpu(0, "Tesla T4", capability=(7, 5), memory_total_bytes=16 * 2**30),), cores=8)
 Call = Callable[..., Result]

@@ -35,8 +35,7 @@ from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 
 
 @pytest.fixture

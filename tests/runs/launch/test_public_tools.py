@@ -17,8 +17,7 @@ from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 pytestmark = pytest.mark.train
 

@@ -22,7 +22,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.runs.store.supervisor_state import read_order, send_order
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.origin import Origin, OriginKind
+from tuner_tui.settings.model import Origin, OriginKind
 
 TRAINER = """
     import json, os, signal, sys

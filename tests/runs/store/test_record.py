@@ -10,8 +10,7 @@ import pytest
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 
 @pytest.fixture

@@ -17,16 +17,22 @@ import yaml
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, read_settings, write_settings
-from tuner_tui.settings.dialects.file_formats import parse_file, render_file
+from tuner_tui.settings.dialects.dialect import (
+    Dialect,
+    dialect_by_name,
+    dialect_keys,
+    dialect_of_command,
+    dialect_of_file,
+    dialects,
+    read_settings,
+    write_settings,
+)
+from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, render_file
 from tuner_tui.settings.dialects.hf import to_hf
-from tuner_tui.settings.dialects.patch import file_changes
-from tuner_tui.settings.dialects.registry import dialect_by_name, dialect_of_command, dialect_of_file, dialects
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.preset import load_preset
+from tuner_tui.settings.model import FIELDS, Settings
+from tuner_tui.settings.presets import load_preset
 
 SETTINGS = Settings(
     per_device_train_batch_size=4,

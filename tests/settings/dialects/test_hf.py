@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.settings.dialects.hf import argument_names, from_hf, to_hf
-from tuner_tui.settings.dialects.hf_names import IGNORED_ARGUMENTS, SCRIPT_FIELDS
-from tuner_tui.settings.dialects.tools.hf_args import to_arguments
+from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS, SCRIPT_FIELDS, argument_names, from_hf, to_hf
+from tuner_tui.settings.dialects.tools.hugging_face import to_arguments
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 
 PLAIN = frozenset(FIELDS) - SCRIPT_FIELDS - {"precision", "train_sampling_strategy", "eval_strategy"}
 V4_46 = PLAIN | {"bf16", "fp16", "evaluation_strategy", "warmup_ratio", "group_by_length"}

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 from tuner_tui.settings.apply import build_command
-from tuner_tui.settings.dialects.hf import to_hf
-from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS, IGNORED_ARGUMENTS, OPTIMIZERS, SCHEDULES
-from tuner_tui.settings.dialects.tools.hf_args import to_arguments
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, IGNORED_ARGUMENTS, OPTIMIZERS, SCHEDULES, to_hf
+from tuner_tui.settings.dialects.tools.hugging_face import to_arguments
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.library import list_presets, shipped_folder
+from tuner_tui.settings.model import FIELDS, Settings
+from tuner_tui.settings.presets import list_presets, shipped_folder
 from tuner_tui.settings.resolve import resolve
 
 pytestmark = [

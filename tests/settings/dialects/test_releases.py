@@ -7,11 +7,9 @@ from hypothesis import given
 
 from tests.settings.dialects.record_fields import RELEASES, read_record
 from tests.settings.strategies import all_settings
-from tuner_tui.settings.dialects.hf import arguments_of_release, to_hf
-from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
+from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, arguments_of_release, to_hf
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 
 RECORD = read_record()
 NAMES = [name for name in FIELDS if name not in SCRIPT_FIELDS]

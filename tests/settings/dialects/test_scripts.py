@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.settings.apply import build_command
-from tuner_tui.settings.dialects.file_formats import parse_file, patch_file
-from tuner_tui.settings.dialects.patch import file_changes
+from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, patch_file
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.preset import load_preset, tool_of_file, update_tool_file
+from tuner_tui.settings.model import Settings, Value
+from tuner_tui.settings.presets import load_preset, tool_of_file, update_tool_file
 from tuner_tui.settings.resolve import Sources, resolve_training
 
 TRAINER = """import sys

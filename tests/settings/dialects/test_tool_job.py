@@ -9,14 +9,12 @@ import pytest
 import yaml
 
 from tuner_tui.settings.apply import build_command, default_apply_mode
-from tuner_tui.settings.dialects.dialect import read_settings, write_settings
-from tuner_tui.settings.dialects.file_formats import parse_file, patch_file
-from tuner_tui.settings.dialects.patch import file_changes, patch_text
-from tuner_tui.settings.dialects.registry import dialect_of_file, dialects
+from tuner_tui.settings.dialects.dialect import dialect_of_file, dialects, read_settings, write_settings
+from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, patch_file, patch_text
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.preset import load_preset, tool_of_file, update_tool_file
+from tuner_tui.settings.presets import load_preset, tool_of_file, update_tool_file
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.settings.yaml_reader import read_tool_file
 

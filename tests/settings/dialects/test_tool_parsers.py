@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.settings.dialects.dialect import write_settings
+from tuner_tui.settings.dialects.dialect import dialects, write_settings
 from tuner_tui.settings.dialects.file_formats import render_file
-from tuner_tui.settings.dialects.registry import dialects
-from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 
 pytestmark = pytest.mark.train
 

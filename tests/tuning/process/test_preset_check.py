@@ -8,8 +8,7 @@ from typing import Any
 from tests.fakes.listed_search import ListedRunner, measured
 from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.settings.presets.library import save_preset
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.presets import Preset, save_preset
 from tuner_tui.tuning.process.tuned_preset import ObservedTraining, preset_mismatch, preset_request, run_preset
 from tuner_tui.tuning.trial import Measurement
 from tuner_tui.tuning.trials.runner import TrialCallbacks

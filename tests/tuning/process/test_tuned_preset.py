@@ -11,10 +11,8 @@ from tests.fakes.listed_search import measured
 from tests.fakes.situations import box
 from tests.tuning.builders import resolved
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.presets.library import preset_path
-from tuner_tui.settings.presets.preset import Preset, load_preset
+from tuner_tui.settings.model import Resolved, Settings
+from tuner_tui.settings.presets import Preset, load_preset, preset_path
 from tuner_tui.tuning.process.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
 from tuner_tui.tuning.trial import TuningConclusion
 

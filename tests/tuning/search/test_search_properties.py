@@ -14,8 +14,7 @@ from tests.benchmarks.tuning.batch_search import quantile
 from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training
 from tests.benchmarks.tuning.tune_quality import AS_FAST, WANTED, tuned
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.tuning.search.results import same_memory_line
 from tuner_tui.tuning.search.search import MAX_TRIALS, Search
 from tuner_tui.tuning.search.space import MAX_MICRO

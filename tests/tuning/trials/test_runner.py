@@ -21,8 +21,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import OriginKind
+from tuner_tui.settings.model import OriginKind, Settings
 from tuner_tui.tuning.trial import Trial, TrialProtocol
 from tuner_tui.tuning.trials.runner import (
     TrialCallbacks,

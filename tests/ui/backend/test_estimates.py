@@ -31,8 +31,7 @@ from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
 from tuner_tui.ui.backend.feeds import EstimateFeed
 from tuner_tui.ui.backend.records import BackendError, DataOutlook, EstimateRequest, MemoryOutlook

@@ -14,7 +14,7 @@ from tests.runs.store.test_record import record
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.presets.library import find_preset
+from tuner_tui.settings.presets import find_preset
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import NameTakenError
 from tuner_tui.ui.backend.runs import launch_request

@@ -12,8 +12,7 @@ from tuner_tui.core.files import acquire_lock, wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.tuning.create import TuningOptions, create_tuning
 from tuner_tui.tuning.process.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
 from tuner_tui.tuning.store import TuningFolder, read_tuning_record

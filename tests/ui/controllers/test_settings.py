@@ -13,9 +13,8 @@ from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.origin import OriginKind
-from tuner_tui.settings.presets.library import preset_path
-from tuner_tui.settings.presets.preset import FileUpdate, load_preset
+from tuner_tui.settings.model import OriginKind
+from tuner_tui.settings.presets import FileUpdate, load_preset, preset_path
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import (
     BackendError,

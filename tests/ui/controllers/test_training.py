@@ -21,7 +21,7 @@ from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.run_list import RunRow
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.origin import Origin, OriginKind
+from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.backend.records import BackendError, RestartOffer, TrainingConfig
 from tuner_tui.ui.messages import RunViewArrived
 from tuner_tui.ui.widgets.choice import Choice

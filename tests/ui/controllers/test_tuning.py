@@ -14,7 +14,7 @@ from tests.fakes.live_run import START_S
 from tests.fakes.tuning_views import COMPILED, GIB, START, FakeTunings, aborted, at_its_end, under_way
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
-from tuner_tui.settings.origin import OriginKind
+from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.process.trial_log import TrialStarted
 from tuner_tui.tuning.process.tuning_reader import TuningView
 from tuner_tui.ui.backend.records import TuningSnapshot

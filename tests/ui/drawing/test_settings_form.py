@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner_tui.settings.fields import FIELDS, check_value, format_value, parse_value
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.model import (
+    FIELDS,
+    Origin,
+    OriginKind,
+    Resolved,
+    Settings,
+    check_value,
+    format_value,
+    parse_value,
+)
+from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.ui.drawing.settings_form import (
     KNOBS,
     SettingsView,

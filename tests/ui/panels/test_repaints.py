@@ -14,8 +14,7 @@ from tests.fakes.ui_backend import INTERPRETER
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
 from tuner_tui.ui.panels.live import LivePanel

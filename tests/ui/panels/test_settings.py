@@ -9,7 +9,7 @@ from textual import events
 
 from tests.fakes.ui_backend import FakeBox, failed_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, cursor_on, on_screen, said, screen_text, until, value
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import FIELDS
 from tuner_tui.ui.panels.settings import FieldHelp, SettingsPanel, ValueInput
 
 BATCH = "per_device_train_batch_size"

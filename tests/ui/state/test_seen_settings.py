@@ -9,7 +9,7 @@ from tests.fakes import live_run
 from tests.fakes.ui_backend import opened, running
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.settings.origin import OriginKind
+from tuner_tui.settings.model import OriginKind
 from tuner_tui.ui.state.ui_state import UiState
 
 BATCH = "per_device_train_batch_size"

@@ -13,8 +13,8 @@ from tuner_tui.advice.settings_check import differing_settings, unreachable_sett
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.text import format_observed
 from tuner_tui.settings.argv import placeholder_command
-from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import FIELDS
 
 SETTLED_STEPS = 3
 """Values in effect arrive with the first counters; late ones, such as autocast, are there after this many steps."""

@@ -13,10 +13,9 @@ from tuner_tui.core.units import GIB, format_share
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.weights import FOUR_BIT_LEAST
+from tuner_tui.settings.model import FIELDS, Settings, Value
+from tuner_tui.settings.rules import FOUR_BIT_LEAST
 
 MEMORY_SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""

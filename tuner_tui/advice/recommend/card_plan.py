@@ -16,8 +16,7 @@ from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planne
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import trace_together
 from tuner_tui.settings.job import SHAPES, BuiltinJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
 from tuner_tui.settings.command_training import own_settings
-from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, same_training
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 
 MIN_TRAIN_S = 5.0
 MIN_POINTS = 5

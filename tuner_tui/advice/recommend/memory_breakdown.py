@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.units import format_size
 from tuner_tui.memory.trace import MemoryBreakdown
-from tuner_tui.settings.fields import Value, format_value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value, format_value
 
 LEAST_SHARE = 0.002
 """Share of the tensors from which a part has a row of its own."""

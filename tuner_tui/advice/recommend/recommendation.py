@@ -26,13 +26,9 @@ from tuner_tui.hardware.inventory import FP16_SLOW, Gpu, Inventory, has_tensor_c
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
-from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
-from tuner_tui.settings.rules.data_loading import MAX_WORKERS, SPARE_CORES
-from tuner_tui.settings.rules.speed import TRITON_MIN_CAPABILITY
-from tuner_tui.settings.rules.weights import overflows_fp16
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value
+from tuner_tui.settings.rules import MAX_WORKERS, SPARE_CORES, TRITON_MIN_CAPABILITY, overflows_fp16
 
 PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"
 

@@ -9,13 +9,11 @@ from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu, Inventory, describe_generation
 from tuner_tui.memory.device import Device
-from tuner_tui.settings.dialects.hf import to_hf
-from tuner_tui.settings.dialects.hf_names import SCRIPT_FIELDS
+from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_cards
-from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.problem import RuleContext
+from tuner_tui.settings.model import Settings, Value
+from tuner_tui.settings.rules import RuleContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_UTILISATION
-from tuner_tui.settings.fields import Value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 
 
 def own_data_of(rank: int) -> Remedy:

@@ -26,7 +26,7 @@ from tuner_tui.runs.read.comparison import (
     format_setting,
 )
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.settings.fields import format_value
+from tuner_tui.settings.model import format_value
 
 NAME_WIDTH, VALUE_WIDTH, MAX_TEXT = 30, 22, 60
 

@@ -85,7 +85,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
 def _tool_values(name: str) -> tuple[Path, dict[str, Any], Dialect] | None:
     """Return path, values and dialect of a tool's file; None for a preset."""
     from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
-    from tuner_tui.settings.presets.library import find_preset
+    from tuner_tui.settings.presets import find_preset
 
     loaded = find_preset(name)
     if loaded.dialect is None or loaded.path is None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-    from tuner_tui.settings.model import Settings
-    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.model import Resolved, Settings
     from tuner_tui.settings.resolve import ResolvedTraining
 
 
@@ -128,9 +127,8 @@ def settings_to_keep(training: ResolvedTraining) -> Resolved:
 
     What its tool chooses by the machine, as axolotl with `bf16: auto`, is recommended here.
     """
-    from tuner_tui.settings.fields import FIELDS
     from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+    from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved
 
     resolved = training.resolved
     if not isinstance(training.job, CommandJob):
@@ -240,8 +238,8 @@ def prepare(
     from tuner_tui.advice.recommend.workload import JobMemoryEstimator
     from tuner_tui.runs.read.measured_memory import measured_runs
     from tuner_tui.runs.store.folder import runs_dir
-    from tuner_tui.settings.fields import FIELDS
     from tuner_tui.settings.job import CommandJob
+    from tuner_tui.settings.model import FIELDS
 
     own = started if isinstance(started, CommandJob) else job
     inventory = limit_gpu_memory(machine.inventory, limit)

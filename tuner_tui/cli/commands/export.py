@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tuner_tui.settings.dialects.hf import ExportedSettings
-    from tuner_tui.settings.presets.preset import LoadedPreset
+    from tuner_tui.settings.presets import LoadedPreset
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +48,8 @@ def export(
 
     Without --for-version and --interpreter the names are those of the newest transformers.
     """
+    from tuner_tui.settings.dialects.dialect import dialect_by_name
     from tuner_tui.settings.dialects.file_formats import render_export
-    from tuner_tui.settings.dialects.registry import dialect_by_name
     from tuner_tui.settings.errors import SettingsError
 
     try:
@@ -85,7 +85,7 @@ def import_file(
     """
     from tuner_tui.settings.errors import PresetExistsError, SettingsError
     from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.presets.library import preset_path, save_preset
+    from tuner_tui.settings.presets import preset_path, save_preset
 
     try:
         found = _imported(file, tool)
@@ -129,9 +129,8 @@ def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedS
     """The settings of the preset in the words of the tool, and the model that its job trains."""
     from dataclasses import replace
 
-    from tuner_tui.settings.dialects.dialect import write_settings
-    from tuner_tui.settings.dialects.registry import dialect_by_name
-    from tuner_tui.settings.presets.library import find_preset
+    from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
+    from tuner_tui.settings.presets import find_preset
     from tuner_tui.settings.resolve import resolve
 
     loaded, tool = find_preset(preset).preset, dialect_by_name(to)
@@ -143,9 +142,9 @@ def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedS
 
 
 def _imported(file: Path, tool: str | None) -> LoadedPreset:
+    from tuner_tui.settings.dialects.dialect import dialect_by_name
     from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
-    from tuner_tui.settings.dialects.registry import dialect_by_name
-    from tuner_tui.settings.presets.preset import import_tool_file
+    from tuner_tui.settings.presets import import_tool_file
 
     own = parse_file(read_file_text(file), file)
     return import_tool_file(own, str(file), file, None if tool is None else dialect_by_name(tool))

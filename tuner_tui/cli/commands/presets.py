@@ -20,21 +20,22 @@ from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_vers
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
-from tuner_tui.settings.fields import parse_value
-from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.presets.library import (
+from tuner_tui.settings.model import Resolved, parse_value
+from tuner_tui.settings.presets import (
+    HardwareRequirements,
+    LoadedPreset,
+    Preset,
     PresetEntry,
     dump_preset,
     find_preset,
     list_presets,
+    parse_preset,
     preset_path,
     save_preset,
     suiting_first,
 )
-from tuner_tui.settings.presets.preset import HardwareRequirements, LoadedPreset, Preset, parse_preset
 from tuner_tui.settings.resolve import parse_flags, resolve
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem, RuleContext
+from tuner_tui.settings.rules import Problem, RuleContext, find_problems
 from tuner_tui.settings.yaml_reader import MAX_BYTES
 
 ReadRuleFacts = Callable[[], RuleContext]

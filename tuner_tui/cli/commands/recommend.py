@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner_tui.cli.machine import LocalMachine, ReadMachine
     from tuner_tui.hardware.planned import PlannedCards
     from tuner_tui.settings.job import BuiltinJob, CommandJob
-    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.model import Resolved
     from tuner_tui.settings.resolve import JobOptions
 
 
@@ -223,9 +223,8 @@ def print_patch(
     from tuner_tui.hardware.environment import visible_cards
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.origin import OriginKind
-    from tuner_tui.settings.presets.library import write_durable
-    from tuner_tui.settings.presets.preset import update_tool_file
+    from tuner_tui.settings.model import OriginKind
+    from tuner_tui.settings.presets import update_tool_file, write_durable
 
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     if preset is not None:  # made for this training, perhaps by the tuner: its values are wanted in the file
@@ -269,7 +268,7 @@ def preset_batch_change(
     """Return how the recommendation changes the effective batch of the preset; None if it does not."""
     from tuner_tui.advice.batch_scaling import batch_change
     from tuner_tui.advice.recommend.recommendation import recommend
-    from tuner_tui.settings.presets.library import find_preset
+    from tuner_tui.settings.presets import find_preset
 
     values = find_preset(preset).preset.settings
     if "per_device_train_batch_size" not in values:

@@ -221,7 +221,7 @@ def _start_on(name: str, context: typer.Context, as_json: bool) -> int:
     from tuner_tui.hosts.remote_start import RemoteStartError, StartRequest, start_on
     from tuner_tui.hosts.ssh import transport_from
     from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.presets.library import dump_preset, find_preset
+    from tuner_tui.settings.presets import dump_preset, find_preset
 
     given = context.params["preset"]
     try:
@@ -308,8 +308,7 @@ def _keep_preset(name: str | None, text: str | None) -> tuple[str, ...]:
     Raises `SettingsError`.
     """
     from tuner_tui.settings.errors import PresetExistsError
-    from tuner_tui.settings.presets.library import dump_preset, find_preset, preset_path, save_preset
-    from tuner_tui.settings.presets.preset import parse_preset
+    from tuner_tui.settings.presets import dump_preset, find_preset, parse_preset, preset_path, save_preset
 
     if name is None or text is None:
         return ()

@@ -36,8 +36,7 @@ from tuner_tui.cli.options import (
     TaskName,
 )
 from tuner_tui.core.units import GIB, format_share, format_short_duration
-from tuner_tui.settings.fields import FIELDS, format_value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings, format_value
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -365,7 +364,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.runs.launch.start import find_duplicate_run
     from tuner_tui.scheduling.free_cards import ensure_one_process, free_cards
-    from tuner_tui.settings.presets.library import preset_path
+    from tuner_tui.settings.presets import preset_path
     from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, time_needed
     from tuner_tui.tuning.launching import build_request
 

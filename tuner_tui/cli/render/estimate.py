@@ -11,7 +11,7 @@ from tuner_tui.cli.render.text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
 from tuner_tui.memory.estimate import RESERVE_SHARE
-from tuner_tui.settings.fields import format_value
+from tuner_tui.settings.model import format_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from tuner_tui.memory.calibration import MeasuredEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.memory.trace import MemoryBreakdown
-    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.model import Settings
+    from tuner_tui.settings.model import Settings, Value
 
 BAR_WIDTH = 40
 

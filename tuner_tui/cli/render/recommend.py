@@ -16,9 +16,8 @@ from tuner_tui.advice.recommend.target import RecommendedValue, RejectedValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.render.text import hanging_lines, join_sections, titled_section, warning_lines
 from tuner_tui.core.text import wrap_text
-from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import FIELDS, Resolved, Value, format_value
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
 SHORT_NOTES = {note: note.partition(",")[0] for note in FIELD_NOTES}

@@ -16,11 +16,10 @@ from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
-from tuner_tui.settings.dialects.hf_names import BITSANDBYTES_OPTIMIZERS
+from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
 from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig, process_count, requested_processes
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 OBSERVER_SITE = Path(__file__).parents[2] / "observer" / "site"

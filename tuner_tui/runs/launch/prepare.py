@@ -43,11 +43,11 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs, next_folder, runs_
 from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
+from tuner_tui.settings.command_training import may_use_trainer
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob, Job
-from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.training_script import may_use_trainer
+from tuner_tui.settings.model import Resolved
 
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
 """Suffixes that mark `data` as a local file."""

@@ -26,7 +26,7 @@ from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, send_order
 from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import Resolved
 
 STOP_TIMEOUT_S = 900.0
 """Seconds to wait for a run to save and stop. After that the restart fails; the run keeps stopping."""

@@ -15,8 +15,8 @@ import yaml
 
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.apply import AppliedCommand, dump_config
+from tuner_tui.settings.command_training import read_training_script
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.training_script import read_training_script
 
 CHECKPOINT_PLACEHOLDER = "{checkpoint}"
 RESUME_KEY = "resume_from_checkpoint"

@@ -17,9 +17,8 @@ from tuner_tui.runs.events.history import Series
 from tuner_tui.runs.events.rates import mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.fields import FIELDS, Value
 from tuner_tui.settings.job import same_training
-from tuner_tui.settings.origin import Resolved
+from tuner_tui.settings.model import FIELDS, Resolved, Value
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where losses are compared: shares of the samples that both runs have seen."""

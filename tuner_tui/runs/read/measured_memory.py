@@ -14,8 +14,8 @@ from tuner_tui.runs.store.codec import decode_event
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
 from tuner_tui.settings.command_training import own_settings
-from tuner_tui.settings.fields import Value
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.model import Value
 
 MAX_CANDIDATES = 50
 MAX_RUNS = 20

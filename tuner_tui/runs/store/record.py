@@ -15,8 +15,7 @@ from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 RECORD_VERSION = 1
 

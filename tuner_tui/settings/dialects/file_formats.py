@@ -1,17 +1,28 @@
-"""The formats of tools' files, by suffix: read as values, changed in place, and written."""
+"""The formats of tools' files, by suffix: read as values, single values changed in their text, and written."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tuner_tui.settings.dialects.dialect import Dialect, Form, unflatten
-from tuner_tui.settings.dialects.hf import ExportedSettings
-from tuner_tui.settings.dialects.patch import KeyPath, patch_text
+from tuner_tui.settings.dialects import hf
+from tuner_tui.settings.dialects.dialect import (
+    Dialect,
+    Form,
+    dialect_keys,
+    flatten,
+    own_keys,
+    read_settings,
+    unflatten,
+    write_settings,
+)
+from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
     patch_notebook,
@@ -21,7 +32,9 @@ from tuner_tui.settings.dialects.python_source import (
     shell_lines,
 )
 from tuner_tui.settings.dialects.shell_script import patch_shell, read_arguments, read_shell
-from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, parse_tool_text, read_text
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.model import FIELDS, Settings
+from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, compose_tool_yaml, parse_tool_text, read_text
 
 SCRIPT_FORMS: Mapping[str, Form] = {
     ".py": "python", ".ipynb": "python", ".sh": "arguments", ".bash": "arguments", ".slurm": "arguments",
@@ -90,3 +103,245 @@ def render_file(dialect: Dialect, values: Mapping[str, Any]) -> str:
     if dialect.form == "json":
         return json.dumps(nested, indent=2, ensure_ascii=False)
     return str(yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)).rstrip()
+
+
+KeyPath = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """Values to set in a tool's file by the path of their key, None for a key to remove.
+
+    `unsupported` names settings that the file has no place for, `notes` says why.
+    """
+
+    values: Mapping[KeyPath, Any]
+    unsupported: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    start: int
+    end: int
+    text: str
+
+
+def file_changes(
+    dialect: Dialect,
+    own: Mapping[str, Any],
+    settings: Settings,
+    names: Collection[str],
+    targets: Collection[str] | None = None,
+) -> FileChanges:
+    """The keys of the tool's file `own` that must change to give it the settings `names`.
+
+    A key whose setting has the value already stays: it may say more, as `adapter: qlora` is LoRA on quantized weights.
+    """
+    given = read_settings(dialect, own).settings
+    changed = [n for n in FIELDS if n in names and (n not in given or given[n] != getattr(settings, n))]
+    flat = flatten(own) if dialect.nested else own
+    if targets is None and dialect.extends_hf:
+        targets = hf.arguments_of_file(flat.keys())
+    written = write_settings(dialect, settings, targets, changed, flat)
+    places = {**own_keys(dialect, flat), **_own_spellings(dialect, flat, targets)}
+    section = _section_of_arguments(dialect, places)
+
+    def place_of(key: str) -> str:
+        return places.get(key, key if key in flat else f"{section}{key}")
+
+    unsupported, notes, without = list(written.unsupported), list(written.notes), set[str]()
+    for name in (one for one in changed if one not in written.unsupported):
+        spelled = write_settings(dialect, settings, targets, [name], flat).values
+        new = {key: place_of(key) for key in spelled if not _is_default(place_of(key), spelled[key], flat)}
+        reasons = [why for place in new.values() if place not in flat and (why := _no_place(dialect, own, place))]
+        if reasons:  # a part of a setting may say another one
+            unsupported.append(name)
+            notes += reasons
+            without |= spelled.keys()
+    values: dict[KeyPath, Any] = {}
+    renamed = dialect.renamed.keys() | (hf.RENAMED.keys() if dialect.extends_hf else set())
+    for name in (one for one in changed if one not in unsupported):
+        gone = sorted(key for key in dialect_keys(dialect, name) if written.values.get(key) is None)
+        kept = {places.get(key, key) for key, value in written.values.items() if value is not None}
+        sections = {place.rpartition(".")[0] for place in kept}
+        gone = [
+            place
+            for key in gone
+            # An old name in another section than the new one is a key of the user's own.
+            if (place := places.get(key, key)) in flat and (key not in renamed or place.rpartition(".")[0] in sections)
+        ]
+        for place in (one for one in gone if one not in kept):  # both names with one value: each has a reader
+            same = place in renamed and flat[place] is not None
+            twins = [written.values.get(new) for new in kept if same and flat.get(new) == flat[place]]
+            values[_path(dialect, place)] = next(iter(twins), None)
+    for key, value in written.values.items():
+        place = place_of(key)
+        if value is None or key in without or _is_default(place, value, flat):
+            continue
+        if place not in flat or flat[place] != value:
+            values[_path(dialect, place)] = value
+    return FileChanges(values, tuple(unsupported), tuple(notes))
+
+
+def _own_spellings(dialect: Dialect, flat: Mapping[str, Any], targets: Collection[str] | None) -> dict[str, str]:
+    """The dialect's keys to the other names with the same values under which the file has them."""
+    renamed = {old: new.key for old, new in dialect.renamed.items() if new.values is None}
+    if dialect.extends_hf:
+        old = {old: name for old, name in hf.RENAMED.items() if name in SCRIPT_FIELDS or old in (targets or ())}
+        renamed |= {other: dialect.names.get(name, name) for other, name in old.items()}
+    return {key: other for other, key in renamed.items() if other in flat and key not in flat}
+
+
+def _is_default(place: str, value: Any, flat: Mapping[str, Any]) -> bool:
+    """Whether a key that the file lacks is without effect: fp16 is off in every tool; bf16 is on in some."""
+    off = place.rpartition(".")[2] == "fp16" or place in ("fp16.enabled", "bf16.enabled")
+    return (
+        bool(flat)
+        and flat.get(place) is None
+        and ((off and value is False) or (place == "warmup_steps" and value == 0))
+    )
+
+
+def _section_of_arguments(dialect: Dialect, places: Mapping[str, str]) -> str:
+    """The section, with its dot, that most arguments of Hugging Face's are in; empty where they have none."""
+    if not dialect.extends_hf:
+        return ""
+    sections = Counter(place.removesuffix(key) for key, place in places.items() if place.endswith(f".{key}"))
+    return sections.most_common(1)[0][0] if sections else ""
+
+
+def _no_place(dialect: Dialect, own: Mapping[str, Any], place: str) -> str | None:
+    """Why the file cannot take a key that it does not have; None if it can."""
+    if dialect.form == "overrides":
+        return f"{place} is in another file of the configuration, if it is there at all"
+    section = place.rpartition(".")[0]
+    if dialect.takes_more is not None and not dialect.takes_more(own, section):
+        return f"{place} is not in the file, and the script that reads it may have no such argument"
+    if place.startswith(dialect.users_sections):
+        return f"{place} is not in the file, and the class that takes it may have no such argument"
+    if dialect.form == "json":
+        return None  # DeepSpeed has defaults for the rest of each of its sections
+    inner: Any = own
+    for name in place.split(".")[:-1] if dialect.nested and own else ():
+        inner = inner.get(name) if isinstance(inner, Mapping) else None
+        if not isinstance(inner, Mapping):
+            return f"the file has no section {name} for {place}"
+    return None
+
+
+def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: str = ".yaml") -> str:
+    """`text` with `changes`: comments, order and spelling of the rest are kept.
+
+    Raises `SettingsError` for a value that the file shares by an anchor or spreads over sections, and for TOML.
+    """
+    if suffix == ".toml":
+        raise SettingsError(f"{source}: TOML files are read-only; change it by hand")
+    root = compose_tool_yaml(text, source)
+    whole = _with_new_sections(root, changes, suffix)
+    edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
+    patched = text
+    for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+        patched = patched[: edit.start] + edit.text + patched[edit.end :]
+    before, after = (flatten(parse_tool_text(one, source, suffix).values) for one in (text, patched))
+    expected = {**before, **{".".join(path): value for path, value in changes.items()}}
+    gone = {".".join(path) for path, value in changes.items() if value is None}
+    if after != {key: value for key, value in expected.items() if key not in gone}:
+        raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
+    return patched
+
+
+def _with_new_sections(root: yaml.MappingNode, changes: Mapping[KeyPath, Any], suffix: str) -> dict[KeyPath, Any]:
+    """`changes` with those of a section that a JSON file lacks put together as the value of that section."""
+    found: dict[KeyPath, Any] = {}
+    for path, value in changes.items():
+        section: yaml.Node | None = root
+        for depth, key in enumerate(path[:-1]):
+            pairs = section.value if isinstance(section, yaml.MappingNode) else ()
+            section = next((node for name, node in pairs if name.value == key), None)
+            if section is None and suffix == ".json":
+                inner = found.setdefault(path[: depth + 1], {})
+                for name in path[depth + 1 : -1]:
+                    inner = inner.setdefault(name, {})
+                inner[path[-1]] = value
+                break
+        else:
+            found[path] = value
+    return found
+
+
+def _path(dialect: Dialect, key: str) -> KeyPath:
+    """The sections and the key in them; a keyword argument is found by its whole name, `LoraConfig.r`."""
+    return tuple(key.split(".")) if dialect.nested and dialect.form != "python" else (key,)
+
+
+def _edit(text: str, root: yaml.MappingNode, path: KeyPath, value: Any, source: str) -> _Edit:
+    section = root
+    for key in path[:-1]:
+        inner = next((node for name, node in section.value if name.value == key), None)
+        if not isinstance(inner, yaml.MappingNode):
+            raise SettingsError(f"{source}: has no section {key} for {'.'.join(path)}")
+        section = inner
+    for name, node in section.value:
+        if name.value == path[-1]:
+            return (
+                _removal(text, section, name, node, path, source)
+                if value is None
+                else _replacement(text, section, name, node, value, path, source)
+            )
+    return _insertion(text, section, section is root, path[-1], value)
+
+
+def _replacement(
+    text: str, section: yaml.MappingNode, name: yaml.Node, node: yaml.Node, value: Any, path: KeyPath, source: str
+) -> _Edit:
+    start, end = node.start_mark.index, node.end_mark.index
+    _check_own(text, name, node, path, source)
+    word = _scalar(value, bool(section.flow_style))
+    return _Edit(start, end, word if start < end else f" {word}")
+
+
+def _removal(
+    text: str, section: yaml.MappingNode, name: yaml.Node, node: yaml.Node, path: KeyPath, source: str
+) -> _Edit:
+    _check_own(text, name, node, path, source)
+    if section.flow_style:
+        raise SettingsError(f"{source}: {'.'.join(path)} must be removed; edit it by hand")
+    start = text.rfind("\n", 0, name.start_mark.index) + 1
+    end = text.find("\n", node.end_mark.index)
+    return _Edit(start, len(text) if end < 0 else end + 1, "")
+
+
+def _check_own(text: str, name: yaml.Node, node: yaml.Node, path: KeyPath, source: str) -> None:
+    """An alias has the marks of its anchor, which lies elsewhere; a change at the anchor would change more."""
+    shared = node.start_mark.index < name.end_mark.index or text[node.start_mark.index : node.start_mark.index + 1] in (
+        "&",
+        "*",
+    )
+    if shared or not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">"):
+        raise SettingsError(
+            f"{source}:{name.start_mark.line + 1}: {'.'.join(path)} is not a separate value (an alias or merge)"
+        )
+
+
+def _insertion(text: str, section: yaml.MappingNode, at_end: bool, key: str, value: Any) -> _Edit:
+    if section.flow_style:
+        start = section.start_mark.index + 1
+        first = section.value[0][0].start_mark.index if section.value else start
+        comma = "," if section.value else ""
+        return _Edit(start, start, f"{text[start:first]}{json.dumps(key)}: {_scalar(value, True)}{comma}")
+    newline = "\r\n" if "\r\n" in text else "\n"
+    first = section.value[0][0].start_mark
+    indent = " " * first.column
+    line = f"{indent}{key}: {_scalar(value, False)}{newline}"
+    if at_end:
+        return _Edit(len(text), len(text), line if text.endswith("\n") else f"{newline}{line.rstrip()}")
+    start = first.index - first.column
+    return _Edit(start, start, line)
+
+
+def _scalar(value: Any, flow: bool) -> str:
+    """A value as every reader sees it: floats with a decimal point, which PyYAML needs to read a number."""
+    if flow and not isinstance(value, float):
+        return json.dumps(value)
+    return str(yaml.safe_dump(value, allow_unicode=True).splitlines()[0])

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.fields import shorten_text
+from tuner_tui.settings.model import shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
 ARGUMENTS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|RLOO|KTO|Reward|ORPO|CPO|GKD|PPO|OnlineDPO|PRM|BCO)Config")

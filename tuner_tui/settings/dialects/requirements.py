@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect
-from tuner_tui.settings.fields import shorten_text
+from tuner_tui.settings.model import shorten_text
 
 OFF_WORDS = frozenset({"", "none", "null", "no", "false", "off", "auto", "disabled"})
 TRACKERS = ("wandb", "tensorboard", "mlflow", "swanlab", "trackio", "comet_ml", "clearml", "neptune")

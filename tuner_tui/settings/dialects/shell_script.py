@@ -13,10 +13,10 @@ from itertools import zip_longest
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.hf_names import IGNORED_ARGUMENTS
-from tuner_tui.settings.dialects.registry import dialects
+from tuner_tui.settings.dialects.dialect import dialects
+from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS
 from tuner_tui.settings.errors import PresetError, SettingsError
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import FIELDS
 from tuner_tui.settings.yaml_reader import ToolFile
 
 MOST_WITHOUT = 2

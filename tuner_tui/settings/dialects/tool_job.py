@@ -10,16 +10,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner_tui.settings.apply import default_apply_mode
-from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect, Form, dialect_keys, flatten, own_keys
+from tuner_tui.settings.dialects.dialect import (
+    HF,
+    TEMPLATE,
+    Dialect,
+    Form,
+    dialect_by_name,
+    dialect_keys,
+    dialect_of_command,
+    flatten,
+    own_keys,
+)
 from tuner_tui.settings.dialects.hf import RENAMED
-from tuner_tui.settings.dialects.hydra_composition import group_of
 from tuner_tui.settings.dialects.python_source import CLASS
-from tuner_tui.settings.dialects.registry import HF, dialect_by_name, dialect_of_command
 from tuner_tui.settings.dialects.script_search import find_script, find_shell_scripts, read_source
 from tuner_tui.settings.dialects.shell_script import read_shell
+from tuner_tui.settings.dialects.tools.hydra import group_of
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import FIELDS, shorten_text
 from tuner_tui.settings.job import ApplyMode, CommandJob
+from tuner_tui.settings.model import FIELDS, shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
 APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "hydra"}

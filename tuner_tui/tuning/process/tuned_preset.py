@@ -17,12 +17,9 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import PresetExistsError
-from tuner_tui.settings.fields import FIELDS, format_value
 from tuner_tui.settings.job import BuiltinJob, Job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Resolved
-from tuner_tui.settings.presets.library import preset_path, save_preset
-from tuner_tui.settings.presets.preset import HardwareRequirements, Preset
+from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
+from tuner_tui.settings.presets import HardwareRequirements, Preset, preset_path, save_preset
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.tuning.search.space import TUNED_FIELDS
 from tuner_tui.tuning.trial import (

@@ -27,10 +27,9 @@ from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import format_value
 from tuner_tui.settings.job import CommandJob, modelled_job
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.presets.library import save_preset
+from tuner_tui.settings.model import Settings, format_value
+from tuner_tui.settings.presets import save_preset
 from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.earlier_runs import NO_EARLIER_RUNS, EarlierRuns, read_earlier_runs

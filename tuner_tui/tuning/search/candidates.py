@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner_tui.core.units import format_share
-from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.joint_moves import JointMoves

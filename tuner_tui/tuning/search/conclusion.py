@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from tuner_tui.advice.batch_scaling import batch_change
 from tuner_tui.core.units import format_share
-from tuner_tui.settings.fields import FIELDS, format_value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings, format_value
 from tuner_tui.tuning.search.baseline import refused_trial
 from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS, PairedTest

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner_tui.settings.fields import Value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.knobs import KnobChange, loader_changes, sampling_changes

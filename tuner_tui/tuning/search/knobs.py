@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tuner_tui.advice.thresholds import Threshold
-from tuner_tui.settings.fields import Value, format_value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value, format_value
 from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.results import SettingsResult
 from tuner_tui.tuning.search.space import PERSISTENT, PIN, PREFETCH, WORKERS, SearchSpace

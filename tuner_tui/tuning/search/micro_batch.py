@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
-from tuner_tui.settings.fields import Value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
 from tuner_tui.tuning.search.context import SearchContext

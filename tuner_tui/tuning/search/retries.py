@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tuner_tui.settings.fields import Value
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import Settings, Value
 from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.joint_moves import SAMPLING, changed_values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner_tui.settings.fields import FIELDS
+from tuner_tui.settings.model import FIELDS
 from tuner_tui.tuning.trial import CompletedTrial, SkippedChange
 
 NOT_REACHED = "cannot be passed to this training"

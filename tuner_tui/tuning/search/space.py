@@ -13,11 +13,9 @@ from tuner_tui.hardware.inventory import FLASH_3, Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.distributed import AccelerateConfig
-from tuner_tui.settings.fields import FIELDS, Value, format_value
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem, RuleContext
+from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
+from tuner_tui.settings.rules import Problem, RuleContext, find_problems
 from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.search.batch_search import RESERVE
 from tuner_tui.tuning.search.skip_reasons import NOT_REACHED

@@ -19,8 +19,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
-from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.tuning.parallel.trial_share import THREADS_VARIABLE, bind
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO, PERSISTENT, PIN, PREFETCH, TUNED_FIELDS, WORKERS
 from tuner_tui.tuning.trial import TRIAL_VARIABLE, Measurement, Trial, TrialProtocol

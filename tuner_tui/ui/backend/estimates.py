@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tuner_tui.memory.calibration import MeasuredRun
     from tuner_tui.memory.device import Device
     from tuner_tui.memory.estimate import MemoryEstimate
-    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+    from tuner_tui.settings.model import Value
 
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
 UNMEASURED_IMPORTS = "not known yet: import memory is not measured"

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.run_list import RunRow
     from tuner_tui.runs.store.supervisor_state import Order
     from tuner_tui.settings.distributed import AccelerateConfig
-    from tuner_tui.settings.fields import FieldSpec
     from tuner_tui.settings.job import Job
-    from tuner_tui.settings.model import Settings
-    from tuner_tui.settings.origin import Resolved
-    from tuner_tui.settings.presets.preset import FileUpdate
-    from tuner_tui.settings.rules.problem import Problem
+    from tuner_tui.settings.model import FieldSpec, Resolved, Settings
+    from tuner_tui.settings.presets import FileUpdate
+    from tuner_tui.settings.rules import Problem
     from tuner_tui.ui.backend.records import (
         ComparedRuns,
         Diagnoser,
@@ -77,7 +75,7 @@ class Backend:
 
     def field_specs(self) -> Sequence[FieldSpec]:
         """Return the fields of the settings form, in order."""
-        from tuner_tui.settings.fields import FIELDS
+        from tuner_tui.settings.model import FIELDS
 
         return tuple(FIELDS.values())
 
@@ -86,7 +84,7 @@ class Backend:
     ) -> tuple[Problem, ...]:
         """Return what is wrong with the settings, on the GPUs that a training started here would see."""
         from tuner_tui.settings.distributed import training_cards
-        from tuner_tui.settings.rules.check import find_problems
+        from tuner_tui.settings.rules import find_problems
 
         gpus = None if inventory is None else training_cards(inventory, job)
         cores = None if inventory is None else inventory.cpu.usable_cores
@@ -116,7 +114,7 @@ class Backend:
     def list_presets(self, inventory: Inventory | None) -> Sequence[PresetListing]:
         """Return all presets, those made for the machine first, those that cannot be loaded included."""
         from tuner_tui.hardware.environment import visible_cards
-        from tuner_tui.settings.presets.library import list_presets, suiting_first
+        from tuner_tui.settings.presets import list_presets, suiting_first
 
         found = list_presets()
         marked = (
@@ -155,8 +153,7 @@ class Backend:
 
         Raises `NameTakenError` for a name that is taken, also by a preset of the program, unless `overwrite`.
         """
-        from tuner_tui.settings.presets.library import is_shipped, preset_path, save_preset
-        from tuner_tui.settings.presets.preset import Preset
+        from tuner_tui.settings.presets import Preset, is_shipped, preset_path, save_preset
 
         base, job, python = config.base or Preset(name=name), config.job, self._overrides.interpreter
         if python is not None and job.interpreter == str(python):
@@ -172,7 +169,7 @@ class Backend:
     @translate_errors()
     def update_of_file(self, config: TrainingConfig) -> FileUpdate | None:
         """Return what the settings change in the training tool's file that they come from; None if they do not."""
-        from tuner_tui.settings.presets.preset import load_preset, update_tool_file
+        from tuner_tui.settings.presets import load_preset, update_tool_file
 
         path = Path(config.preset or "")
         if not path.is_file() or load_preset(path).dialect is None:
@@ -182,16 +179,15 @@ class Backend:
 
     @translate_errors()
     def write_file(self, update: FileUpdate) -> None:
-        from tuner_tui.settings.presets.library import write_durable
+        from tuner_tui.settings.presets import write_durable
 
         write_durable(update.path, update.content, overwrite=True)
 
     @translate_errors()
     def export_settings(self, config: TrainingConfig) -> tuple[str, str]:
         """Return what is exported, and its text: the training tool's file with the settings, or they in its words."""
-        from tuner_tui.settings.dialects.dialect import write_settings
+        from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
         from tuner_tui.settings.dialects.file_formats import render_export
-        from tuner_tui.settings.dialects.registry import HF, dialect_by_name
 
         update = self.update_of_file(config)
         if update is not None:
@@ -203,7 +199,7 @@ class Backend:
     def preset_name_problem(self, name: str) -> str | None:
         """Return what is wrong with the name of a preset, or None."""
         from tuner_tui.settings.errors import PresetError
-        from tuner_tui.settings.presets.library import preset_path
+        from tuner_tui.settings.presets import preset_path
 
         try:
             preset_path(name)

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.comparison import Comparison
     from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import Job
-    from tuner_tui.settings.origin import Resolved
-    from tuner_tui.settings.presets.preset import Preset
+    from tuner_tui.settings.model import Resolved, Value
+    from tuner_tui.settings.presets import Preset
     from tuner_tui.tuning.process.tuning_reader import TuningView
     from tuner_tui.tuning.trial import Objective
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.read.run_list import RunRow
     from tuner_tui.runs.store.record import RunRecord
-    from tuner_tui.settings.origin import Resolved
+    from tuner_tui.settings.model import Resolved
     from tuner_tui.ui.backend.records import TrainingConfig
 
 MAX_LISTED_RUNS = 200
@@ -96,7 +96,7 @@ def restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
 
 def changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:
     """Return texts such as `micro batch 8 → 4`, one for each setting that changes."""
-    from tuner_tui.settings.fields import FIELDS, format_value
+    from tuner_tui.settings.model import FIELDS, format_value
 
     before, after = record.resolved.settings, resolved.settings
     return [

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.interpreter.probe import Interpreter
-    from tuner_tui.settings.fields import Value
     from tuner_tui.settings.job import Job
-    from tuner_tui.settings.presets.preset import FileUpdate
+    from tuner_tui.settings.model import Value
+    from tuner_tui.settings.presets import FileUpdate
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
     from tuner_tui.ui.state.state_store import StateStore
@@ -112,7 +112,7 @@ class SettingsController(Controller):
 
     def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
         """Put the values of `remedy` into the settings."""
-        from tuner_tui.settings.origin import OriginKind
+        from tuner_tui.settings.model import OriginKind
 
         if remedy.command:
             self._use_command(remedy)

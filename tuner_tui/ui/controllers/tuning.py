@@ -189,7 +189,7 @@ class TuningController(Controller):
 
     async def apply_winner(self) -> None:
         """Put the winner into the settings, after its changes were shown."""
-        from tuner_tui.settings.origin import OriginKind
+        from tuner_tui.settings.model import OriginKind
 
         folder, snapshot, current = self._folder, self._snapshot, self._state.current
         if snapshot is None or snapshot.view.verdict is None or folder is None or current is None:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from tuner_tui.ui.state.data_parallel import SINGLE_DEVICE, DataParallel
 
 if TYPE_CHECKING:
-    from tuner_tui.settings.fields import FieldSpec, Value
-    from tuner_tui.settings.model import Settings
-    from tuner_tui.settings.origin import Resolved
-    from tuner_tui.settings.rules.problem import Problem
+    from tuner_tui.settings.model import FieldSpec, Resolved, Settings, Value
+    from tuner_tui.settings.rules import Problem
 
 FieldTone = Literal["", "changed", "warning", "error"]
 TWOS = tuple(sorted({1, 3, *(2**n for n in range(1, 31)), *(3 * 2**n for n in range(1, 30))}))
@@ -144,7 +142,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
 
 def format_field(spec: FieldSpec, value: Value) -> str:
     """Return a value as shown in the form, `–` if it is empty."""
-    from tuner_tui.settings.fields import format_value
+    from tuner_tui.settings.model import format_value
 
     return format_value(spec.name, value) or "–"
 
@@ -266,7 +264,7 @@ def find_field(rows: Sequence[FormRow], text: str, after: int = -1) -> int | Non
 
 def format_input(spec: FieldSpec, value: Value) -> str:
     """Return a value as it is typed."""
-    from tuner_tui.settings.fields import format_value
+    from tuner_tui.settings.model import format_value
 
     return format_value(spec.name, value)
 
@@ -274,7 +272,7 @@ def format_input(spec: FieldSpec, value: Value) -> str:
 def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText | None:
     """Return the problem with `text` as the value of `spec`, alone or with other fields; None if it is valid."""
     from tuner_tui.settings.errors import FieldError
-    from tuner_tui.settings.fields import parse_value
+    from tuner_tui.settings.model import parse_value
 
     facts = field_help(view, spec).facts
     try:

@@ -81,7 +81,7 @@ def format_bound(bound: float | None) -> str:
 
 def format_changes(trial: Trial, given: Settings | None) -> str:
     """Return `micro batch 32, compile on`; for a repetition, which settings are repeated."""
-    from tuner_tui.settings.fields import FIELDS, format_value
+    from tuner_tui.settings.model import FIELDS, format_value
 
     if not trial.changed:
         what = "as given" if given in (None, trial.settings) else "the winner"
@@ -245,7 +245,7 @@ def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
 
 
 def _field_label(knob: str) -> str:
-    from tuner_tui.settings.fields import FIELDS
+    from tuner_tui.settings.model import FIELDS
 
     return FIELDS[knob].label if knob in FIELDS else knob
 

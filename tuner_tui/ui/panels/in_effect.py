@@ -38,7 +38,7 @@ def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int)
 
 def _label(one: SettingCheck) -> str:
     """Return the label of the setting in the form, or the name that the observer gave it."""
-    from tuner_tui.settings.fields import FIELDS
+    from tuner_tui.settings.model import FIELDS
 
     return FIELDS[one.name].label if one.name in FIELDS else one.name.replace("_", " ")
 

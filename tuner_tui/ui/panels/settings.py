@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.events import Blur, Resize
 
-    from tuner_tui.settings.fields import FieldSpec
+    from tuner_tui.settings.model import FieldSpec
     from tuner_tui.ui.backend.records import MemoryOutlook
 
 

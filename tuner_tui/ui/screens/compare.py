@@ -148,7 +148,7 @@ def _section(
 
 def _setting(row: ChangedSetting) -> ComparisonEntry:
     from tuner_tui.runs.read.comparison import format_origin
-    from tuner_tui.settings.fields import FIELDS, format_value
+    from tuner_tui.settings.model import FIELDS, format_value
 
     first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
     origins = " → ".join(format_origin(one, LONGEST) for one in (row.first_origin, row.second_origin))

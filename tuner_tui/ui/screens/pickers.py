@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from tuner_tui.runs.read.run_list import RunRow
-    from tuner_tui.settings.fields import Value
+    from tuner_tui.settings.model import Value
     from tuner_tui.ui.backend.records import PresetListing
 
 

@@ -11,12 +11,11 @@ from pydantic import ValidationError
 
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.argv import unknown_placeholder
+from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.dialects.hf import to_hf
-from tuner_tui.settings.dialects.registry import dialects
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 
 COMMAND, BUILTIN = "command", "built-in"
 LAUNCH_PLACEHOLDERS = ("config", "output_dir", "checkpoint")

@@ -14,7 +14,7 @@ from tuner_tui.ui.state.ui_state import UiState
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
-    from tuner_tui.settings.rules.problem import Problem
+    from tuner_tui.settings.rules import Problem
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.screens.main import MainScreen
 

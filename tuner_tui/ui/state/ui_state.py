@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.edit_history import EditHistory
-    from tuner_tui.settings.fields import FieldSpec, Value
     from tuner_tui.settings.job import Job
-    from tuner_tui.settings.origin import OriginKind, Resolved
+    from tuner_tui.settings.model import FieldSpec, OriginKind, Resolved, Value
     from tuner_tui.tuning.process.tuning_reader import TuningView
     from tuner_tui.tuning.trial import TuningConclusion
     from tuner_tui.ui.backend.records import TrainingConfig
@@ -171,7 +170,7 @@ class UiState:
 
     def with_edit(self, name: str, text: str) -> UiState:
         """Set the field `name` to the value parsed from `text`. Raises `FieldError`."""
-        from tuner_tui.settings.fields import parse_value
+        from tuner_tui.settings.model import parse_value
 
         if self.editing is None:
             return self
@@ -183,7 +182,7 @@ class UiState:
 
     def with_changes(self, change: Mapping[str, Value], kind: OriginKind, detail: str) -> UiState:
         """Set several fields in one undoable step, with the origin `kind` and `detail`. Raises `FieldError`."""
-        from tuner_tui.settings.origin import Origin
+        from tuner_tui.settings.model import Origin
 
         if self.editing is None:
             return self
@@ -248,7 +247,7 @@ class UiState:
 def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Resolved:
     """Return `resolved` with the values seen in `run` where nothing was chosen."""
     from tuner_tui.advice.effective_settings import effective_settings, observed_values
-    from tuner_tui.settings.origin import Origin, OriginKind, Resolved
+    from tuner_tui.settings.model import Origin, OriginKind, Resolved
 
     chosen = frozenset(resolved.given)
     settings = effective_settings(resolved.settings, chosen, in_effect)
@@ -259,7 +258,7 @@ def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Re
 
 def _explicit_only(resolved: Resolved) -> Resolved:
     """Return `resolved` with the defaults in place of all values that were not chosen."""
-    from tuner_tui.settings.origin import WEAK_ORIGINS, Resolved
+    from tuner_tui.settings.model import WEAK_ORIGINS, Resolved
 
     origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in WEAK_ORIGINS}
     settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})

@@ -1,12 +1,187 @@
-"""Hydra 1.3: the user's own keys, found by what they end with; single values are given as `key=value`."""
+"""Hydra 1.3: the user's own keys, found by what they end with; single values are given as `key=value`.
+
+A configuration is composed of several files: the defaults list of the primary one chooses a file of each group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect, lightning_precision
-from tuner_tui.settings.dialects.hydra_composition import HYDRA_MAIN
+from tuner_tui.settings.dialects.script_search import find_scripts, names_file
+from tuner_tui.settings.errors import PresetError
+from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
+
+SELF = "_self_"
+HYDRA_MAIN = r"@hydra\.main\(|@hydra_runner\("
+"""What starts a script with a composed configuration."""
+GLOBAL_PACKAGE = "@package _global_"
+HEADER_BYTES = 500
+FOLDERS_UP = 3
+"""How far above a file its groups are looked for: an experiment lies in a group itself."""
+MOST_FILES, MOST_LEVELS = 100, 6
+PRIMARY_STEMS = ("train", "config", "main")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The group that a file is one choice of, and the primary configuration that the choice is for."""
+
+    name: str
+    primary: Path
+    chosen: bool
+
+    @property
+    def override(self) -> str:
+        """The key that chooses it on the command line; `+` adds a group that the primary configuration lacks."""
+        return self.name if self.chosen else f"+{self.name}"
+
+
+def group_of(path: Path) -> Group | None:
+    """The group of the file at `path`; None for a primary configuration.
+
+    A primary configuration has a defaults list and lies above its groups; the usual names of one count first.
+    """
+    place = path.absolute()
+    for above in [*place.parents][1 : FOLDERS_UP + 1]:
+        name = place.parent.relative_to(above).as_posix()
+        listed = {one: chosen for one in sorted(above.glob("*.yaml")) if (chosen := _chosen_groups(one)) is not None}
+        related = {one: chosen for one, chosen in listed.items() if chosen & _with_parents(name)}
+        if not related and listed and is_named(next(iter(listed))):
+            related = listed  # its files choose the group, as an experiment does
+        if related:
+            primary = min(related, key=lambda one: (name not in related[one], one.stem not in PRIMARY_STEMS, one.stem))
+            return Group(name, primary, name in related[primary] or not related[primary] & _with_parents(name))
+    return None
+
+
+def is_named(path: Path) -> bool:
+    """Whether a script near the file that Hydra starts names it, or its folder, as its configuration."""
+    folder = re.compile(rf"config_path\s*=\s*[\"']([^\"']*/)?{re.escape(path.absolute().parent.name)}/?[\"']")
+    sources = find_scripts(path, HYDRA_MAIN).values()
+    return any(names_file(source, path) or folder.search(source) for source in sources)
+
+
+def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The whole configuration that the file at `path`, with `values`, is of; files that cannot be read are left out.
+
+    A file of a group takes the place of what the primary configuration chooses there.
+    """
+    group = group_of(path)
+    own = _composed(values, path, 0, [])
+    if group is None:
+        return own
+    try:
+        whole = _composed(parse_tool_text(read_text(group.primary), str(group.primary)).values, group.primary, 0, [])
+        is_global = GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES]
+    except PresetError:
+        return own
+    if is_global:
+        for replaced in _chosen_groups(path, "override ") or ():
+            _remove(whole, replaced.split("/"))
+    else:
+        _remove(whole, group.name.split("/"))
+        own = _in_sections(own, group.name)
+    _merge(whole, own)
+    return whole
+
+
+def _chosen_groups(path: Path, prefix: str = "") -> set[str] | None:
+    """The groups that a configuration's defaults list names by keys with `prefix`; None if it has no such list."""
+    try:
+        defaults = parse_tool_text(read_text(path), str(path)).values.get("defaults")
+    except PresetError:
+        return None
+    if not isinstance(defaults, list):
+        return None
+    keys = [str(key) for entry in defaults if isinstance(entry, Mapping) for key in entry]
+    return {_group_name(key) for key in keys if key.startswith(prefix)}
+
+
+def _with_parents(name: str) -> set[str]:
+    """`module/network` and `module`: a group in a group is chosen by a file of that."""
+    parts = name.split("/")
+    return {"/".join(parts[: count + 1]) for count in range(len(parts))}
+
+
+def _group_name(key: str) -> str:
+    return key.removeprefix("override ").removeprefix("optional ").partition("@")[0].strip("/ ")
+
+
+def _remove(values: dict[str, Any], sections: list[str]) -> None:
+    inner: Any = values
+    for name in sections[:-1]:
+        inner = inner.get(name) if isinstance(inner, dict) else None
+    if isinstance(inner, dict):
+        inner.pop(sections[-1], None)
+
+
+def _composed(values: Mapping[str, Any], path: Path, level: int, read: list[Path]) -> dict[str, Any]:
+    own = {key: value for key, value in values.items() if key != "defaults"}
+    defaults = values.get("defaults")
+    if not isinstance(defaults, list):
+        return own
+    merged: dict[str, Any] = {}
+    for entry in defaults if SELF in defaults else [*defaults, SELF]:
+        if entry == SELF:
+            _merge(merged, own)
+            continue
+        for group, name in _choices(entry):
+            found = _find(path, group, name)
+            if found is None or found in read or len(read) >= MOST_FILES or level >= MOST_LEVELS:
+                continue
+            read.append(found)
+            _merge(merged, _part(found, group, level, read))
+    return merged
+
+
+def _choices(entry: object) -> Iterator[tuple[str, str]]:
+    """Group and name of each file that an entry chooses: `{data: mnist}`, `{override /data: mnist}`, `base`."""
+    if isinstance(entry, str):
+        yield "", entry.removeprefix("optional ")
+    elif isinstance(entry, Mapping):
+        for key, value in entry.items():
+            group = _group_name(str(key))
+            for name in value if isinstance(value, list) else [value]:
+                if isinstance(name, str):
+                    yield group, name
+
+
+def _find(path: Path, group: str, name: str) -> Path | None:
+    file = Path(group, name if name.endswith(".yaml") else f"{name}.yaml")
+    places = (folder / file for folder in [*path.absolute().parents][: FOLDERS_UP + 1])
+    return next((one for one in places if one.is_file() and one != path.absolute()), None)
+
+
+def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any]:
+    """The values of one file of a group, in the section of the group."""
+    try:
+        text = read_text(path)
+        values: dict[str, Any] = _composed(parse_tool_text(text, str(path)).values, path, level + 1, read)
+    except PresetError:
+        return {}
+    if GLOBAL_PACKAGE in text[:HEADER_BYTES]:
+        return values
+    return _in_sections(values, group)
+
+
+def _in_sections(values: dict[str, Any], group: str) -> dict[str, Any]:
+    for section in reversed([name for name in group.split("/") if name]):
+        values = {section: values}
+    return values
+
+
+def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        inner = into.get(key)
+        if isinstance(inner, dict) and isinstance(value, Mapping):
+            _merge(inner, value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
 
 
 def format_override(value: Any) -> str:

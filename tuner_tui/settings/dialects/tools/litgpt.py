@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect, lightning_precision
-from tuner_tui.settings.fields import Value
+from tuner_tui.settings.model import Value
 
 
 def choose_command(values: Mapping[str, Any], _path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import Dialect
-from tuner_tui.settings.fields import Value
+from tuner_tui.settings.model import Value
 
 COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Za-z][\w./]*)\s")
 """The command in the comments that torchtune's own configurations begin with."""

@@ -10,9 +10,7 @@ from tests.fakes.inventories import card, python
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem
-from tuner_tui.settings.rules.weights import overflows_fp16
+from tuner_tui.settings.rules import Problem, find_problems, overflows_fp16
 
 A10, T4, V100, P40 = card("A10", gib=22.5), card("T4", gib=15.0), card("V100", gib=15.8), card("P40")
 MODEL = BuiltinJob(task="causal-lm", model="Qwen/Qwen2.5-7B")

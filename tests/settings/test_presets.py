@@ -15,16 +15,20 @@ from tests.settings.strategies import presets
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.presets.library import (
+from tuner_tui.settings.presets import (
+    HardwareRequirements,
+    LoadedPreset,
+    Preset,
     dump_preset,
     find_preset,
     list_presets,
+    load_preset,
+    parse_preset,
     preset_path,
     save_preset,
     shipped_folder,
     user_folder,
 )
-from tuner_tui.settings.presets.preset import HardwareRequirements, LoadedPreset, Preset, load_preset, parse_preset
 
 GIB = 2**30
 

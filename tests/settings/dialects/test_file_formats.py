@@ -9,12 +9,10 @@ import yaml
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, read_settings, unflatten
-from tuner_tui.settings.dialects.patch import file_changes, patch_text
-from tuner_tui.settings.dialects.registry import dialects
+from tuner_tui.settings.dialects.dialect import Dialect, dialect_keys, dialects, read_settings, unflatten
+from tuner_tui.settings.dialects.file_formats import file_changes, patch_text
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.fields import FIELDS
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 
 AXOLOTL = """# my training
 base_model: "acme/base-1b"   # the model

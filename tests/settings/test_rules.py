@@ -10,14 +10,11 @@ from hypothesis import given
 from tests.settings.strategies import all_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.fields import FIELDS
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import OPTIMIZERS, SCHEDULES, Settings
-from tuner_tui.settings.presets.library import list_presets, shipped_folder
-from tuner_tui.settings.presets.preset import Preset
+from tuner_tui.settings.model import FIELDS, OPTIMIZERS, SCHEDULES, Settings
+from tuner_tui.settings.presets import Preset, list_presets, shipped_folder
 from tuner_tui.settings.resolve import resolve
-from tuner_tui.settings.rules.check import find_problems
-from tuner_tui.settings.rules.problem import Problem
+from tuner_tui.settings.rules import Problem, find_problems
 
 K80 = (Gpu(0, "Tesla K80", capability=(3, 7)),)
 P100 = (Gpu(0, "Tesla P100", capability=(6, 0)),)
