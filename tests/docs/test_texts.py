@@ -32,7 +32,7 @@ def texts() -> list[Text]:
         ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),
         ("cli/options.py", "Number of processes, one per GPU."),
         ("ui/keys.py", "Save a checkpoint now and continue"),
-        ("ui/state/status_text.py", "No problems found."),
+        ("ui/status_text.py", "No problems found."),
         ("ui/screens/tune.py", "Goal"),
         ("tuning/search/conclusion.py", "Only the start was tried."),
     ],

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.fakes.ui_backend import FakeBox
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.widgets.settings_list import SettingsList
+from tuner_tui.ui.panels.settings import SettingsList
 
 PATIENCE_S = 300.0
 SIZE = (120, 40)

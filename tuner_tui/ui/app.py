@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import EstimateFeed, FollowerFeed, SamplerFeed
 from tuner_tui.ui.backend.records import BackendError
-from tuner_tui.ui.controllers.comparison import ComparisonController
 from tuner_tui.ui.controllers.queue import QueueController
-from tuner_tui.ui.controllers.runs import RunController
+from tuner_tui.ui.controllers.runs import ComparisonController, RunController
 from tuner_tui.ui.controllers.settings import SettingsController
 from tuner_tui.ui.controllers.tuning import TuningController
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS
 from tuner_tui.ui.screens.main import MainScreen
-from tuner_tui.ui.state.state_store import StateStore
-from tuner_tui.ui.state.status_text import exit_message
+from tuner_tui.ui.state_store import StateStore
+from tuner_tui.ui.status_text import exit_message
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
-    from tuner_tui.ui.state.ui_state import UiState
+    from tuner_tui.ui.state import UiState
 
 
 SAMPLE_VALID_S = 3.0
@@ -145,7 +144,7 @@ class TunerApp(BaseApp):
             self.serve(self._run_command)
 
     async def _run_command(self) -> None:
-        from tuner_tui.ui.screens.palette import PaletteScreen
+        from tuner_tui.ui.screens.help import PaletteScreen
 
         action = await self.ask(PaletteScreen((*MAIN_KEYS, *PAGE_KEYS)))
         if action is not None:

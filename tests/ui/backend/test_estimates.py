@@ -36,9 +36,8 @@ from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPOR
 from tuner_tui.ui.backend.feeds import EstimateFeed
 from tuner_tui.ui.backend.records import BackendError, DataOutlook, EstimateRequest, MemoryOutlook
 from tuner_tui.ui.drawing.cells import line_width, plain_text
-from tuner_tui.ui.drawing.estimate_rows import estimate_rows, figures_of, memory_bar, source
 from tuner_tui.ui.messages import EstimateArrived
-from tuner_tui.ui.panels.settings import EstimateBar
+from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, figures_of, memory_bar, source
 
 SMALL = estimate_from_phases(
     (MemoryPhase("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),

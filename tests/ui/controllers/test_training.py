@@ -24,7 +24,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.backend.records import BackendError, RestartOffer, TrainingConfig
 from tuner_tui.ui.messages import RunViewArrived
-from tuner_tui.ui.widgets.choice import Choice
+from tuner_tui.ui.screens.dialogs import Choice
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from tuner_tui.settings.model import (
     parse_value,
 )
 from tuner_tui.settings.rules import Problem, find_problems
+from tuner_tui.ui.data_parallel import DataParallel
 from tuner_tui.ui.drawing.settings_form import (
     KNOBS,
     SettingsView,
@@ -31,7 +32,6 @@ from tuner_tui.ui.drawing.settings_form import (
     format_input,
     step_value,
 )
-from tuner_tui.ui.state.data_parallel import DataParallel
 
 
 def check(settings: Settings) -> tuple[Problem, ...]:

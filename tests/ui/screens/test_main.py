@@ -11,11 +11,10 @@ from textual.widgets import OptionList
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, screen_text, until
 from tuner_tui.ui.keys import COMPARE_KEYS, EDIT_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS, TUNE_KEYS
+from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.layout import PAGES
 from tuner_tui.ui.panels.output import OUTPUT_KEYS
 from tuner_tui.ui.screens.help import GLOSSARY, help_groups
-from tuner_tui.ui.widgets.key_footer import KeyFooter
-from tuner_tui.ui.widgets.page_tabs import PageTabs
 
 ALL_KEYS = (*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *EDIT_KEYS, *OUTPUT_KEYS, *COMPARE_KEYS, *TUNE_KEYS)
 

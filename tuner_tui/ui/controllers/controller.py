@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.state.state_store import StateStore
-    from tuner_tui.ui.state.ui_state import UiState
+    from tuner_tui.ui.state import UiState
+    from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
 

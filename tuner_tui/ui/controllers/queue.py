@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.queue import QueueOrder
     from tuner_tui.ui.screens.queue import QueueScreen
-    from tuner_tui.ui.state.state_store import StateStore
+    from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
 

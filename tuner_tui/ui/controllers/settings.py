@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.records import BackendError, NameTakenError
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.screens.dialogs import ConfirmScreen, NameScreen
-from tuner_tui.ui.screens.memory import MemoryScreen
+from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
-from tuner_tui.ui.screens.remedy import DiffScreen
-from tuner_tui.ui.state.state_store import estimate_request
+from tuner_tui.ui.state_store import estimate_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
     from tuner_tui.settings.presets import FileUpdate
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
-    from tuner_tui.ui.state.state_store import StateStore
-    from tuner_tui.ui.state.ui_state import UiState
+    from tuner_tui.ui.state import UiState
+    from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
 

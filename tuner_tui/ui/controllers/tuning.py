@@ -11,9 +11,8 @@ from tuner_tui.ui.backend.records import TuningPlan, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.drawing.tuning_rows import can_resume
 from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
-from tuner_tui.ui.screens.dialogs import ConfirmScreen
+from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
-from tuner_tui.ui.screens.remedy import DiffScreen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import format_observed
 from tuner_tui.ui.drawing.cells import GOOD, WARN, Row, Style, TextSpan, align_left, line
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.advice.settings_check import SettingCheck

@@ -13,11 +13,18 @@ from tuner_tui.core.units import format_duration
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import LABEL, WARN, Row, TextSpan, fit, labelled_row, line, line_width, shorten
 from tuner_tui.ui.drawing.charts import Plot, plot_rows, run_curve
-from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, most_detail, training_gpus
-from tuner_tui.ui.drawing.host_rows import host_rows
+from tuner_tui.ui.drawing.machine_rows import (
+    GpuDetail,
+    GpuScene,
+    extra_rows,
+    gpu_rows,
+    host_rows,
+    most_detail,
+    training_gpus,
+)
 from tuner_tui.ui.drawing.run_rows import RunScene, rank_rows, run_rows
 from tuner_tui.ui.drawing.sample_history import SampleHistory, samples_after
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample

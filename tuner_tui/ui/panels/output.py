@@ -17,8 +17,7 @@ from textual.reactive import reactive
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
-from tuner_tui.ui.terminal.base_widgets import LineInput, TitledWidget
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, TitledWidget
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

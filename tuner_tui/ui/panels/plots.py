@@ -12,7 +12,7 @@ from tuner_tui.core.units import format_size
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import Row, fit, line
 from tuner_tui.ui.drawing.charts import Plot, plot_rows
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.history import History

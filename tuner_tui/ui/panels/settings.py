@@ -1,23 +1,41 @@
-"""The settings panel: every field with its origin and problems, edited in place; the memory estimate and the field's
-help below.
-"""
+"""The settings panel: the form with its cursor, the estimated memory and time below it, and the help of a field."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from rich.segment import Segment
 from rich.text import Text
 from textual import on
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
 
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.estimate_rows import estimate_rows
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import GIB, MIB, format_share
+from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.ui.drawing.cells import (
+    BAD,
+    GOOD,
+    WARN,
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    line,
+    line_width,
+    shorten,
+    text_width,
+)
 from tuner_tui.ui.drawing.settings_form import (
     FieldHelpText,
+    FormRow,
     SettingsView,
     check_input,
     effective_batch,
@@ -32,17 +50,324 @@ from tuner_tui.ui.drawing.settings_form import (
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title
-from tuner_tui.ui.terminal.base_widgets import CachedWidget, LineInput
-from tuner_tui.ui.widgets.canvas import Canvas
-from tuner_tui.ui.widgets.settings_list import SettingsList
+from tuner_tui.ui.terminal.base_widgets import CachedWidget, Canvas, LineInput
 
 if TYPE_CHECKING:
+    from rich.style import Style as RichStyle
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.events import Blur, Resize
+    from textual.events import Blur, Click, Resize
 
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+    from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.model import FieldSpec
-    from tuner_tui.ui.backend.records import MemoryOutlook
+    from tuner_tui.ui.backend.records import DataOutlook, MemoryOutlook
+
+LEAST_BAR, MOST_BAR = 6, 40
+LEAST_SOURCE = 12
+SMALL_BYTES = 20 * GIB
+LEAST_GIB_BYTES = 0.1 * GIB
+"""Smaller sizes are shown in MiB."""
+GPU, HOST = "peak VRAM", "peak RAM"
+MARKS: Mapping[str, tuple[str, Style]] = {
+    "fits": (GOOD, "good"),
+    "tight": (WARN, "warn"),
+    "too large": (BAD, "bad"),
+    "unknown": (" ", ""),
+}
+VERDICTS = {
+    "fits": "fits",
+    "tight": "may not fit",
+    "too large": "does not fit",
+    "unknown": "of unknown size",
+}
+
+
+def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
+    """Return the bar with its figures, a row with verdict, largest batch and source, expected time and the data."""
+    if shown is None:
+        return [Row(line(TextSpan(GPU, "dim")))]
+    last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
+    if shown.estimate is None:
+        unknown = wrap_text(f"peak memory {shown.unknown}", max(10, width))
+        return [*(Row(line(TextSpan(part, "dim"))) for part in unknown), *last]
+    return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width), *last]
+
+
+def _time_row(expected: DurationEstimate | None, width: int) -> Row:
+    label = TextSpan("time ", "dim")
+    if expected is None:
+        return Row(line(label, TextSpan(shorten("not known before a first run", width - 5), "dim")))
+    from tuner_tui.advice.recommend.duration_estimate import summarise_duration
+
+    text = shorten(summarise_duration(expected), width - 5)
+    room = width - 5 - text_width(text) - 3
+    rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
+    return Row(line(label, text, TextSpan(rests_on, "dim")))
+
+
+def _data_row(data: DataOutlook, width: int) -> Row:
+    """Return what a batch loses first: `data 21 % padding · 3 % cut · half up to 310, longest 2,048 tokens`."""
+    found = data.lengths
+    padding = "packed" if found.packed else f"{format_share(data.padding_share)} padding"
+    spread = f"half up to {found.percentile(0.5):,}, longest {found.longest:,}"
+    parts = (padding, f"{format_share(data.cut_share)} cut", spread, f"{found.total:,} samples")
+    return Row(line(TextSpan("data ", "dim"), shorten(" · ".join(parts), width - 5)))
+
+
+def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
+    label = GPU if shown.on_gpu else HOST
+    mark, style = MARKS[found.verdict]
+    figures = f"{mark} {figures_of(found)}"
+    whose = f" {shown.against}" if shown.against else ""
+    bar_width = width - text_width(label) - text_width(figures) - 2
+    if bar_width - len(whose) >= LEAST_BAR + 2:
+        figures, bar_width = figures + whose, bar_width - len(whose)
+    wrong = style in ("warn", "bad")  # a bar that fits is quiet: the eye belongs elsewhere
+    figured = TextSpan(figures, style if wrong else "")
+    bar: Line = ()
+    if found.capacity_bytes and bar_width >= LEAST_BAR:
+        bar = line(memory_bar(found, min(bar_width, MOST_BAR), style if wrong else "gauge"), " ")
+    return Row(line(TextSpan(f"{label} ", "dim"), bar, figured))
+
+
+def memory_bar(found: MemoryEstimate, width: int, style: Style) -> Line:
+    """Return the estimate as a bar that ends at the capacity, its uncertainty dashed."""
+    capacity = found.capacity_bytes or 1
+    halves = min(width * 2, max(1, round(found.total_bytes / capacity * width * 2)))
+    full, half = divmod(halves, 2)
+    dashed = max(0, min(width, ceil(found.high_bytes / capacity * width)) - full - half)
+    rest = width - full - half - dashed
+    return line(TextSpan("━" * full + "╸" * half + "╍" * dashed, style), TextSpan("─" * rest, "dim"))
+
+
+def figures_of(found: MemoryEstimate) -> str:
+    """Return `61 of 80 GiB ± 2`, with one decimal for small sizes, or `612 MiB of 31 GiB ± 95 MiB`."""
+    capacity, doubt = found.capacity_bytes, found.uncertainty_bytes
+    if found.total_bytes < GIB:
+        of = f" of {_gib(capacity)} GiB" if capacity else ""
+        return f"{_mib(found.total_bytes)}{of} ± {_mib(doubt)}"
+    of = f" of {_gib(capacity)}" if capacity else ""
+    small = found.total_bytes < SMALL_BYTES or doubt < GIB / 2
+    if doubt < LEAST_GIB_BYTES:
+        return f"{_gib(found.total_bytes)}{of} GiB ± {_mib(doubt)}"
+    return f"{_gib(found.total_bytes)}{of} GiB ± {f.gib(doubt) if small else f.whole_gib(doubt)}"
+
+
+def _gib(size_bytes: float) -> str:
+    return f.gib(size_bytes) if size_bytes < SMALL_BYTES else f.whole_gib(size_bytes)
+
+
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / MIB:.0f} MiB"
+
+
+def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
+    most = shown.largest
+    words = line(TextSpan(VERDICTS[found.verdict], MARKS[found.verdict][1]))
+    if most is not None:
+        words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(found))
+    room = width - line_width(words)
+    if room >= LEAST_SOURCE:
+        words = line(*words, TextSpan(f" · {source(found.rests_on, room - 3)}", "dim"))
+    return Row(words)
+
+
+def _nothing_fits(found: MemoryEstimate) -> str:
+    """Say that no micro batch fits only where not even the lower end of the uncertainty does."""
+    lowest = found.peak_bytes(1) * found.low_bytes / found.total_bytes if found.total_bytes else 0.0
+    return " at any micro batch" if found.capacity_bytes and lowest > found.capacity_bytes else " · try micro batch 1"
+
+
+def source(rests_on: str, width: int) -> str:
+    """Return the source of an estimate in `width` cells: `traced, corrected by run r007: ×1.02`, or its last part."""
+    later = rests_on.rpartition(", ")[2]
+    return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), later)
+
+
+LABEL_COLUMNS = 13
+LEAST_VALUE_COLUMNS, MOST_VALUE_COLUMNS = 10, 20
+UNIT_COLUMNS = 18
+ORIGIN_COLUMNS = 11
+
+
+class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
+    """Shows fields and the headings of groups, with a cursor."""
+
+    DEFAULT_CSS = """
+    SettingsList {
+        height: 1fr;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        overflow-x: hidden;
+        .settings--heading { color: $quiet; text-style: bold; }
+        .settings--quiet { color: $quiet; }
+        .settings--changed { color: $primary; }
+        .settings--warning { color: $warning; }
+        .settings--error { color: $error; text-style: bold; }
+        .settings--cursor { background: $cursor; text-style: bold; }
+        &:nocolor .settings--cursor { text-style: reverse; }
+    }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "settings--heading", "settings--quiet", "settings--changed",
+        "settings--warning", "settings--error", "settings--cursor",
+    }  # fmt: skip
+
+    rows: reactive[tuple[FormRow, ...]] = reactive((), init=False, repaint=False)
+    cursor: reactive[int] = reactive(0, init=False, repaint=False)
+
+    class CursorMoved(Message):
+        """The cursor moved to another row."""
+
+    class Scrolled(Message):
+        """The visible rows changed."""
+
+    class Resized(Message):
+        """Another number of rows has room."""
+
+    class Chosen(Message):
+        """The row under the cursor was clicked."""
+
+    @property
+    def row(self) -> FormRow | None:
+        """The row under the cursor."""
+        return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
+
+    def validate_cursor(self, cursor: int) -> int:
+        return max(0, min(cursor, len(self.rows) - 1))
+
+    def watch_rows(self, old: tuple[FormRow, ...], new: tuple[FormRow, ...]) -> None:
+        self.virtual_size = Size(self._columns, len(new))
+        if len(old) != len(new):
+            self.post_message(self.Scrolled())
+        if [len(row.value) for row in old] != [len(row.value) for row in new]:
+            self.refresh()  # the columns may have moved
+            return
+        for y, (before, after) in enumerate(zip(old, new, strict=True)):
+            if before != after:
+                self._refresh_row(y)
+
+    def watch_cursor(self, old: int, new: int) -> None:
+        self._refresh_row(old)
+        self._refresh_row(new)
+        self.scroll_to_region(Region(0, new, 1, 1), animate=False, force=True)
+        self.post_message(self.CursorMoved())
+
+    @property
+    def out_of_sight(self) -> tuple[int, int]:
+        """Number of hidden rows above and below."""
+        top = self.scroll_offset.y
+        return top, max(0, len(self.rows) - top - self.size.height)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.post_message(self.Scrolled())
+
+    def on_resize(self, event: Resize) -> None:
+        self.post_message(self.Resized())
+        self.post_message(self.Scrolled())
+        self.virtual_size = Size(self._columns, len(self.rows))
+        self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
+
+    def on_focus(self) -> None:
+        self._refresh_row(self.cursor)
+
+    def on_blur(self) -> None:
+        self._refresh_row(self.cursor)
+
+    def on_click(self, event: Click) -> None:
+        line = event.y + self.scroll_offset.y
+        if not 0 <= line < len(self.rows):
+            return
+        chosen = line == self.cursor or self.rows[line].name is None
+        self.cursor = line
+        if chosen:
+            self.post_message(self.Chosen())
+
+    def move(self, by: int) -> None:
+        """Move the cursor by `by` rows, without wrapping around."""
+        self.cursor += by
+
+    def value_region(self) -> Region:
+        """Return the region of the value under the cursor, relative to this widget."""
+        label = LABEL_COLUMNS if self.row is None else self._label_columns_of(self.row)
+        columns = self._value_columns if self.row is None else self._columns_of(self.row)
+        return Region(label + 2, self.cursor - self.scroll_offset.y, columns + 1, 1)
+
+    @property
+    def _columns(self) -> int:
+        return self.scrollable_content_region.width
+
+    def _refresh_row(self, line: int) -> None:
+        self.refresh(Region(0, line - self.scroll_offset.y, self.size.width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        line = y + self.scroll_offset.y
+        width = self._columns
+        if line >= len(self.rows):
+            return Strip.blank(width, self.rich_style)
+        row = self.rows[line]
+        segments = self._heading(row) if row.name is None else self._field(row)
+        if line == self.cursor:
+            segments = list(Segment.apply_style(segments, None, self._style("cursor")))
+        return Strip(segments).adjust_cell_length(width, self.rich_style)
+
+    def _heading(self, row: FormRow) -> list[Segment]:
+        """Return the heading of a group, padded over the whole width for the cursor."""
+        toned = self._style(row.tone) if row.tone else self._style("quiet")
+        room = max(0, self._columns - len(row.label) - 2)
+        return [
+            Segment(f"{row.label}  "[: self._columns], self._style("heading")),
+            Segment(shorten(row.origin, room).ljust(room), toned),
+        ]
+
+    def _field(self, row: FormRow) -> list[Segment]:
+        plain, quiet = self.rich_style, self._style("quiet")
+        toned = self._style(row.tone) if row.tone else plain
+        value_columns, wide = self._columns_of(row), self._shows_units
+        label_columns = self._label_columns_of(row)
+        room = self._origin_columns(label_columns + value_columns)
+        return [
+            Segment("•" if row.changed else " ", self._style("changed")),
+            Segment(f"{row.label:<{label_columns}.{label_columns}} ", plain),
+            Segment(f"{shorten(row.value, value_columns):>{value_columns}} ", toned),
+            Segment(f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if wide else "", quiet),
+            Segment(
+                shorten(row.origin, room).ljust(room) if room > 3 else "",
+                toned if row.tone in ("warning", "error") else quiet,
+            ),
+        ]
+
+    @property
+    def _shows_units(self) -> bool:
+        return self._columns >= LABEL_COLUMNS + self._longest_value + UNIT_COLUMNS + ORIGIN_COLUMNS + 4
+
+    @property
+    def _longest_value(self) -> int:
+        longest = max((len(row.value) for row in self.rows), default=0)
+        return max(LEAST_VALUE_COLUMNS, min(longest, MOST_VALUE_COLUMNS))
+
+    @property
+    def _value_columns(self) -> int:
+        """Return the width of the column of values; without units, longer values are wider than it."""
+        return self._longest_value if self._shows_units else LEAST_VALUE_COLUMNS
+
+    def _columns_of(self, row: FormRow) -> int:
+        return max(self._value_columns, min(len(row.value), MOST_VALUE_COLUMNS))
+
+    def _label_columns_of(self, row: FormRow) -> int:
+        """Return the width of a label: where its origin lacks room, a long value takes the blanks after the label."""
+        value_columns = self._columns_of(row)
+        missing = max(0, len(row.origin) - self._origin_columns(LABEL_COLUMNS + value_columns))
+        excess = value_columns - self._value_columns
+        return max(min(len(row.label), LABEL_COLUMNS), LABEL_COLUMNS - min(excess, missing))
+
+    def _origin_columns(self, columns_before: int) -> int:
+        return self._columns - columns_before - 3 - (UNIT_COLUMNS + 1 if self._shows_units else 0)
+
+    def _style(self, name: str) -> RichStyle:
+        return self.get_component_rich_style(f"settings--{name}", partial=name == "cursor")
 
 
 class EstimateBar(Canvas):

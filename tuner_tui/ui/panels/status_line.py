@@ -26,7 +26,7 @@ from tuner_tui.ui.drawing.cells import (
 )
 from tuner_tui.ui.drawing.charts import half_cell_bar
 from tuner_tui.ui.drawing.run_rows import OUTCOMES, PHASES, finite_style, format_metrics, outcome_sentence, steps_made
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState

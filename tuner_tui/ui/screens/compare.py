@@ -11,7 +11,7 @@ from tuner_tui.ui.drawing.cells import GAP, WARN, Row, Style, TextSpan, column_w
 from tuner_tui.ui.drawing.charts import two_curves
 from tuner_tui.ui.keys import COMPARE_KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas
 
 if TYPE_CHECKING:
     from textual.binding import BindingType

@@ -1,8 +1,9 @@
-"""Dialogs that ask one question, and screens that are dismissed only once."""
+"""Dialogs that ask one question or show one thing, and screens that are dismissed only once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from rich.text import Text
@@ -11,20 +12,33 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from tuner_tui.core.units import format_share, format_size
+from tuner_tui.ui.drawing.charts import gauge
 from tuner_tui.ui.terminal.base_widgets import LineInput
-
-Result = TypeVar("Result")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rich.table import Table
     from textual.app import ComposeResult
+    from textual.events import Click
     from textual.screen import Screen
-    from textual.widget import Widget
+
+    from tuner_tui.advice.finding import Remedy
+    from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
+    from tuner_tui.ui.backend.records import PeakMemory
+    from tuner_tui.ui.panels.troubleshooting import FindingChoice
+    from tuner_tui.ui.state import SettingChange
+
+Result = TypeVar("Result")
+
+if TYPE_CHECKING:
 
     class _Screen(Screen[Result]):
         """The screen that the class below is mixed into. As a base class it would hide the style sheet of another."""
@@ -164,3 +178,168 @@ class LaunchScreen(Dialog[bool]):
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
+
+
+class DiffScreen(Dialog[bool]):
+    """Shows what a remedy changes, its expected effect and when it takes effect; returns True to apply it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a,y,enter", "apply", "Apply", id="diff.apply", tooltip="Apply the new values to the settings"),
+        Binding("n", "leave", "Back", id="diff.leave", show=False),
+    ]
+
+    def __init__(self, remedy: Remedy, changes: Sequence[SettingChange], when: str) -> None:
+        super().__init__()
+        self.heading = remedy.title
+        self.hint = "a apply · esc back" if changes else "esc back"
+        self._remedy = remedy
+        self._changes = changes
+        self._when = when
+
+    def body(self) -> Iterable[Widget]:
+        if not self._changes:
+            yield Static("The settings already have these values.", markup=False)
+            return
+        remedy = self._remedy
+        yield Static(self._lines(), markup=False)
+        expected = ("effect", remedy.expectation), ("basis", remedy.rests_on), ("applies", self._when)
+        yield Static(label_table(expected))
+
+    def _lines(self) -> Text:
+        label = max(len(change.label) for change in self._changes)
+        old = max(len(change.old) for change in self._changes)
+        text = Text()
+        for change in self._changes:
+            text.append(f"{change.label:<{label}}   {change.old:>{old}}  →  ")
+            text.append(f"{change.new}\n", "bold")
+        return text
+
+    def action_apply(self) -> None:
+        if self._changes:
+            self.dismiss(True)
+
+
+class WhyScreen(Dialog[None]):
+    """Shows a finding with its evidence, and one of its remedies."""
+
+    def __init__(self, choice: FindingChoice) -> None:
+        super().__init__()
+        self.heading = "Why"
+        self._choice = choice
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(
+            Static(Text(f"{self._choice.finding.sentence}\n", "bold")), Static(label_table(self._parts()))
+        )
+
+    def _parts(self) -> list[tuple[str, str | None]]:
+        finding, remedy = self._choice.finding, self._choice.remedy
+        parts: list[tuple[str, str | None]] = [
+            ("where", finding.where),
+            ("confidence", finding.confidence),
+            *(("evidence", fact) for fact in finding.evidence),
+        ]
+        if remedy is not None:
+            parts += [
+                ("remedy", remedy.title), ("why", remedy.why), ("effect", remedy.expectation),
+                ("basis", remedy.rests_on), ("source", remedy.source),
+            ]  # fmt: skip
+        return parts
+
+
+BAR_WIDTH = 10
+ROOM_FOR_BARS = 100
+
+
+class MemoryScreen(Dialog[None]):
+    """Shows the parts of the peak by kind, or by module and kind, each with what reduces it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "switch", "By module", id="memory.switch", tooltip="Show the parts by module, or by kind"),
+    ]
+
+    def __init__(self, parts: PeakMemory) -> None:
+        super().__init__()
+        self.heading = f"Memory · {parts.title}"
+        self._parts = parts
+        self._by_module = False
+        self.hint = self._hint()
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(Static(self._table(), id="parts"))
+        note = "CUDA context and allocator overhead are extra."
+        total = f"All tensors at the peak, in {self._parts.phase}: {format_size(self._parts.total_bytes)}. {note}"
+        yield Static(total, markup=False, classes="quiet")
+
+    def action_switch(self) -> None:
+        self._by_module = not self._by_module
+        self.query_one("#parts", Static).update(self._table())
+        self.query_one("#dialog").border_subtitle = self._hint()
+
+    def _hint(self) -> str:
+        return f"m by {'kind' if self._by_module else 'module'} · esc back"
+
+    def _table(self) -> Table:
+        rows = self._parts.by_module if self._by_module else self._parts.by_kind
+        return parts_table(rows, bars=self.app.size.width >= ROOM_FOR_BARS)
+
+
+def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
+    """Return a row for each part: name, dtype, size, share, a bar of it, what reduces it and by how much."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(ratio=3, overflow="fold")
+    table.add_column(no_wrap=True)
+    for _ in ("size", "share"):
+        table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=3, overflow="fold")
+    table.add_row(*(Text(head, "dim") for head in ("part", "dtype", "size", "share", "", "saved by, and how much")))
+    for row in rows:
+        bar = "".join(span.text for span in gauge(row.share, BAR_WIDTH, "gauge")) if bars else ""
+        reduced = "" if row.remedy is None else row.remedy.sentence
+        size, share = format_size(row.size_bytes), format_share(row.share)
+        table.add_row(row.name, Text(row.dtype, "dim"), size, Text(share, "bold"), bar, Text(reduced, "dim"))
+    return table
+
+
+class Choice(Widget, can_focus=True):
+    """Shows the chosen word between two arrows, and posts `Changed` when it changes."""
+
+    DEFAULT_CSS = """
+    Choice { height: 1; width: 40; }
+    Choice:focus { background: $panel; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right,space,plus,l", "turn(1)", "Next", id="choice.next", show=False),
+        Binding("left,minus,h", "turn(-1)", "Before", id="choice.before", show=False),
+    ]
+    value: reactive[str] = reactive("")
+
+    @dataclass
+    class Changed(Message):
+        """Another word was chosen."""
+
+        choice: Choice
+
+        @property
+        def control(self) -> Choice:
+            return self.choice
+
+    def __init__(self, choices: Sequence[str], value: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._choices = tuple(choices)
+        self.set_reactive(Choice.value, value if value in self._choices else self._choices[0])
+
+    def render(self) -> Text:
+        return Text.assemble(("◂ ", "dim"), self.value, (" ▸", "dim"))
+
+    def action_turn(self, by: int) -> None:
+        """Choose the next or the previous word."""
+        self.value = self._choices[(self._choices.index(self.value) + by) % len(self._choices)]
+        self.post_message(self.Changed(self))
+
+    def on_click(self, event: Click) -> None:
+        """Choose the next word."""
+        self.action_turn(1)

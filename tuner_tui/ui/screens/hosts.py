@@ -29,13 +29,13 @@ from tuner_tui.ui.drawing.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.ui.drawing.gpu_rows import GpuDetail, GpuScene, gpu_mark, gpu_problem_rows, gpu_rows, memory_share
+from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, gpu_mark, gpu_problem_rows, gpu_rows, memory_share
 from tuner_tui.ui.drawing.watch_rows import job_description, visible_rows
 from tuner_tui.ui.keys import APP_KEYS, HOST_KEYS, HOSTS_KEYS
 from tuner_tui.ui.messages import HostOpenWanted, HostsRetryWanted, QuitWanted
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.screens.watch import jobs_by_gpu, training_cards
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas
 
 STYLES: dict[HostState, Style] = {
     HostState.CONNECTING: "dim", HostState.LIVE: "good", HostState.STALE: "warn", HostState.ABSENT: "warn",

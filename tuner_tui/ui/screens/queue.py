@@ -16,7 +16,7 @@ from tuner_tui.ui.drawing.watch_rows import visible_rows
 from tuner_tui.ui.keys import QUEUE_ENTRY_KEYS, QUEUE_KEYS
 from tuner_tui.ui.messages import QueueAddWanted, QueueOrderWanted
 from tuner_tui.ui.screens.sub_screen import PanelScreen
-from tuner_tui.ui.widgets.canvas import Canvas
+from tuner_tui.ui.terminal.base_widgets import Canvas
 
 if TYPE_CHECKING:
     from tuner_tui.scheduling.queueing import QueuedRun

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.content import Content
 
 from tuner_tui.ui.messages import ThemeWanted
+from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.dialogs import DismissedOnce
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
-from tuner_tui.ui.widgets.key_footer import KeyFooter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,13 +24,10 @@ from tuner_tui.ui.drawing.tuning_rows import (
 )
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import TuningWanted
-from tuner_tui.ui.screens.dialogs import Dialog, launch_table
+from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
+from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.terminal.base_widgets import LineInput
-from tuner_tui.ui.widgets.canvas import Canvas
-from tuner_tui.ui.widgets.choice import Choice
-from tuner_tui.ui.widgets.key_footer import KeyFooter
-from tuner_tui.ui.widgets.page_tabs import PageTabs
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,17 +1,25 @@
-"""Base classes of widgets and screens: cached lines, titles, a plain background, an input of one line."""
+"""Base classes of widgets and screens: cached lines, `Canvas`, titles, a plain background, an input of one line."""
 
 from __future__ import annotations
 
 import re
-from typing import Self
+from collections.abc import Sequence
+from typing import ClassVar, Self
 
+from rich.segment import Segment
+from rich.style import Style as RichStyle
+from textual import events
+from textual.binding import Binding, BindingType
 from textual.events import Paste
 from textual.geometry import Region
+from textual.reactive import reactive
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.visual import VisualType
 from textual.widget import Widget
 from textual.widgets import Input
+
+from tuner_tui.ui.drawing.cells import STYLES, Line, Row, TextSpan, crop, fit, line
 
 
 class CachedWidget(Widget):
@@ -118,3 +126,114 @@ class LineInput(Input):
 def join_lines(text: str) -> str:
     r"""Return `text` in one line: `python train.py \` and `  --lr 1` become `python train.py --lr 1`."""
     return LINE_END.sub(" ", text.strip())
+
+
+class Canvas(CachedWidget):
+    """Shows the rows that `rows` returns for the widget's size, and repaints only rows that changed.
+
+    Hidden rows are counted in a sign at the end, and reached by scrolling if the canvas can take the focus.
+    """
+
+    DEFAULT_CSS = """
+    Canvas > .canvas--dim { color: $quiet; }
+    Canvas > .canvas--strong { text-style: bold; }
+    Canvas > .canvas--gauge { color: $gauge; }
+    Canvas > .canvas--curve { color: $primary; }
+    Canvas > .canvas--good { color: $success; }
+    Canvas > .canvas--warn { color: $warning; }
+    Canvas > .canvas--bad { color: $error; text-style: bold; }
+    Canvas > .canvas--hit { text-style: reverse; }
+    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"canvas--{style}" for style in STYLES if style}
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_rows(-1)", "Up", show=False, id="rows.up", tooltip="One row up"),
+        Binding("down,j", "scroll_rows(1)", "Down", show=False, id="rows.down", tooltip="One row down"),
+        Binding("pageup", "scroll_rows(-10)", "Page up", show=False, id="rows.page-up", tooltip="Ten rows up"),
+        Binding("pagedown", "scroll_rows(10)", "Page down", show=False, id="rows.page-down", tooltip="Ten rows down"),
+        Binding("home", "scroll_rows(-9999)", "First", show=False, id="rows.first", tooltip="First row"),
+        Binding("end", "scroll_rows(9999)", "Last", show=False, id="rows.last", tooltip="Last row"),
+    ]
+    """For canvases that can take the focus."""
+
+    REDRAW_ON: ClassVar[tuple[str, ...]] = ()
+    """Reactives of the subclass whose changes redraw the canvas."""
+
+    top: reactive[int] = reactive(0, repaint=False)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: list[Line] = []
+        self._styles: dict[str, RichStyle] = {}
+        self._asked = False
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """Return the picture for `width` by `height` cells."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        for name in ("top", *self.REDRAW_ON):
+            self.watch(self, name, self.redraw, init=False)
+
+    def redraw(self) -> None:
+        """Draw again soon; several requests are merged."""
+        if not self._asked and self.is_attached:
+            self._asked = True
+            self.call_later(self._draw)
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self._draw()
+
+    def notify_style_update(self) -> None:
+        """Clear the cached styles: the theme changed."""
+        self._styles.clear()
+        super().notify_style_update()
+
+    def _draw(self) -> None:
+        self._asked = False
+        width, height = self.size
+        if width and height:
+            lines = [fit(row.line, width) for row in self._window(list(self.rows(width, height)), height)]
+            # Pad to the full height, so that an added or removed row repaints one line, not all of them.
+            lines += [fit((), width)] * (height - len(lines))
+            self._show(lines, width)
+
+    def _window(self, rows: list[Row], height: int) -> list[Row]:
+        """Return the visible rows, with a sign in place of the rows hidden at either end."""
+        self.set_reactive(Canvas.top, max(0, min(self.top, len(rows) - height)))
+        shown = rows[self.top : self.top + height]
+        below = len(rows) - self.top - height
+        if self.top and height > 1:
+            shown[0] = _more(self.top + 1)
+        if below > 0:
+            shown[-1] = _more(below + 1)
+        return shown
+
+    def action_scroll_rows(self, by: int) -> None:
+        self.top = max(0, self.top + by)
+
+    def _show(self, lines: list[Line], width: int) -> None:
+        old, self._lines = self._lines, lines
+        if len(old) != len(lines):
+            self.refresh()
+        else:
+            changed = (y for y, (before, after) in enumerate(zip(old, lines, strict=True)) if before != after)
+            regions = [Region(0, y, width, 1) for y in changed]
+            if regions:
+                self.refresh(*regions)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if y >= len(self._lines):
+            return Strip.blank(width, self._style(""))
+        cells = crop(self._lines[y], 0, width)
+        return Strip([Segment(text, self._style(style)) for text, style in cells], width)
+
+    def _style(self, name: str) -> RichStyle:
+        if name not in self._styles:
+            self._styles[name] = self.get_component_rich_style(f"canvas--{name}") if name else self.rich_style
+        return self._styles[name]
+
+
+def _more(rows: int) -> Row:
+    return Row(line(TextSpan(f"… {rows} more lines", "dim")))

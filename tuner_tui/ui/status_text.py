@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.types import Finished
     from tuner_tui.runs.store.supervisor_state import Order
     from tuner_tui.ui.drawing.settings_form import SettingsView
-    from tuner_tui.ui.state.ui_state import UiState
+    from tuner_tui.ui.state import UiState
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tests.fakes.ui_backend import opened, running
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import OriginKind
-from tuner_tui.ui.state.ui_state import UiState
+from tuner_tui.ui.state import UiState
 
 BATCH = "per_device_train_batch_size"
 COMMAND = CommandJob(command=("python", "train.py"))

@@ -6,7 +6,7 @@ import pytest
 
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.ui.state.job_form import BUILTIN, COMMAND, format_job, job_fields, parse_job
+from tuner_tui.ui.screens.job import BUILTIN, COMMAND, format_job, job_fields, parse_job
 
 COMMAND_JOB = CommandJob(
     command=("python", "my train.py", "--lr", "{learning_rate}"),

@@ -13,8 +13,8 @@ from tuner_tui.runs.read.run_list import RunRow
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.screens.pickers import run_items
-from tuner_tui.ui.state.status_text import next_stop_question, next_training, quiet_line
-from tuner_tui.ui.state.ui_state import UiState
+from tuner_tui.ui.state import UiState
+from tuner_tui.ui.status_text import next_stop_question, next_training, quiet_line
 
 FOLDER = Path("/runs/r007")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tuner_tui.ui import status_text
 from tuner_tui.ui.backend.records import EstimateRequest
 from tuner_tui.ui.drawing.settings_form import SettingsView
-from tuner_tui.ui.state import status_text
-from tuner_tui.ui.state.ui_state import UiState
+from tuner_tui.ui.state import UiState
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tuner_tui.ui.state.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
+from tuner_tui.ui.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
 
 if TYPE_CHECKING:
     from pathlib import Path
