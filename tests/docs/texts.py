@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.docs.reference import PAGES, ROOT
 
 PACKAGE = ROOT / "tuner_tui"
-LABELLED = ("ui/", "cli/render/", "cli/commands/", "cli/run_follower.py")
+LABELLED = ("ui/", "cli/render/", "cli/commands/")
 """Folders where a text may be a single word: a label, a title, a unit."""
 
 PROSE = re.compile(r"[A-Za-z}'’)%,;:][ \n]+[A-Za-z{'(`\d]")

@@ -11,9 +11,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner_tui.core.text import escape_control
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.store.folder import RunFolder
 
 DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
 
@@ -22,6 +25,16 @@ def fail(sentence: str, code: int = USAGE) -> NoReturn:
     """Print `sentence` to standard error and exit with `code`."""
     print_note(sentence)
     raise SystemExit(code)
+
+
+def find_run_or_exit(name: str) -> RunFolder:
+    """Return the folder of the run `name`, or exit with a sentence."""
+    from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
+
+    try:
+        return find_run(name, runs_dir())
+    except RunNotFoundError as error:
+        fail(str(error))
 
 
 def exit_on_interrupt() -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, exit_on_interrupt, fail, print_line
+from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, exit_on_interrupt, fail, find_run_or_exit, print_line
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def watch_machine(
 
 def _watch_in_allocation(what: str, options: list[str]) -> None:
     """Replace this process by a job step on the first node of a run in Slurm whose processes cannot be seen here."""
-    from tuner_tui.cli.run_lookup import find_run_or_exit
     from tuner_tui.runs.read.status import await_slurm, read_status
     from tuner_tui.slurm.job_list import read_job
 
@@ -75,7 +74,6 @@ def _pid_of(what: str) -> int:
         if identify_process(int(what)) is None:
             fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as {_similar_run_name(what)}.")
         return int(what)
-    from tuner_tui.cli.run_lookup import find_run_or_exit
     from tuner_tui.runs.read.status import read_status
 
     found = read_status(find_run_or_exit(what))

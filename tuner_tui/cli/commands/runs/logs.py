@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, print_line
+from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, find_run_or_exit, print_line
 from tuner_tui.cli.options import RunName
-from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder

@@ -1,4 +1,4 @@
-"""Runs `tuner-tui hosts`: the page on a terminal, else a table or JSON once all hosts have answered."""
+"""`tuner-tui hosts`: the page on a terminal, else a table or JSON once all hosts have answered."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
 
 from tuner_tui.cli.console import DONE, FAILED, exit_on_interrupt, fail, print_json, print_line
+from tuner_tui.cli.options import AsciiOnly, AsJson
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
@@ -20,6 +23,31 @@ if TYPE_CHECKING:
 
 SETTLED_S = 30.0
 """Longer than a connection, the start of Python and the first sample of a slow host take."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `hosts`."""
+    app.command("hosts")(hosts)
+
+
+def hosts(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[HOST...]",
+            help="Names of your ssh configuration; HOST=PATH says where its tuner-tui is. "
+            "Default: TUNER_HOSTS, then `hosts` of tuner.yaml.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    ascii_only: AsciiOnly = False,
+) -> None:
+    """Show GPUs and runs of several machines on one page.
+
+    `tuner-tui --hosts gpu1,gpu2` does the same. Uses ssh with your configuration and keys; enter opens a run on its
+    machine. In a pipe, prints a table once.
+    """
+    watch_hosts(names or (), as_json, ascii_only)
 
 
 def watch_hosts(names: Sequence[str], as_json: bool = False, ascii_only: bool = False) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Follows a run to its end: events as JSON lines, or plain progress lines."""
+"""`tuner-tui attach`, and `run` once it has started: follow a run to its end, as JSON lines or plain progress lines."""
 
 from __future__ import annotations
 
@@ -7,10 +7,22 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, TERMINATED, print_line, print_note
+import typer
+
+from tuner_tui.cli.console import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    TERMINATED,
+    find_run_or_exit,
+    print_line,
+    print_note,
+)
 from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.options import RunName
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.terminal_sequences import terminal_notification
 from tuner_tui.core.text import format_observed
@@ -20,12 +32,46 @@ from tuner_tui.runs.events.progress import eta, phase_at
 from tuner_tui.runs.events.run_state import RunState, strip_allocator_message
 from tuner_tui.runs.events.types import Event, Finished
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.read.status import RunStatus, continuation_of, read_status, wait_for_fallback
+from tuner_tui.runs.read.status import RunStatus, await_slurm, continuation_of, read_status, wait_for_fallback
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
 
 RANK_0_ONLY = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command `attach`."""
+    app.command("attach")(attach)
+
+
+def attach(
+    run: RunName,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+) -> None:
+    """Follow a run as plain text until it ends.
+
+    Ctrl-C stops following, not the run. `tuner-tui RUN` opens the screen.
+    """
+    folder = find_run_or_exit(run)
+    await_slurm([folder])
+    _supervise_again(folder)
+    raise typer.Exit(follow_run(folder, as_json, on_interrupt="leave"))
+
+
+def _supervise_again(folder: RunFolder) -> None:
+    """Start a new supervisor for a training that has lost its own, so that its end is recorded."""
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.start import adopt
+
+    found = read_status(folder)
+    if found.kind != "lost" or not found.training_alive:
+        return
+    print_note(found.sentence)
+    try:
+        adopt(folder)
+    except (LaunchError, OSError) as error:
+        print_note(f"No new supervisor could be started: {error}")
 
 
 def event_line(event: ev.Event) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands.test_run import Shell, line_of, shell
+from tests.cli.commands.runs.test_run import Shell, line_of, shell
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
 from tests.runs.sandbox import wait_ended
@@ -28,7 +28,7 @@ from tuner_tui.tuning.store import TuningFolder, tunings_dir
 
 __all__ = ["shell"]
 
-SCRIPTS = Path(__file__).parents[2] / "tuning" / "scripts"
+SCRIPTS = Path(__file__).parents[3] / "tuning" / "scripts"
 LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "{per_device_train_batch_size}", "{dataloader_num_workers}")
 TRAINER = (sys.executable, str(SCRIPTS / "hf_script.py"))
 SLOW_LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "8", "{dataloader_num_workers}", "slow", "samples=9999")

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import FAILED, fail, print_json, print_line, print_note
+from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, RunName
-from tuner_tui.cli.run_lookup import find_run_or_exit
 
 
 def register(app: typer.Typer) -> None:

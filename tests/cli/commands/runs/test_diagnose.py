@@ -10,6 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from tuner_tui.advice.settings_check import SettingCheck
+from tuner_tui.cli.commands.runs.diagnose import finding_lines
 from tuner_tui.cli.main import build_app
 from tuner_tui.runs.log_parsing import lines
 
@@ -21,11 +23,13 @@ CRASH = """Traceback (most recent call last):
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.
 """
 HEALTHY = "{'loss': '1.1', 'grad_norm': '0.3', 'epoch': '1'}\n{'train_runtime': '3.0', 'epoch': '1'}\n"
+AGREES = SettingCheck("optim", "adamw_torch", "adamw_torch", "agrees")
+DIFFERS = SettingCheck("tf32", True, False, "differs")
 
 
 @pytest.fixture
 def app() -> typer.Typer:
-    return build_app(["diagnose", "ps"])
+    return build_app(["runs.diagnose", "runs.ps"])
 
 
 def run(app: typer.Typer, *words: str, stdin: str | bytes | None = None) -> Result:
@@ -112,3 +116,9 @@ def test_an_input_with_nothing_in_it_is_no_healthy_one(app: typer.Typer, text: s
     result = run(app, "-", stdin=text)
     assert result.exit_code == 2
     assert "the input is empty" in result.stderr
+
+
+def test_nothing_wrong_stands_only_above_settings_that_are_in_effect() -> None:
+    assert list(finding_lines((), (AGREES,))) == [["No problems found."]]
+    assert list(finding_lines((), (AGREES, DIFFERS))) == [["1 requested setting is not in effect:"]]
+    assert list(finding_lines((), (DIFFERS, DIFFERS))) == [["2 requested settings are not in effect:"]]

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import print_json, print_line
+from tuner_tui.cli.console import find_run_or_exit, print_json, print_line
 from tuner_tui.cli.options import AsJson, complete_run
 from tuner_tui.cli.render.text import join_sections, titled_section
-from tuner_tui.cli.run_lookup import find_run_or_exit
 from tuner_tui.runs.read.comparison import (
     ChangedSetting,
     Comparison,
