@@ -22,7 +22,7 @@ MIRRORED_MODULES = {
     *("diagnose", "recommend", "tune", "watch", "hosts", "detect", "estimate", "presets"),
     *("comparison", "job", "queue", "runs", "settings"),  # a controller, its panel or screen, and its backend
     *("data_loading", "gpu", "host"),  # the findings, remedies, recommendations and rules of one domain
-    *("import_footprint", "sigterm_checkpoint"),  # what runs in the training process, and who uses it
+    *("import_footprint",),  # what runs in the training process, and who uses it
 }
 """Basenames that occur in several packages and mean the same subject there."""
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import observe
-from tuner_tui.observer.site._tuner_observer.process_exit import is_out_of_memory
-from tuner_tui.observer.site._tuner_observer.redact import redact
+from tuner_tui.observer.site._tuner_observer.process_exit import is_out_of_memory, redact
 from tuner_tui.runs.events.types import Ended
 
 

@@ -93,6 +93,7 @@ class Observer:
         """Write the last counters, and how the process ended unless that was already reported."""
         if self.instrumentation is not None:
             call_safely(self.instrumentation.at_exit)
+        # Nothing to say of a process that neither imported torch nor failed: `pip`, a shell's helper, a data script.
         if self._session is not None or sys.exc_info()[1] is not None or hasattr(sys, "last_value"):
             self.exit_reporter.at_exit()
 
@@ -116,6 +117,7 @@ class Observer:
     def _hook(self, name: str) -> Callable[[Any], None]:
         def imported(module: Any) -> None:
             if self.instrumentation is None:
+                # `import torch` is under way: hooks that use torch's attributes have to wait until it is complete.
                 self._early_modules.append((name, module))
             else:
                 self.instrumentation.module_imported(name, module)

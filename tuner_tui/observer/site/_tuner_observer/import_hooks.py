@@ -50,6 +50,8 @@ def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
     if original is None or isinstance(loader, type):
         return
 
+    # The loader's own method, not the loader, is replaced: `module.__loader__` stays what other tools expect, and
+    # source, resources and pickles are found as without the observer.
     def exec_module(module: ModuleType) -> None:
         if module.__name__ == name:
             loader.__dict__.pop("exec_module", None)

@@ -23,7 +23,7 @@ from .hooks import (
     torch_save,
 )
 from .import_hooks import call_safely
-from .inject import injection, resume_checkpoint, sigterm_checkpoint
+from .inject import injection, trainer_checkpoints
 from .settings_in_effect import SettingsInEffect
 from .trial import trial_controller, trial_hooks
 
@@ -73,6 +73,8 @@ class Instrumentation:
 
     def module_imported(self, name: str, module: Any) -> None:
         """Install the hooks that belong to the module `name`."""
+        # Order matters: of two hooks on one function the one installed last is called first. A trial's hooks and the
+        # script's own call have to lie inside those of the counters, injected arguments outside of everything.
         if self._trial is not None:
             self._hook_trial(name, module, self._trial)
         if name == "argparse":
@@ -104,14 +106,14 @@ class Instrumentation:
             transformers_trainer.hook_transformers_trainer(
                 module, self._session, self.counters, self._settings_in_effect
             )
-            resume_checkpoint.hook_trainer_resume(module, self._session)
+            trainer_checkpoints.hook_trainer_resume(module, self._session)
         elif name == "transformers.training_args":
-            sigterm_checkpoint.hook_sigterm_checkpoint(module, self._session)
+            trainer_checkpoints.hook_sigterm_checkpoint(module, self._session)
         elif name == "safetensors.torch":
             torch_save.hook_safetensors(module, self.counters, self._saved)
         elif name in LIGHTNING_MODULES:
             lightning_trainer.hook_lightning_trainer(module, self._session, self.counters, self._settings_in_effect)
-            resume_checkpoint.hook_lightning_resume(module, self._session)
+            trainer_checkpoints.hook_lightning_resume(module, self._session)
         elif name in loggers.LOGGERS:
             loggers.hook_logger(name, module, self._logged)
             if name == "accelerate.accelerator":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-
-from .redact import redact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a process without torch should not import `typing`
@@ -34,12 +33,34 @@ MODEL_FILES = ("torch/nn/modules/module.py", "torch/_tensor.py", "torch/autograd
 PHASE_LOCATIONS = {"starting": "loading", "skipping": "loading", "compiling": "training", "ending": "saving"}
 
 
+REDACTION = os.path.join(os.path.dirname(__file__), "..", "..", "..", "core", "redaction.py")
+"""Loaded from its file: the training's interpreter need not have tuner-tui installed."""
+HIDDEN = "[hidden]"
+
+
 def is_out_of_memory(kind: str, message: str) -> bool:
     """Whether an exception of this type name and message means that memory ran out."""
     text = message.lower()
     if any(phrase in text for phrase in OTHER_MEMORY_MESSAGES):
         return False
     return kind in OUT_OF_MEMORY_TYPES or any(phrase in text for phrase in OUT_OF_MEMORY_MESSAGES)
+
+
+def redact(text: str) -> str:
+    """`text` without secrets and escape sequences.
+
+    Nothing of it if the rules cannot be loaded, as in a process without memory.
+    """
+    try:
+        import re
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        spec = spec_from_file_location("_tuner_redaction", REDACTION)
+        module = module_from_spec(spec)  # type: ignore[arg-type]
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        return str(module.redact_text(re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)))
+    except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
+        return HIDDEN
 
 
 class ExitReporter:
@@ -55,6 +76,7 @@ class ExitReporter:
 
     def exits(self, status: object) -> None:
         """Note the status given to `sys.exit`, and the step: training on means that it was caught."""
+        # As the operating system sees it: a message instead of a number means 1.
         code = status & 0xFF if isinstance(status, int) else int(status is not None)
         self._exit = (code, self._session.step or 0)
 
@@ -120,5 +142,6 @@ def _raised_in_optimizer(error: BaseException) -> bool:
     while traceback is not None:
         files.append(traceback.tb_frame.f_code.co_filename)
         traceback = traceback.tb_next
+    # Below the optimizer's wrapper, but not in a model: a closure passed to `step` runs the forward pass inside it.
     inside = [file.endswith(OPTIMIZER_FILE) for file in files]
     return True in inside and not any(file.endswith(MODEL_FILES) for file in files[inside.index(True) :])

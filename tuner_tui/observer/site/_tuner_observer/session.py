@@ -147,6 +147,8 @@ class Session:
             return False
         self._claimed = True
         file = self._file
+        # Processes without ranks that train side by side (hogwild, two runs in one script) would overwrite each other's
+        # counters: the lock of the file says which rank is taken. It ends with the process, however that ends.
         while not file.claim() and file.rank < MAX_INDEPENDENT:
             file.close()
             file = EventWriter(self.run_dir, file.rank + 1, separate=True)
@@ -205,6 +207,9 @@ class Session:
         if self.phase == self._written_phase:
             return False
         now = time.monotonic()
+        # A token bucket, refilled by one a second: a loop that evaluates or saves after every step changes its phase
+        # hundreds of times a second, and each change is a line in a file that is kept in full. Most
+        # phases leave the last token to `saving`, which may end in a kill, and the end of the training needs none.
         refill = now - self._phase_refilled_at
         self._phase_refilled_at = now
         self._phase_tokens = min(float(PHASE_BURST), self._phase_tokens + refill)

@@ -58,6 +58,8 @@ class ModelFinder:
         wanted = {id(each) for group in optimizer.param_groups for each in group["params"]}
         candidates = [module for module in (each() for each in self._candidates.values()) if module is not None]
         self._candidates.clear()
+        # The optimizer may hold a part of the model (adapters, a head). Of the modules that contain all of it the
+        # largest is the model; where none does (parameters collected by hand), whoever owns the first parameter.
         holders = [module for module in candidates if wanted <= {id(each) for each in module.parameters()}]
         if holders:
             return max(holders, key=lambda module: sum(1 for _ in module.modules()))

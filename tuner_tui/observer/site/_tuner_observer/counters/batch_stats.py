@@ -86,6 +86,8 @@ class BatchLayout:
         if first.dim() != 2 or first.shape != second.shape or first.is_floating_point() or second.is_floating_point():
             return
         self.shape_at, self.tokens = places[0], True
+        # Of a pair of equal integer matrices the second is a mask only if it holds nothing but 0 and 1; otherwise it
+        # holds the targets of a language model. Read once per loader, and not from a GPU.
         if second.is_cpu and second.numel() and int(second.max()) <= 1 and int(second.min()) >= 0:
             self.mask_at = places[1]
 
@@ -116,6 +118,7 @@ class BatchLayout:
             self.due_s = now + COUNT_INTERVAL_S
         if elements <= MAX_COUNTED_ELEMENTS:
             return shape, mask, elements
+        # Every k-th row, from a row that moves with each batch: sorted batches have their longest rows at one end.
         stride = min(shape[0], -(-elements // MAX_COUNTED_ELEMENTS))
         self.turn = (self.turn + 1) % stride
         return shape, mask[self.turn :: stride], elements

@@ -37,6 +37,8 @@ MAX_LENGTH = 10**9
 LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, "_tuner_observer", "<")
 
 
+# The loops around the step are parsed from the source, because the bounds of `range` are in no variable. Expressions
+# are evaluated by hand from names, attributes and items: calling the script's own code might have side effects.
 def planned_length(frame: FrameType | None) -> dict[str, int]:
     """`epochs`, `steps` and `start`, the first epoch, as far as functions from `frame` outwards say them.
 
@@ -88,6 +90,7 @@ def _counts_in(frame: FrameType) -> list[int | None]:
         if not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
             continue
         if isinstance(node, ast.If):
+            # `if i % n == 0: optimizer.step()`: the loop counts batches or environment steps, not optimizer steps.
             skips = any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
             counts[-1:] = [None] if skips and counts else counts[-1:]  # a step in some of the iterations
         elif isinstance(node, ast.While):

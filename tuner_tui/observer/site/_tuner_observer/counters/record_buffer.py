@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
-
-from .call_counter import CallCounter
 
 if TYPE_CHECKING:
     from weakref import ReferenceType
@@ -25,6 +24,52 @@ MAX_NO_GRAD_SPANS = 4096
 
 MAX_MASK_RECORDS = 16
 """Maximum number of unread records that hold a mask."""
+
+
+class CallCounter:
+    """The number of optimizer calls of this process, from `open` on also in a file of the run folder.
+
+    The counters are written once a second; a process that is killed has no time to write the rest. The file tells its
+    last steps.
+    """
+
+    __slots__ = ("_fd", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._fd: int | None = None
+
+    def add(self) -> None:
+        """Count a call."""
+        self.count += 1
+        if self._fd is not None:
+            self._write()
+
+    def open(self, run_dir: str) -> None:
+        """Begin to write to `optimizer-calls-HOST-PID` in the run folder; I/O errors are ignored."""
+        if self._fd is not None:
+            return
+        try:
+            path = os.path.join(run_dir, f"optimizer-calls-{os.uname().nodename}-{os.getpid()}")
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError:
+            return
+        self._write()
+
+    def reset(self) -> None:
+        """Start at 0 without a file, in a forked child."""
+        if self._fd is not None:
+            os.close(self._fd)
+        self.count, self._fd = 0, None
+
+    def _write(self) -> None:
+        # Written in place (about 1 µs), not mapped into memory: on a full disk, or truncated by somebody, a mapping
+        # would end the training.
+        assert self._fd is not None
+        try:
+            os.pwrite(self._fd, b"%020d\n" % self.count, 0)
+        except OSError:
+            return
 
 
 class RecordBuffer:

@@ -10,8 +10,7 @@ from weakref import ReferenceType, WeakKeyDictionary
 
 from ..process_role import is_distributed
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
-from .evaluation_detector import EvaluationDetector
-from .evaluation_places import EvaluationPlaces
+from .evaluation_detector import EvaluationDetector, EvaluationPlaces
 from .record_buffer import TRAINER_KEY, RecordBuffer
 from .step_gap import StepGapClassifier
 from .training_clock import TrainingClock
@@ -120,10 +119,13 @@ class StepCounters:
             self.pause("evaluating", began_s)
             return False
         evaluated_s = self.evaluation.take_start_s()
+        # Training time counts from the request of the first batch that is not an evaluation's, so that imports, loading
+        # of the model and tokenising are no part of it.
         if not self.clock.is_running:
             self.clock.start(began_s)
         elif evaluated_s is not None:  # an evaluation without a DataLoader
             self.clock.add_evaluation(evaluated_s, began_s, self.step)
+        # Until the state changes again (`invalidate`), the hot path need not come here for a batch.
         self.buffer.steady = self.evaluation.is_ruled_out
         return True
 
@@ -272,11 +274,16 @@ class StepCounters:
         elif key == TRAINER_KEY:
             return
         elif not self._pending and not self._seemed_evaluated and self.buffer.is_alternating(key, self._alternating):
+            # Optimizers that step without a batch between them, as the discriminator and the generator of a GAN do,
+            # make one step: counting each would show twice the steps and half the batches. A batch in between, or the
+            # same optimizer again, begins a new step. `_joined` is the optimizer that last took part in such a step.
             self._alternating.add(key)
             self._joined = key
             self.clock.optimizer_stepped(now)
         else:
-            if key == self._joined and self._repeated:  # it replaced the other, as where layers are trained in turn
+            # The optimizer that joined the last step comes back alone, after the other had stepped twice in a row: they
+            # do not alternate, one has replaced the other, as where layers are trained in turn. What joined was a step.
+            if key == self._joined and self._repeated:
                 self.own_steps += 1
                 self._alternating = {key}
             self._joined, self._repeated = None, self._alternating == {key}
@@ -297,6 +304,8 @@ class StepCounters:
     def _step_done(self, now: float, backwards: int) -> None:
         self.own_steps += 1
         self.evaluation.step_done()
+        # Gradients came back but no batch was requested since: the loop has no loader, or evaluates between fetching
+        # its batch and using it. The evaluation ended with the gradients, the rest of the time was training.
         if self._gradients_s is not None and not self.evaluation.depth:
             self.clock.end_pause(self._gradients_s)  # an evaluation that no batch of the training ended
         self._gradients_s = None
@@ -310,6 +319,7 @@ class StepCounters:
         in a training with a loader consumed the one that was requested in eval mode last.
         """
         spans, trained = self.buffer.no_grad_spans, self._pending
+        # Nearly every step: one loader, nothing without gradients. Only the other steps pay for the classification.
         if len(self._pending) < 2 and (not spans or spans[0][1] > now):
             self._gap_classifier.skipped = True
         else:
@@ -319,6 +329,8 @@ class StepCounters:
             trained = [iterator for iterator in self._pending if iterator not in evaluations]
         if trained and trained[0].first_s is not None and not trained[0].other_thread:
             self.clock.batch_requested(trained[0].first_s)
+        # A loop that calls `train()` in its body fetches the first batch after an evaluation while the model is still
+        # in eval mode. It is known to be the training's only now that a step follows without any other batch.
         last = None if trained else self._seemed_evaluated
         if last is not None:
             last.add_in_eval_mode()
@@ -344,6 +356,8 @@ class StepCounters:
         """Write the counters and call `on_flush`."""
         self.read()
         self._next_write_s = (perf_counter() if now is None else now) + WRITE_INTERVAL_S
+        # Claimed only once there is a step: a process that opened its session without training must not take the event
+        # file of one that trains.
         self.session.start_training() if self.own_steps else self.session.open()
         self.buffer.calls.open(self.session.run_dir)
         self.session.flush_phase()
@@ -354,6 +368,8 @@ class StepCounters:
             self._report_plan(fields)
         for callback in self.on_flush:
             callback()
+        # The callbacks search the garbage collector's objects for the model once, which may take 100 ms: not the first
+        # step's.
         if self.own_steps <= 1:
             self.clock.restart(perf_counter())  # excludes the search for the model
 
@@ -368,6 +384,8 @@ class StepCounters:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""
         planned = self.planned or {}
         steps, epochs, batches = planned.get("steps"), planned.get("epochs"), totals["epoch_batches"]
+        # A loop over epochs counts no steps: they are batches of an epoch by micro batches of a step, both measured. A
+        # last step with fewer micro batches counts in most loops, hence rounding up.
         if steps is None and epochs and batches and self.own_steps:
             left = epochs - planned.get("start", 0)
             each = max(1, round(totals["micro_steps"] / self.own_steps))

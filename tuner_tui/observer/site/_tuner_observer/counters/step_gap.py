@@ -21,6 +21,11 @@ MIN_BLOCK_BATCHES = 3
 """Consecutive batches of one loader that no step consumed, which count as an evaluation without further evidence."""
 
 
+# How the two are told apart. At a step, every iterator that delivered since the step before is pending. One that an
+# earlier step consumed is training's. Among those that never trained, one is an evaluation's if it was read to its end
+# without a step, or in one block (no training batch in between) that either ran without gradients or is longer than any
+# training block. What delivers a batch or two between every pair of steps, such as the unlabelled loader of semi-
+# supervised training or the second domain of a CycleGAN, stays training's.
 class StepGapClassifier:
     """Classifies batches and spans without gradients at each step.
 
@@ -52,6 +57,8 @@ class StepGapClassifier:
     def _evaluation_iterators(self, pending: Sequence[IteratorStats]) -> list[IteratorStats]:
         """Iterators whose batches the step did not consume."""
         trained = [iterator for iterator in pending if iterator.has_trained]
+        # Before the first step nothing has trained yet: the batch that was fetched last is the one that the step
+        # consumed.
         if not trained:
             trained = [max(pending, key=lambda iterator: iterator.last_s)]
         return [iterator for iterator in pending if not iterator.has_trained and self._is_evaluation(iterator, trained)]
@@ -63,6 +70,7 @@ class StepGapClassifier:
         """
         if iterator.exhausted:
             return True
+        # A block in two consecutive gaps is no evaluation that began anew, but a loader that each step uses.
         if iterator in trained or iterator in self._last_evaluations or iterator.first_s is None:
             return False
         if any((one.first_s or 0.0) < iterator.last_s and one.last_s > iterator.first_s for one in trained):

@@ -16,6 +16,9 @@ MAX_EVALUATED_STEPS = 64
 """Evaluations of which one `steps` event has the steps."""
 
 
+# Two kinds of time are not training. Pauses are known while they last: a framework's evaluation, a model in eval mode,
+# a call of `torch.save`. Evaluations recognised only at the next step (`StepGapClassifier`) are subtracted then. They
+# may overlap each other and pauses, so that seconds are those covered by all spans, not their sum (`covered_s`).
 class TrainingClock:
     """Training time runs from the first batch, is added up at each step, and stops during pauses.
 
@@ -75,6 +78,7 @@ class TrainingClock:
         if self._since_s is not None and self._paused is None:
             seconds = now - self._since_s
             if self._evaluated or self._pauses:
+                # Pauses were added to `_eval_s` or `_save_s` when they ended; the others are added here.
                 seconds -= self._excluded_s(self._since_s, now)
                 self._eval_s += self._evaluated_s(self._since_s, now)
             self._train_s += seconds
@@ -120,6 +124,7 @@ class TrainingClock:
     def pause(self, phase: str, now: float) -> bool:
         """Pause for an evaluation or a checkpoint. Returns whether training was running."""
         if self._paused is not None:
+            # Nested, such as a save within a framework's checkpoint: the outermost pause counts.
             self._session.flush_phase()
             return False
         self._paused = (phase, now, self._session.phase)

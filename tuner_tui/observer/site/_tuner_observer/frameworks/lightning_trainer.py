@@ -28,6 +28,8 @@ def hook_lightning_trainer(
     module: Any, session: Session, counters: StepCounters, settings_in_effect: SettingsInEffect
 ) -> None:
     """`module` is `trainer.trainer` of `lightning.pytorch` or `pytorch_lightning`, which imports the others."""
+    # Private names of Lightning are hooked one by one, each under `call_safely`: if a version moves one of them, its
+    # part is missing and the rest works.
     package = module.__name__[: -len(".trainer.trainer")]
     reporter = LightningReporter(session, counters, settings_in_effect)
     call_safely(_hook_callbacks, sys.modules.get(package + ".trainer.call"), reporter)

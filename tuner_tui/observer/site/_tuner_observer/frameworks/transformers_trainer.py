@@ -24,6 +24,8 @@ def hook_transformers_trainer(
 ) -> None:
     """Add a callback to all future Trainers, and time evaluation and saving."""
     reporter = TransformersReporter(session, counters, settings_in_effect)
+    # The list from which every Trainer takes its default callbacks: no subclass and no argument of the script can miss
+    # it.
     module.DEFAULT_CALLBACKS.append(_callback_class(module, reporter))
     for name in ("evaluate", "predict", "evaluation_loop", "prediction_loop"):
         hook_pause(module.Trainer, name, reporter, "evaluating")

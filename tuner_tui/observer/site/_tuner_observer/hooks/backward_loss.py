@@ -62,6 +62,8 @@ class BackwardLoss:
         @functools.wraps(original)
         def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             try:
+                # The hot path: the place in the code that is followed, with no value due to be read. The instruction
+                # tells two calls in one function apart, as in a GAN. Anything else is decided in `_called`.
                 now, frame = perf_counter(), getframe(1)
                 if (
                     now < self._simple_until_s
@@ -104,6 +106,8 @@ class BackwardLoss:
         if self._counters.trainer_reports or get_ident() != self._thread or tensor.numel() != 1:
             return
         if frame.f_code is not self._code or frame.f_lasti != self._at:
+            # The second `backward` of the same loop: follow the first one only, a mixture of two losses would mean
+            # nothing.
             if self._code is not None and now - self._newest_s < FORGET_S:
                 return
             self._code, self._at = frame.f_code, frame.f_lasti
@@ -151,6 +155,8 @@ class BackwardLoss:
             self._written = self._loss
             step = self._counters.step
             micro_batches = round(self._counters.buffer.backwards / max(1, self._counters.own_steps))
+            # `loss = loss / accumulation` before `backward()`: undone only if the divisor is the number of micro
+            # batches, because a loss may be divided for other reasons.
             loss = self._loss * self._divisor if self._divisor == micro_batches else self._loss
             fields = {"step": step, "loss": loss, "source": SOURCE}
             self._session.report_counters("metrics", fields)
@@ -164,6 +170,8 @@ class BackwardLoss:
 
 def _divisor(loss: Any) -> float:
     """The number on a CPU by which `loss` was divided, 1 if it was not."""
+    # The graph of the loss says how it was computed last; `_saved_other` is the divisor that the division keeps for its
+    # own gradient.
     function = loss.grad_fn
     if function is None or function.name() != "DivBackward0":
         return 1.0

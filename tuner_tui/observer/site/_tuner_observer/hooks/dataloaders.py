@@ -68,6 +68,7 @@ def _prefetches(loader: Any) -> bool:
     """
     if type(loader).__module__ == "accelerate.data_loader":
         return type(loader).__name__ != "SkipDataLoader"
+    # Who iterates decides, not the loader: the same DataLoader may be wrapped by accelerate, or read by the script.
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PACKAGE):
         frame = frame.f_back  # the caller of `DataLoader.__iter__`
@@ -120,6 +121,8 @@ def _hook_next(iterator_class: Any, counters: StepCounters) -> None:
             stats = self.__dict__.get("_tuner_stats")
             if stats is None:
                 stats = self._tuner_stats = IteratorStats()
+            # Entering `no_grad` does not make the buffer unsteady, because many loops do so at every step. So gradients
+            # are asked for here, which is cheap; everything else that may begin an evaluation calls `invalidate`.
             training = (buffer.steady and grad_enabled()) or counters.batch_requested(began_s, stats)
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return original(self)

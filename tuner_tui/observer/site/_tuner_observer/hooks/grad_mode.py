@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from ..counters.evaluation_places import Place
+    from ..counters.evaluation_detector import Place
     from ..counters.step_counters import StepCounters
 
     ForwardHooks = dict[Any, Callable[..., None]]
@@ -60,6 +60,8 @@ class NoGradTracker:
             if not self.count:
                 self.since_s = perf_counter()
                 self.place = call_safely(_place, sys._getframe(2))
+                # A global forward hook would slow every module of the model down. So it exists only inside this
+                # context, until the first call, and not at places that are known to be training's.
                 if self.place is not None and not self.compiles and self.place not in self.counters.places.training:
                     _forward_hooks()[HOOK] = self.model_called
             self.count += 1
@@ -104,6 +106,7 @@ class NoGradTracker:
             _forward_hooks().pop(HOOK, None)
         if not self.count and not self.evaluation.grad_enabled():
             now = perf_counter()
+            # Evidence for `StepGapClassifier`, which recognises the evaluations that were not shown while they lasted.
             if now - self.since_s >= MIN_SPAN_S and self.place is not None:
                 self.spans.append((self.since_s, now))
             if self.counters.clock.paused_phase == "evaluating":

@@ -252,6 +252,9 @@ class LoggedValues:
         return float(value)
 
     def _add_loss(self, name: str, kind: Kind, number: float, place: dict[str, Any]) -> None:
+        # A loop may log several losses (`loss_cls`, `total_loss`, `epoch_loss`): the one whose name is the plainest is
+        # followed. If it comes at steps without an evaluation it is the loss of a step; if only together with
+        # evaluations it is a mean over the epoch, a `summary`.
         if name == self._loss_name or kind.order < self._loss_order:
             step = place["step"]
             if name != self._loss_name:

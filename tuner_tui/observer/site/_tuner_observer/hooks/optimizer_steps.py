@@ -40,8 +40,9 @@ def hook_optimizers(
             return
         try:
             now, key = perf_counter(), id(optimizer)
+            # LBFGS calls its closure, and with it `backward`, up to 20 times in a step: these are not micro batches.
             if buffer.backwards > counted[0] + 1 and _closure(args, kwargs) is not None:
-                buffer.backwards = counted[0] + 1  # it computes the loss of one batch several times
+                buffer.backwards = counted[0] + 1
             counted[0] = buffer.backwards
             records.append((key, now, buffer.backwards))
             buffer.calls.add()

@@ -38,6 +38,8 @@ class RankWaits:
 
     def wrap(self, original: Any) -> Any:
         """`original`, measured while a training runs."""
+        # `_depth`: `all_gather_object` calls `all_gather`, and a hook of the gradients may call `all_reduce` within
+        # `backward`. Counting both would double the wait.
 
         @functools.wraps(original)
         def measured(*args: Any, **kwargs: Any) -> Any:

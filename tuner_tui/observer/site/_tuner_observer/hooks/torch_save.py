@@ -78,6 +78,7 @@ def hook_torch_save(torch: Any, counters: StepCounters, files: SavedFiles) -> No
 
 def hook_renames(module: Any, files: SavedFiles) -> None:
     """Hook `os.rename` and `os.replace`. `module` is `os`."""
+    # Careful scripts write to a temporary file and rename it: the name that lasts is the one to report.
     for name in ("rename", "replace"):
         setattr(module, name, _wrap_rename(getattr(module, name), files))
 

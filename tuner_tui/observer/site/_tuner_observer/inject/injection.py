@@ -169,6 +169,8 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
 
     @functools.wraps(iterate)
     def __iter__(self: Any) -> Any:
+        # Whether a loader in order is training's shows only when it is first read: gradients are enabled then. Later
+        # the workers run and nothing can be changed.
         if not self.__dict__.get("_tuner_read"):
             self.__dict__["_tuner_read"] = True
             call_safely(_set_ordered_loader, self, module, log, is_training)

@@ -9,6 +9,7 @@ runs.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -17,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import process_role
 from ..import_hooks import call_safely
-from ..process_exit import is_out_of_memory
-from ..redact import redact
-from . import longest_batch, whole_job
+from ..process_exit import is_out_of_memory, redact
+from . import longest_batch
 from .throughput import GpuStopwatch, ThroughputEstimate
 from .trial_memory import TrialMemory
 
@@ -84,6 +84,9 @@ MAX_RESTARTS = 8
 """How often a compilation may restart the measurement: torch's limit of recompilations of one function."""
 MAX_WAIT_FOR_RANKS_S = 60.0
 """A rank that is done keeps training, so that others can finish, until it is ended or this time has passed."""
+
+MAX_STEPS_KEPT = "_tuner_max_steps"
+"""Attribute of TrainingArguments that keeps the training's own `max_steps`, which a trial replaces."""
 
 
 def requested_protocol() -> dict[str, Any] | None:
@@ -184,6 +187,7 @@ class TrialController:
             self._first_step_totals = now
         if self._min_step_totals is None and steps >= self._protocol["warmup_steps"]:
             self._min_step_totals = now
+        # A recompilation in the measured span (another shape) would be measured as slow steps: measure anew after it.
         if self._start_totals is not None and self._compiled_at >= self._start_totals["own_steps"]:
             self._restart()
         if self._start_totals is None:
@@ -203,6 +207,8 @@ class TrialController:
             return False
         if now["train_s"] >= protocol["most_s"]:
             return True
+        # Workers have prefetched before the first step; those batches come before the longest one of the second
+        # request. Warm-up lasts until they are used up, so that the measured steps have batches like all later ones.
         used = self._backlog + 1 + longest_batch.MOST_WORST
         longest_used = now["micro_steps"] >= self._first_step_totals["micro_steps"] + used
         return (longest_used or not self._has_loader) and now["train_s"] >= protocol["warmup_s"]
@@ -271,7 +277,7 @@ class TrialController:
         """Steps that the training would take without the trial; None if they are not known, or a framework's plan."""
         steps: int | None = None
         if trainer is not None:
-            steps = call_safely(whole_job.trainer_steps, trainer)
+            steps = call_safely(_trainer_steps, trainer)
         elif not self._counters.trainer_reports:
             steps = call_safely(self._counters.planned_steps, self._totals_now)
         return steps
@@ -310,6 +316,22 @@ class TrialController:
             "longest": self._longest,
             **self._memory.fields(accumulates),
         }
+
+
+def _trainer_steps(trainer: Any) -> int | None:
+    """Steps that a Hugging Face Trainer would take without the trial; None if its data has no length."""
+    arguments = trainer.args
+    max_steps = getattr(arguments, MAX_STEPS_KEPT, None)
+    if max_steps is not None and max_steps > 0:
+        return int(max_steps)
+    loader: Any = getattr(trainer.callback_handler, "train_dataloader", None)
+    try:
+        batches = len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+    steps = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
+    planned: int = math.ceil(arguments.num_train_epochs * steps)
+    return planned
 
 
 def _rounded_difference(later: Any, earlier: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..hooks.compilation import is_compiling_function
 from ..import_hooks import call_safely
 from ..inject.injection import InjectionLog, inject_training_arguments
-from .whole_job import MAX_STEPS_KEPT
+from .trial_controller import MAX_STEPS_KEPT
 
 if TYPE_CHECKING:
     from ..session import Session

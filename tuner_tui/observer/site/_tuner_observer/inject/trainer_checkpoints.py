@@ -1,12 +1,16 @@
-"""Resumes a Trainer from the checkpoint in TUNER_RESUME where the script asks for none."""
+"""Checkpoints that the user asked for: a Trainer resumes from TUNER_RESUME, and saves on SIGTERM. Opt-in."""
 
 from __future__ import annotations
 
 import functools
 import os
+import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
+from .. import process_role
 from ..import_hooks import call_safely
+from .injection import InjectionLog, inject_training_arguments
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -14,6 +18,10 @@ if TYPE_CHECKING:
 RESUME_FIELD = "resume_from_checkpoint"
 CKPT_PATH_POSITION = 4
 """Position in `fit(model, train_dataloaders, val_dataloaders, datamodule, ckpt_path)`."""
+
+SIGTERM_VARIABLE = "TUNER_SAVE_ON_TERM"
+SIGTERM_FIELD = "enable_jit_checkpoint"
+"""Transformers' own way to save a checkpoint on SIGTERM, where the version has it."""
 
 
 def hook_trainer_resume(module: Any, session: Session) -> None:
@@ -72,3 +80,34 @@ def _restore_batch_size(trainer: Any) -> None:
 def _report_resume(session: Session, path: str) -> None:
     session.open()
     session.report("injected", values={RESUME_FIELD: path}, not_found=[])
+
+
+def hook_sigterm_checkpoint(module: Any, session: Session) -> None:
+    """Enable it in `transformers.training_args` if `TUNER_SAVE_ON_TERM` is set."""
+    if os.environ.get(SIGTERM_VARIABLE):
+        inject_training_arguments(module, _SigtermInjection(session, {SIGTERM_FIELD: True}))
+
+
+class _SigtermInjection(InjectionLog):
+    """Applies only where it is safe: several ranks would stop at different steps, a handler of the script must not be
+    replaced, and only the main thread may set one.
+    """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Empty where it is not safe."""
+        fits = (
+            process_role.rank_and_world()[1] == 1
+            and threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        )
+        return self._settings if fits else {}
+
+    @settings.setter
+    def settings(self, values: dict[str, Any]) -> None:
+        self._settings = values
+
+    def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+        """A version without the field needs no report: the user did not ask for it."""
+        if values:
+            super().report(place, values)

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.inject.resume_checkpoint import hook_lightning_resume, hook_trainer_resume
+from tuner_tui.observer.site._tuner_observer.inject.trainer_checkpoints import (
+    hook_lightning_resume,
+    hook_trainer_resume,
+)
 from tuner_tui.observer.site._tuner_observer.session import Session
 
 
