@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -55,6 +56,10 @@ class AppliedCommand:
     notes: tuple[str, ...] = ()
 
 
+LAUNCHER_OPTION = re.compile(r"--(deepspeed|accelerate|fsdp|config_file$)")
+"""An option of a command whose value is the file of a launcher."""
+
+
 def build_command(
     job: BuiltinJob | CommandJob,
     settings: Settings,
@@ -103,7 +108,8 @@ def default_apply_mode(command: Sequence[str]) -> ApplyMode:
         return "yaml"
     if names & FIELDS.keys():
         return "placeholders"
-    reads_file = dialect_of_command(command).name != HF and find_config_argument(command) is not None
+    tool = dialect_of_command(command)
+    reads_file = tool.name != HF and find_config_argument(command, tool) is not None
     return "yaml" if reads_file else "inject"
 
 
@@ -199,7 +205,7 @@ def apply_yaml(
     The file replaces `{config}` in the command, or the configuration file that it names. An alias may address a
     section: `optimizer.lr`.
     """
-    place = find_config_argument(argv)
+    place = find_config_argument(argv, tool)
     if place is None:
         raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
     values: dict[str, Any] = copy.deepcopy(dict(own or {}))
@@ -211,21 +217,23 @@ def apply_yaml(
         if name in aliases:
             _set_nested(values, aliases[name].split("."), getattr(settings, name))
     words = tuple(CONFIG if index == place and CONFIG not in word else word for index, word in enumerate(argv))
-    return AppliedCommand(words, dump_config(values), None, changes.unsupported, changes.notes)
+    text = dump_config(values, as_json=argv[place].endswith(".json"))
+    return AppliedCommand(words, text, None, changes.unsupported, changes.notes)
 
 
-def find_config_argument(argv: Sequence[str]) -> int | None:
-    """The index of the argument that is the configuration file.
+def find_config_argument(argv: Sequence[str], tool: Dialect) -> int | None:
+    """The index of the argument that is the configuration file of `tool`.
 
-    The one with `{config}`, else the only YAML file, else the only JSON or TOML file, which is then written as YAML.
-    A file for DeepSpeed or accelerate is none.
+    The one with `{config}`, else the only YAML file, else the only JSON or TOML file. A file for DeepSpeed or
+    accelerate counts for these tools only.
     """
     marked = [index for index, word in enumerate(argv) if CONFIG in word]
     if marked:
         return marked[0]
-    others = {index + 1 for index, word in enumerate(argv) if re.match(r"--(deepspeed|accelerate|fsdp)", word)}
+    of_launcher = {index + 1 for index, word in enumerate(argv) if LAUNCHER_OPTION.match(word)}
     for suffixes in ((".yaml", ".yml"), (".json", ".toml")):
-        named = [index for index, word in enumerate(argv) if word.endswith(suffixes) and index not in others]
+        files = [index for index, word in enumerate(argv) if word.endswith(suffixes)]
+        named = [index for index in files if (index in of_launcher) == tool.of_launcher]
         if named:
             return named[0] if len(named) == 1 else None
     return None
@@ -244,8 +252,13 @@ def format_argument(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def dump_config(values: Mapping[str, Any]) -> str:
-    """`values` as flat YAML; floats have a decimal point (`1.0e-05`), so that YAML 1.1 readers see numbers."""
+def dump_config(values: Mapping[str, Any], *, as_json: bool = False) -> str:
+    """`values` as YAML; floats have a decimal point (`1.0e-05`), so that YAML 1.1 readers see numbers.
+
+    `as_json` keeps JSON for a script that reads nothing else; a reader of YAML takes it as well.
+    """
+    if as_json:
+        return json.dumps(values, indent=2, ensure_ascii=False)
     return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,18 @@ PLAIN = CommandJob(command=("x",))
 def test_in_the_configuration_file() -> None:
     applied = with_checkpoint(AppliedCommand(("x",), "seed: 1\nresume_from_checkpoint: /old\n"), BuiltinJob(), HERE)
     assert applied.config_yaml == "seed: 1\nresume_from_checkpoint: /out/checkpoint-10\n"
+
+
+def test_a_file_of_json_stays_json() -> None:
+    applied = with_checkpoint(AppliedCommand(("x",), '{"seed": 1}'), BuiltinJob(), HERE)
+    assert json.loads(applied.config_yaml or "") == {"seed": 1, "resume_from_checkpoint": "/out/checkpoint-10"}
+
+
+def test_a_script_that_is_not_transformers_gets_no_such_key() -> None:
+    job = CommandJob(command=("x", "my.yaml"), apply="yaml", dialect="own-script")
+    applied = AppliedCommand(("x", "{config}"), "lr: 0.1\n")
+    assert with_checkpoint(applied, job, HERE) is applied
+    assert not accepts_checkpoint(job)
 
 
 def test_as_an_argument() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tuner_tui.settings.apply import build_command, default_apply_mode
+from tuner_tui.settings.apply import AppliedCommand, build_command, default_apply_mode
 from tuner_tui.settings.dialects.dialect import dialect_of_file, dialects, read_settings, write_settings
 from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, patch_file, patch_text
 from tuner_tui.settings.errors import PresetError
@@ -222,7 +222,7 @@ def test_arguments_in_a_section_are_read_and_changed_there(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "values",
     [
-        {"optimizer": {"lr": 1e-4}, "num_epochs": 5, "backbone": "unet"},  # one key of axolotl's
+        {"optimizer": {"name": "adam"}, "num_epochs": 5, "backbone": "unet"},  # one key of axolotl's
         {"train": "lm1b", "valid": "lm1b", "wrap": True},  # one of litgpt's
         {"trainer": {"logger": ["console"], "n_gpus_per_node": 8}},  # one of Lightning's
         {"defaults": {"rng_seed": 1}},  # Hydra's is a list
@@ -329,6 +329,21 @@ def test_accumulation_in_a_file_for_deepspeed(tmp_path: Path) -> None:
 def test_the_recipe_of_torchtune(tmp_path: Path, name: str, head: str, recipe: str) -> None:
     job = opened(tmp_path, head + TORCHTUNE, name)
     assert " ".join(job.command) == f"tune run {recipe} --config {tmp_path / name}"
+
+
+def applied(path: Path, **flags: str) -> AppliedCommand:
+    """The command on the file at `path`, with settings of the person."""
+    training = resolve_training(Sources(str(path), flags, project=None))
+    assert isinstance(training.job, CommandJob)
+    own, chosen = read_tool_file(path).values, training.resolved.chosen
+    return build_command(training.job, training.resolved.settings, None, "out", chosen=chosen, own_config=own)
+
+
+def test_a_file_for_deepspeed_takes_settings_and_stays_json(tmp_path: Path) -> None:
+    (tmp_path / "z3.json").write_text(ZERO_3)
+    command = applied(tmp_path / "z3.json", per_device_train_batch_size="4")
+    assert command.argv == ("deepspeed", "train.py", "--deepspeed", "{config}")
+    assert json.loads(command.config_yaml or "") == json.loads(ZERO_3) | {"train_micro_batch_size_per_gpu": 4}
 
 
 def test_a_file_for_deepspeed_is_not_the_commands_configuration() -> None:
@@ -483,6 +498,60 @@ def test_sections_name_the_precision_as_accelerate_does(tmp_path: Path) -> None:
     assert load_preset(tmp_path / "my.yaml").preset.settings["precision"] == "fp16"
 
 
+LOOP = "cfg = yaml.safe_load(open(path))\nfor batch in loader:\n    model(batch).backward()\n"
+OPTIONED = f'parser.add_argument("-c", "--config")\npath = parser.parse_args().config\n{LOOP}'
+FLAT = "batch_size: 32\nlr: 0.001\nepochs: 10\nnum_workers: 4\namp: true\ndataset: cifar10\nmodel: resnet18\n"
+NESTED = """{
+  "loader": {"type": "Mnist", "args": {"data_dir": "data/", "batch_size": 128, "num_workers": 2}},
+  "optimizer": {"type": "Adam", "args": {"LR": 0.001}},
+  "trainer": {"epochs": 100},
+  "eval": {"batch_size": 7}
+}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "source", "command", "apply"),
+    [
+        ("c.yaml", FLAT, OPTIONED, "--config {file}", "yaml"),
+        ("c.json", NESTED, OPTIONED, "--config {file}", "yaml"),
+        ("c.yaml", FLAT, f"path = sys.argv[1]\n{LOOP}", "{file}", "yaml"),
+        ("c.yaml", FLAT, f'path = "c.yaml"\n{LOOP}', "", "inject"),
+        ("c.toml", "lr = 0.1\n[data]\nbatch_size = 2\n", OPTIONED, "--config {file}", "inject"),
+    ],
+)
+def test_a_file_that_a_script_of_the_users_own_reads(
+    tmp_path: Path, name: str, text: str, source: str, command: str, apply: str
+) -> None:
+    checkout(tmp_path, {"main.py": source, "eval.py": OPTIONED, "data.py": "import yaml\n"})
+    job = opened_in(tmp_path, name, text)
+    words = f"python {tmp_path}/main.py {command.format(file=tmp_path / name)}".split()
+    assert (list(job.command), job.apply) == (words, apply)
+    assert (job.model, job.task) == (None, None)
+
+
+def test_the_settings_of_a_script_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(FLAT)
+    assert load_preset(tmp_path / "a.yaml").preset.settings == {
+        "per_device_train_batch_size": 32,
+        "learning_rate": 0.001,
+        "num_train_epochs": 10.0,
+        "dataloader_num_workers": 4,
+        "precision": "fp16",
+    }
+    (tmp_path / "b.json").write_text(NESTED)
+    assert load_preset(tmp_path / "b.json").preset.settings == {
+        "per_device_train_batch_size": 128,
+        "learning_rate": 0.001,
+        "num_train_epochs": 100.0,
+        "dataloader_num_workers": 2,
+    }
+    command = applied(tmp_path / "b.json", per_device_train_batch_size="64", max_grad_norm="2")
+    assert command.not_applied == ("max_grad_norm",)
+    expected = json.loads(NESTED)
+    expected["loader"]["args"]["batch_size"] = 64
+    assert json.loads(command.config_yaml or "") == expected
+
+
 def test_sections_are_read_by_the_script_that_loads_yaml_and_trains(tmp_path: Path) -> None:
     loads, trains = "config = yaml.safe_load(open(path))\n", "SFTTrainer(model).train()\n"
     (tmp_path / "requirements.txt").touch()
@@ -560,3 +629,10 @@ def test_a_reference_stays_unless_its_value_changes(tmp_path: Path) -> None:
     assert update_tool_file(path, Settings(per_device_train_batch_size=4), name, despite_auto=name).diff == ""
     changed_to = update_tool_file(path, Settings(per_device_train_batch_size=6), name, despite_auto=name).after
     assert changed_to == REFERENCES.replace("batch_size: ${width}", "batch_size: 6")
+
+
+def test_the_type_of_the_weights_is_the_precision_of_ms_swift(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{SWIFT}torch_dtype: bfloat16\n")
+    assert load_preset(tmp_path / "a.yaml").preset.settings["precision"] == "bf16"
+    (tmp_path / "a.yaml").write_text(f"{SWIFT}torch_dtype: float32\nbf16: true\n")
+    assert load_preset(tmp_path / "a.yaml").preset.settings["precision"] == "bf16"

@@ -16,6 +16,7 @@ from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
+from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
 from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig, process_count, requested_processes
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
@@ -79,8 +80,10 @@ def with_config(applied: AppliedCommand, folder: RunFolder) -> tuple[str, ...]:
 
 def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     """The command's own YAML file, if settings are written into one. Raises `SettingsError`."""
-    place = find_config_argument(job.command) if isinstance(job, CommandJob) and job.apply == "yaml" else None
-    if place is None or not isinstance(job, CommandJob) or CONFIG in job.command[place]:
+    if not isinstance(job, CommandJob) or job.apply != "yaml":
+        return None
+    place = find_config_argument(job.command, dialect_by_name(job.dialect))
+    if place is None or CONFIG in job.command[place]:
         return None
     return read_tool_file(cwd / job.command[place]).values
 

@@ -16,6 +16,7 @@ import yaml
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.apply import AppliedCommand, dump_config
 from tuner_tui.settings.command_training import read_training_script
+from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 CHECKPOINT_PLACEHOLDER = "{checkpoint}"
@@ -31,8 +32,11 @@ def with_checkpoint(applied: AppliedCommand, job: Job, checkpoint: Path | None) 
     if checkpoint is None:
         return applied
     if applied.config_yaml is not None:
+        if not accepts_checkpoint(job):
+            return applied  # the reader of the file has no such key, and may refuse a file with one
         values = {**yaml.safe_load(applied.config_yaml), RESUME_KEY: str(checkpoint)}
-        return replace(applied, config_yaml=dump_config(values))
+        as_json = applied.config_yaml.startswith("{")
+        return replace(applied, config_yaml=dump_config(values, as_json=as_json))
     if isinstance(job, CommandJob) and job.apply == "hf-args":
         return replace(applied, argv=(*applied.argv, f"--{RESUME_KEY}", str(checkpoint)))
     return applied
@@ -43,7 +47,8 @@ def accepts_checkpoint(job: Job) -> bool:
     Trainer."""
     if isinstance(job, BuiltinJob):
         return True
-    return job.apply in ("yaml", "hf-args") or any(CHECKPOINT_PLACEHOLDER in word for word in job.command)
+    in_file = job.apply == "yaml" and dialect_by_name(job.dialect).extends_hf
+    return in_file or job.apply == "hf-args" or any(CHECKPOINT_PLACEHOLDER in word for word in job.command)
 
 
 def _fill_placeholder(argv: tuple[str, ...], checkpoint: Path | None) -> tuple[str, ...]:

@@ -293,7 +293,11 @@ def own_keys(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
         if key in flat:
             continue
         for leaf in leaves:
-            ending = [own for own in flat if f".{own}".endswith(f".{leaf}") and not OTHER_USE.search(own)]
+            ending = [
+                own
+                for own in flat
+                if f".{own}".lower().endswith(f".{leaf.lower()}") and not OTHER_USE.search(own.lower())
+            ]
             literal = [own for own in ending if _left_open(own, flat[own]) is None]
             base = min(ending, key=len, default="")
             if all(own.endswith(f".{base}") for own in ending if own != base):
@@ -383,6 +387,12 @@ HF = "hf"
 """Name of the plain Hugging Face dialect."""
 OTHER_NAMES = {"hf-yaml": "hf"}
 PLAIN: Mapping[Form, str] = {"python": "hf-python", "arguments": "hf-args"}
+OF_TRANSFORMERS = re.compile(
+    r"per_(device|gpu)_|num_train_epochs|\w+_strategy$|(save|eval|logging)_steps$|save_total_limit|lr_scheduler_type"
+    r"|warmup_ratio|model_name_or_path|lora_|load_in_|bnb_|output_dir$|gradient_accumulation_steps|max_seq_length"
+    r"|train(ing|er)?_arg"
+)
+"""Names that only `TrainingArguments` and the scripts of Hugging Face's examples use."""
 CERTAIN = 10
 """What a key that only one tool has counts for, in keys that others may have as well."""
 
@@ -432,7 +442,17 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     best = max(scores, key=lambda name: scores[name])
     if scores[best] >= (2 if form in files else 1):
         return dialects()[best]
+    if form in files and _is_of_own_script(values):
+        return dialects()["own-script"]
     return dialects()["hf-sections"] if _has_sections_of_arguments(values) else dialects()[PLAIN.get(form, HF)]
+
+
+def _is_of_own_script(values: Mapping[str, Any]) -> bool:
+    """Whether a file has settings under names that scripts choose, and no name that only Transformers uses."""
+    flat = flatten(values)
+    tool = dialects()["own-script"]
+    own = own_keys(tool, flat).keys() | (flat.keys() & tool.leaves.keys())
+    return len(own) > 1 and not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split("."))
 
 
 def _has_sections_of_arguments(values: Mapping[str, Any]) -> bool:

@@ -86,6 +86,8 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
     if apply == "yaml" and dialect.name == HF and path.suffix.lower() == ".json":
         apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
+    if apply == "yaml" and ("{config}" not in command or path.suffix.lower() == ".toml"):
+        apply = "inject"  # the script opens the file by a path of its own, or reads what is not written here
     model = _first_text(flat, dialect.model_keys)
     return CommandJob(
         command=words,

@@ -7,12 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import Dialect, Renamed
+from tuner_tui.settings.model import Value
 
 
 def choose_command(values: Mapping[str, Any], path: Path) -> str:
     """`swift rlhf` for a file that says how to learn from preferences, `swift pt` by the file's name, else `sft`."""
     kind = "rlhf" if "rlhf_type" in values else "pt" if path.stem.split("_")[0] in ("pt", "pretrain") else "sft"
     return f"swift {kind} {{config}}"
+
+
+def read_precision(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """The precision of a file without `bf16` and `fp16`, which follow the type of the weights then."""
+    word = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(str(values.get("torch_dtype")))
+    return {} if word is None or {"bf16", "fp16"} & values.keys() else {"precision": word}
 
 
 DIALECT = Dialect(
@@ -69,6 +76,7 @@ DIALECT = Dialect(
     },
     assumed={"bnb_4bit_quant_type": "nf4"},
     also_read={"attn_implementation": (({"attn_impl": "flash_attn"}, "flash_attention_2"),)},
+    read_more=read_precision,
     defaults={
         "per_device_train_batch_size": 1,
         "per_device_eval_batch_size": 1,
