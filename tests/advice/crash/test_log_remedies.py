@@ -68,12 +68,44 @@ def test_another_process_on_the_card_is_closed_first(message: str, closes: bool)
     [
         ("ValueError: The split is empty. Try to lower `max_length`. It was 8", "Try to lower `max_length`"),
         ("KeyError: metric not logged. HINT: Did you call self.log('acc')?", "HINT: Did you call self.log('acc')"),
-        ("RuntimeError: internal error. Please report a bug to the developers.", None),
-        ("RuntimeError: the 7th shard is short", None),
     ],
 )
-def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str | None) -> None:
-    assert [remedy.why for remedy in remedies(trace(message, "main", "launch"))] == ([advice] if advice else [])
+def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str) -> None:
+    assert [remedy.why for remedy in remedies(trace(message, "main", "launch"))] == [advice]
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        (("main", "launch"), ("in main", "/home/ann/train.py")),
+        (("main", "launch", "train", "loop"), ("transformers", "_inner_training_loop", "/home/ann/train.py")),
+    ],
+)
+def test_an_unknown_error_names_the_call_to_check(frames: tuple[str, ...], named: tuple[str, ...]) -> None:
+    for message in (
+        "RuntimeError: the 7th shard is short",
+        "RuntimeError: bad. Please report a bug to the developers.",
+    ):
+        (remedy,) = remedies(trace(message, *frames))
+        assert all(name in f"{remedy.title} {remedy.why}" for name in named)
+
+
+def test_an_assertion_without_a_message_is_given_with_its_statement() -> None:
+    (finding,) = read(
+        'Traceback (most recent call last):\n  File "/home/ann/train.py", line 3, in <module>\n'
+        "    assert world_size == 4\n           ^^^^^^^^^^^^^^^\nAssertionError\n"
+    )
+    assert "assert world_size == 4" in finding.sentence
+
+
+def test_an_error_in_a_loader_process_is_given_as_it_was_raised() -> None:
+    (finding,) = read(
+        trace("KeyError: Caught KeyError in DataLoader worker process 0.", "main", "loader")
+        + '\nOriginal Traceback (most recent call last):\n  File "/home/ann/data.py", line 9, in __getitem__\n'
+        "    return self.rows[index]\nKeyError: 'row-7'\n"
+    )
+    assert finding.cause == "worker-crash"
+    assert finding.evidence[0] == "KeyError: 'row-7'"
 
 
 def test_a_renamed_argument_comes_before_other_releases() -> None:

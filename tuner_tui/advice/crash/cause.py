@@ -30,7 +30,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.crash_patterns import memory_errors
-from tuner_tui.runs.log_parsing.crash_patterns.by_frames import WRAPPERS
+from tuner_tui.runs.log_parsing.crash_patterns.by_frames import TRANSPARENT, WRAPPERS
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence, CrashPattern
 from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, parse_launcher_report, reports_success
 from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, classify, find_fatal_failure
@@ -54,6 +54,19 @@ PACKAGE = re.compile(
 )
 """How messages name a missing package."""
 INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](\w+)(?:[-/\\]|\.py)|(unsloth)_compiled_cache")
+CLASSES = {
+    "peft": re.compile(r"\b(?:Lora\w*|\w*Peft\w*|\w+_peft_model|AdaLora\w*|PrefixTuning\w*)\b"),
+    "trl": re.compile(r"\b(?:SFT|DPO|GRPO|PPO|KTO|ORPO|CPO|RLOO|Reward)(?:Config|Trainer)\b"),
+    "transformers": re.compile(
+        r"\b(?:(?:Seq2Seq)?TrainingArguments|Seq2SeqTrainer|BitsAndBytesConfig|\w+For\w+|Auto\w+|Generation\w+)\b"
+    ),
+    "accelerate": re.compile(r"\b(?:Accelerator|\w+Plugin|ProjectConfiguration|notebook_launcher)\b"),
+}
+"""Classes and functions whose package a message about their arguments does not name."""
+OWN_CODE = re.compile(
+    r"^(?!.*(?:(?:site|dist)-packages|[/\\]lib[/\\]python|unsloth_compiled_cache)|<|.*[/\\][Ll]ib[/\\]\w+\.py)"
+)
+"""A file of the program itself: no package, no standard library, no generated code."""
 LIBRARIES = re.compile(
     r"(?i)(?<![a-z])(accelerate|bitsandbytes|datasets|deepspeed|diffusers|liger|lightning|peft|torchvision|transformers|trl|unsloth|vllm|xformers)"
 )
@@ -72,7 +85,8 @@ REPORTING = re.compile(
 class CrashCause:
     """A cause before its remedies are looked up.
 
-    `subject` is the package, precision or argument that it names, `topic` that of its pattern.
+    `subject` is the package, precision or argument that it names, `topic` that of its pattern. `checks` is offered
+    where no remedy is known.
     """
 
     cause: str
@@ -83,6 +97,7 @@ class CrashCause:
     subject: str | None = None
     message: str = ""
     topic: str | None = None
+    checks: tuple[Remedy, ...] = ()
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
@@ -126,7 +141,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         limit = host_memory_limit(situation)
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
     if not remedies or remedies == (CORRECT_COMMAND,):
-        remedies = (*_advice_in(cause.message), *remedies)
+        remedies = (*(_advice_in(cause.message) or cause.checks), *remedies)
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     if leak is not None:
@@ -234,7 +249,7 @@ def _cause_from_log(
     where = failure_location(failure, lines) if cause in CAUSES_WITH_LOCATION else None
     if observed is not None and observed.cause == cause and observed.where is not None:
         where = observed.where
-    sentence = f"The training failed: {_shorten(failure.headline, 160)}" if pattern is None else pattern.sentence
+    sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     subject = _subject(cause, failure.message)
     topic = None if pattern is None else pattern.topic
@@ -244,7 +259,40 @@ def _cause_from_log(
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
     if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
         cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", None
-    return CrashCause(cause, sentence, confidence, _evidence(failure, launcher), where, subject, failure.message, topic)
+    checks = _check_the_call(failure) if cause == "unknown" else ()
+    evidence = _evidence(failure, launcher)
+    return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, checks)
+
+
+def _sentence_of_unknown(failure: Failure) -> str:
+    """The exception; one without a message, such as that of an `assert`, with the statement that raised it."""
+    raised = "" if ":" in failure.headline or not failure.statement else f", raised by `{failure.statement}`"
+    return f"The training failed: {_shorten(failure.headline + raised, 160)}"
+
+
+def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
+    """Where to look in an error that no pattern recognises: the call into a package, or the program's own line.
+
+    The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
+    """
+    frames = [(file, function) for file, function in failure.frames if not TRANSPARENT.search(f"{file}:{function}")]
+    if not frames:
+        return ()
+    file, function = frames[-1]
+    package = next(iter(_installed(file)), None)
+    own = next((frame for frame in reversed(frames) if OWN_CODE.search(frame[0])), None)
+    statement = f"`{_shorten(failure.statement, 100)}`" if failure.statement else f"`{function}`"
+    if package is None:
+        title = f"look at {statement} in {function or file}"
+        return (Remedy(title=title, why=f"{file} raised the error itself, in no package", source="the traceback"),)
+    called = "" if own is None else f"; the program's last own line is in {own[1]} ({own[0]})"
+    return (
+        Remedy(
+            title=f"check what reaches {package}'s {function}, and the release of {package}",
+            why=f"{statement} in {package} raised the error{called}",
+            source="the traceback",
+        ),
+    )
 
 
 def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
@@ -275,6 +323,7 @@ def _failing_package(failure: Failure) -> str | None:
 def _packages(failure: Failure) -> tuple[str, ...]:
     """The packages whose releases do not fit: those that the message names, and the innermost that is installed."""
     named = [name.lower() for name in LIBRARIES.findall(failure.headline)]
+    named += islice((package for package, classes in CLASSES.items() if classes.search(failure.headline)), 1)
     inner = (package for file, _ in reversed(failure.frames) for package in _installed(file) if package != "torch")
     return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3]
 

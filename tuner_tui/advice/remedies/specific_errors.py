@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.gpu import RESET_CARD
+from tuner_tui.advice.remedies.gpu import DEBUG_KERNELS, RESET_CARD
 from tuner_tui.advice.remedies.training_loop import CHECK_INDEXES, CORRECT_COMMAND, DOWNLOAD_FIRST, WITHOUT_WORKERS
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
@@ -288,6 +288,51 @@ REMEDIES: Mapping[str, Remedy] = {
         "reader. Delete the cache folder after a change",
         source="datasets: loading",
     ),
+    "together": Remedy(
+        title="take one of the settings that the message names out",
+        why="the package that refuses them does not support both at once in this release; a newer one may",
+        source="the program's own message",
+    ),
+    "layer-kind": Remedy(
+        title="name layers in target_modules that peft can adapt, or install what the quantized ones need",
+        why="linear, embedding and convolution layers, not whole blocks; layers of GPTQ, AWQ or bitsandbytes are only "
+        "known where that package is installed, in a release that fits peft's",
+        source="peft: LoRA, supported layers",
+    ),
+    "data-parallel": Remedy(
+        title="use one process for each GPU (torchrun), or one GPU: CUDA_VISIBLE_DEVICES=0",
+        why="started without a launcher, the Trainer copies the model to all GPUs by torch.nn.DataParallel; the copies "
+        "have no parameters of their own",
+        source="PyTorch: DataParallel",
+    ),
+    "encoding": Remedy(
+        title="read text as UTF-8: PYTHONUTF8=1",
+        why="Python on Windows takes the system's encoding (gbk, cp1252) unless the program opens the file with "
+        "`encoding='utf-8'`; if the file itself is not UTF-8, convert it",
+        source="Python: UTF-8 mode",
+    ),
+    "process-limit": Remedy(
+        title="raise the limit of processes and threads: ulimit -u, or the container's pids limit",
+        why="each rank starts loader workers, and each of them a thread for each core: OMP_NUM_THREADS=1 and fewer "
+        "workers need far fewer",
+        source="pthread_create(3): EAGAIN",
+    ),
+    "fabric": Remedy(
+        title="start the fabric manager: systemctl start nvidia-fabricmanager",
+        why="GPUs behind NVSwitch (HGX, DGX) cannot be used without it; its version must be the driver's",
+        source="NVIDIA: Fabric Manager user guide",
+    ),
+    "busy-card": Remedy(
+        title="end the other process on the GPU, or leave exclusive mode: nvidia-smi -c DEFAULT",
+        why="`nvidia-smi` shows its processes and compute mode; in exclusive mode one process at a time may use it",
+        source="NVIDIA: nvidia-smi, compute modes",
+    ),
+    "display-watchdog": Remedy(
+        title="train on a GPU without a display, or raise the watchdog's limit (TdrDelay on Windows)",
+        why="a GPU that also drives the screen is not allowed kernels of more than a few seconds",
+        source="CUDA programming guide: run time limit on kernels",
+    ),
+    "gpu-call": DEBUG_KERNELS,
     "divisible": Remedy(
         title="choose sizes that divide evenly",
         why="the number of processes by tensor × pipeline × context parallelism, attention heads and vocabulary by "

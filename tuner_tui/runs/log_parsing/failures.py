@@ -33,7 +33,8 @@ NAMED = (
     r"|Invalid)"
 )
 EXCEPTION = re.compile(
-    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*{NAMED}\w*)(?:\s?\([^)]*\))?(?:: ?(?P<message>.*)|)$"
+    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAMED}\w*|StopIteration|BadZipFile))(?:\s?\([^)]*\))?"
+    r"(?:: ?(?P<message>.*)|)$"
 )
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
 LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
@@ -48,9 +49,10 @@ UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_b
 class Failure:
     """One failure at lines `first` to `last`, and the frames that led to it.
 
-    `headline` is the exception line or native message, `message` all its lines. Exceptions raised while handling one
-    another share a `chain`. `uncaught`: the traceback starts at the entry point of the program; `aside`: Python reports
-    that the program continues; `thread`: only a thread ended.
+    `headline` is the exception line or native message, `message` all its lines, `statement` the source line that raised
+    it, if the traceback shows it. Exceptions raised while handling one another share a `chain`. `uncaught`: the
+    traceback starts at the entry point of the program; `aside`: Python reports that the program continues; `thread`:
+    only a thread ended.
     """
 
     first: int
@@ -60,6 +62,7 @@ class Failure:
     type: str | None = None
     rank: int | None = None
     frames: tuple[tuple[str, str], ...] = ()
+    statement: str = ""
     chain: int = 0
     uncaught: bool = False
     traceback: bool = False
@@ -82,6 +85,7 @@ class _Reader:
     def __init__(self, lines: Sequence[LogLine]) -> None:
         self.lines = lines
         self.at = 0
+        self.statement = ""
         self.chain = 0
         self.aside = False
         self.thread = False
@@ -110,10 +114,13 @@ class _Reader:
         frames = tuple(self._frames())
         if self.at >= len(self.lines):
             if frames:
-                yield Failure(start.number, self.lines[-1].number, "", "", None, start.rank, frames, self.chain)
+                last = self.lines[-1].number
+                yield Failure(start.number, last, "", "", rank=start.rank, frames=frames, chain=self.chain)
             return
+        if TRACEBACK.match(self.lines[self.at].text):
+            return  # the message of the exception is itself the traceback of another process: the same chain
         failure = self._exception(self.lines[self.at], frames, traceback=True)
-        yield replace(failure, first=start.number, aside=self.aside or quiet)
+        yield replace(failure, first=start.number, aside=self.aside or quiet, statement=self.statement)
         self._follow_link()
 
     def _drawing(self) -> Iterator[Failure]:
@@ -138,13 +145,17 @@ class _Reader:
         Pasted output often has no indentation: the line after a frame is then its source.
         """
         source_follows = False
+        self.statement = ""
         while self.at < len(self.lines):
             text = self.lines[self.at].text
             frame = FRAME.match(text)
             if frame is not None:
+                self.statement = ""
                 yield frame["file"], frame["function"] or ""
             elif self._ends_frames(text, source_follows):
                 return
+            elif source_follows:
+                self.statement = text.strip()
             source_follows = frame is not None
             self.at += 1
 
@@ -320,6 +331,20 @@ FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>
 DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
 DIED = re.compile(r"died with <Signals\.(?P<signal>SIG[A-Z]+): \d+>")
 SPAWNED_EXIT = re.compile(r"process (?P<rank>\d+) terminated with signal (?P<signal>SIG[A-Z]+)")
+SRUN_TASK = re.compile(
+    r"^srun: error: .*tasks? [\d,-]+: (?:Exited with exit code (?P<code>\d+)|(?P<signal>[A-Z][a-z]\w*(?: \w+)*))"
+)
+CAUGHT = re.compile(
+    r"(?i)\b(?:caught|received|by|with|on) signal:?[ (]+(?P<number>\d{1,2})\b|\(signal (?P<quoted>\d{1,2})\)"
+    r"|^(?:\[\S+\] )?Signal: [A-Z][\w ]+ \((?P<mpi>\d{1,2})\)$|\bexit code: 1(?P<shell>3[2-6]|39)\b"
+)
+"""A signal's number in the words of MPI, UCX and shells, whose exit code is 128 more; STOPS are no crashes."""
+STOPS = frozenset({int(signal.SIGHUP), int(signal.SIGINT), int(signal.SIGTERM)})
+SIGNAL_WORDS = {
+    "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS", "Aborted": "SIGABRT", "Killed": "SIGKILL",
+    "Terminated": "SIGTERM", "Illegal instruction": "SIGILL", "Floating point exception": "SIGFPE",
+}  # fmt: skip
+"""The words of strsignal(3)."""
 SIGNALLED = re.compile(
     r"(?i)\b(?:crash|exit|fail|terminat|died|kill)\w*\b.{0,20}\b(?:code|status)[ :=]{1,3}-(?P<number>[1-9]\d?)\b"
 )
@@ -358,6 +383,13 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
             code = int(found["code"])
         elif (found := DIED.search(line.text) or SPAWNED_EXIT.search(line.text)) and number is None:
             number = _signal_number(found["signal"])
+        elif (found := SRUN_TASK.match(line.text)) and found["code"] and code is None:
+            code = int(found["code"])
+        elif (found := SRUN_TASK.match(line.text)) and number is None:
+            number = _signal_number(SIGNAL_WORDS.get(found["signal"] or "", ""))
+        elif (found := CAUGHT.search(line.text)) and number is None:
+            caught = int(found["number"] or found["quoted"] or found["mpi"] or 0) or int(f"1{found['shell']}") - 128
+            number = None if caught in STOPS else caught
         elif (found := SIGNALLED.search(line.text)) and number is None and code is None:
             number = int(found["number"])
     spoke = code is not None or number is not None or in_root

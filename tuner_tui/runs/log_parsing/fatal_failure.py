@@ -193,6 +193,10 @@ def first_and_last(found: list[T]) -> list[T]:
     return found if len(found) <= FIRST_KEPT + LAST_KEPT else found[:FIRST_KEPT] + found[-LAST_KEPT:]
 
 
+FORWARDED = re.compile(r": Caught \w+ in ")
+"""The message of an exception that another thread or process raised, which follows as the original one."""
+
+
 def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     readings = [FailureMatch(_spanning(failure, chain), classify(failure)) for failure in chain]
     known = [reading for reading in readings if reading.pattern is not None]
@@ -200,7 +204,13 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
         known = [reading for reading in known if reading.pattern is not None and not reading.pattern.consequence]
         if not known:
             return FailureMatch(replace(readings[0].failure, aside=True, uncaught=False), None)
-    return min(known, key=_specific) if known else readings[0]
+    if not known:
+        return readings[-1 if FORWARDED.search(readings[0].failure.headline) else 0]
+    best = min(known, key=_specific)
+    inner = readings[-1].failure
+    if best.cause in WRAPPERS and best.failure.traceback and inner.traceback and inner.headline:
+        return FailureMatch(inner, best.pattern)  # what a wrapper forwards says more, even where it is not recognised
+    return best
 
 
 def _specific(reading: FailureMatch) -> tuple[bool, bool, int]:
@@ -273,6 +283,7 @@ PATTERNS: tuple[CrashPattern, ...] = (
     *program_errors.NOT_FINITE,
     *gpu_errors.NETWORK,
     *program_errors.PACKAGES,
+    *program_errors.DATA,
     *program_errors.WORKERS,
     *program_errors.USAGE,
     *program_errors.CODE,

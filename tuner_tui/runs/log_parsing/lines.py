@@ -93,7 +93,7 @@ PREFIXES = (
     ),
     re.compile(r"\[\d{1,9}\] (?=\[rank|Traceback|\S*Error)"),
     re.compile(r"[a-z][\w.-]*\d: (?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"),
-    re.compile(r"\(\w+(?:\(\w+\))? pid=\d+(?:, ip=[\d.]+)?\) ?"),
+    re.compile(r"\((?:\w+(?:\(\w+\))? )?pid=\d+(?:, ip=[\d.]+)?\) ?"),
     re.compile(r"[+|] {1,2}(?=Traceback|File| |\S*Error)| {2,}[+|] (?=\S|\s)"),
     re.compile(rf"\[?{DATE}\]?(?: std(?:out|err) [FP])?[ ,:-]*(?=\S)"),
     re.compile(rf"{LEVEL} (?=\[?\d\d)"),
@@ -113,6 +113,8 @@ WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
+UNCLOSED = re.compile(r"^`{1,3}(?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): [^`]+$)")
+"""A backquote before an exception whose message goes on in the next lines."""
 QUOTED = re.compile(r"^([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900})\1[.,;]?$")
 """An exception in quotation marks, backquotes or asterisks."""
 IN_PROSE = re.compile(
@@ -224,7 +226,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
     if "‘" in text or "“" in text:
         text = text.translate(STRAIGHT_QUOTES)
     quoted = QUOTED.match(text) or (IN_PROSE.match(text) if "Error: " in text or "Exception: " in text else None)
-    return LogLine(number, text if quoted is None else quoted[2], rank, level)
+    return LogLine(number, UNCLOSED.sub("", text) if quoted is None else quoted[2], rank, level)
 
 
 HEADER = "Traceback (most recent call last):"

@@ -100,7 +100,47 @@ DEVICE = (
     Case("MPI does not start", "*** An error occurred in MPI_Init_thread\n*** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort)\n", "collective-timeout"),
     Case("the Hub's token may not write", trace("huggingface_hub.errors.HfHubHTTPError: The token in use does not allow writing", "main"), "hub-access"),
 )  # fmt: skip
-CASES = (*RELEASES, *FILES, *USAGE, *LAUNCHED, *RESUMED, *SAMPLES, *PARALLEL, *DEVICE)
+SPAWN = 'File "C:\\env\\lib\\multiprocessing\\spawn.py", line 126, in _main'
+LOADER = f'File "{SITE}/torch/utils/data/_utils/worker.py", line 309, in _worker_loop'
+PROCESSES = (
+    Case("a started process is cut off from its data", f"Traceback (most recent call last):\n  {SPAWN}\n    self = reduction.pickle.load(from_parent)\n_pickle.UnpicklingError: pickle data was truncated\n", "worker-crash"),
+    Case("an object is too large for a pipe", trace("OSError: [Errno 22] Invalid argument", "main").replace("/home/ann/train.py", "/usr/lib/python3.11/multiprocessing/reduction.py").replace("<module>", "dump"), "worker-crash"),
+    Case("no more threads", "terminate called after throwing an instance of 'std::system_error'\n  what():  Resource temporarily unavailable\n", "worker-crash"),
+    Case("a broken image in a worker", f"OSError: Caught OSError in DataLoader worker process 2.\nOriginal Traceback (most recent call last):\n  {LOADER}\n    data = fetcher.fetch(index)\nOSError: image file is truncated (9 bytes not processed)\n", "program-error"),
+    Case("a broken image by the package that read it", trace("struct.error: unpack requires a buffer of 4 bytes", "main").replace("/home/ann/train.py", f"{SITE}/PIL/_binary.py"), "program-error"),
+    Case("the traceback is the message", f'Traceback (most recent call last):\n  File "train.py", line 8, in <module>\n    next(batches)\nOSError: Traceback (most recent call last):\n  {LOADER}\n    s = load(1)\nOSError: image file is truncated\n', "program-error"),
+    Case("the loader ends early", trace("StopIteration", "main", "loader"), "program-error"),
+    Case("an epoch without steps", trace("ZeroDivisionError: division by zero", "main", "loop"), "program-error"),
+    Case("DataParallel", "StopIteration: Caught StopIteration in replica 0 on device 0.\n", "program-error"),
+    Case("another encoding", trace("UnicodeDecodeError: 'gbk' codec can't decode byte 0xa1 in position 9: illegal multibyte sequence", "main"), "program-error"),
+)  # fmt: skip
+ENDED = (
+    Case("Python's report of a bus error", "Fatal Python error: Bus error\n\nCurrent thread 0x00007f (most recent call first):\n", "shm"),
+    Case("UCX's report of a bus error", "[node1:104 :0:104] Caught signal 7 (Bus error: nonexistent physical address)\n", "shm"),
+    Case("MPI's report of a bus error", "=   EXIT CODE: 135\n", "shm"),
+    Case("srun's report of a segmentation fault", "srun: error: node7: task 3: Segmentation fault (core dumped)\n", "unknown"),
+    Case("srun's report of an exit code", "srun: error: node7: tasks 0-3: Exited with exit code 1\n", "unknown"),
+    Case("srun cannot start", "srun: error: Task launch for 36.0 failed on node n131: Job credential expired\n", "unknown"),
+    Case("a task of the job failed", "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-04-29T23:36:37 DUE TO TASK FAILURE ***\n", "unknown"),
+    Case("a check in native code", "python3: /opt/lib/csrc/permute.cu:41: void launch(Args): Assertion `out != nullptr' failed.\n", "unknown"),
+    Case("a native abort in a shell script", "/home/ann/run.sh: line 18: 2324 Aborted                 (core dumped) python train.py\n", "unknown"),
+    Case("InfiniBand", "n1:98:135 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 10.0.0.9<442> with status=12 opcode=129 len=6 vendor err 129 (Recv)\n", "collective-timeout"),
+    Case("a wheel that does not build", "ERROR: Could not build wheels for flash-attn, which is required to install pyproject.toml-based projects\n", "compile-failed"),
+    Case("ROCm without code for the card", trace("RuntimeError: HIP error: invalid device function", *STEP), "gpu-software"),
+    Case("another call to the card", trace("RuntimeError: CUDA error: invalid resource handle", *STEP), "unknown"),
+    Case("NVSwitch without its manager", trace("RuntimeError: CUDA error: system not yet initialized", *STEP), "gpu-software"),
+    Case("the Hub's storage", trace("RuntimeError: Data processing error: CAS service error : IO Error: Timer expired (os error 62)", "main"), "hub-access"),
+    Case("a download by the package that failed", trace("TimeoutError: The read operation timed out", "main").replace("/home/ann/train.py", f"{SITE}/huggingface_hub/file_download.py"), "hub-access"),
+)  # fmt: skip
+REFUSED = (
+    Case("nothing for the loss scaler", trace("AssertionError: No inf checks were recorded for this optimizer.", *STEP), "program-error"),
+    Case("two settings", trace("ValueError: Packing is not supported with streaming datasets", "main"), "bad-arguments"),
+    Case("a check of the configuration", trace("ValueError: gptq needs a base of 4 bits", "main").replace("<module>", "validate_config"), "bad-arguments"),
+    Case("layers that adapters do not know", trace("ValueError: Target module QuantLinear() is not supported. Only these are: `torch.nn.Linear`", "main"), "bad-arguments"),
+    Case("weights that were not loaded", trace("NotImplementedError: Cannot copy out of meta tensor; no data!", "main", "place"), "bad-arguments"),
+    Case("a class of peft", trace("TypeError: LoraConfig.__init__() got an unexpected keyword argument 'use_x'", "main"), "bad-arguments"),
+)  # fmt: skip
+CASES = (*RELEASES, *FILES, *USAGE, *LAUNCHED, *RESUMED, *SAMPLES, *PARALLEL, *DEVICE, *PROCESSES, *ENDED, *REFUSED)
 FIRST_REMEDIES = {
     "a package calls another with an argument too many": "bring transformers to releases",
     "a name that the release does not have": "bring trl to releases",
@@ -120,11 +160,31 @@ FIRST_REMEDIES = {
     "no optimizer in the checkpoint": "optimizer anew",
     "a sample of another type": "columns",
     "cuBLAS refuses a call": "CUDA libraries",
+    "an object is too large for a pipe": "top level",
+    "no more threads": "ulimit -u",
+    "a broken image in a worker": "record that is named",
+    "the loader ends early": "filters of the data set",
+    "DataParallel": "one GPU",
+    "another encoding": "PYTHONUTF8",
+    "InfiniBand": "NCCL_DEBUG",
+    "ROCm without code for the card": "built for this GPU",
+    "another call to the card": "CUDA_LAUNCH_BLOCKING",
+    "NVSwitch without its manager": "fabric manager",
+    "nothing for the loss scaler": "gradients",
+    "two settings": "take one of the settings",
+    "layers that adapters do not know": "layers in target_modules",
+    "weights that were not loaded": "device_map",
+    "a class of peft": "bring peft to releases",
 }
 HEALTHY = (
     Case("a version in a warning", "UserWarning: The version of xformers is not compatible with this GPU, using sdpa\n" + HEALTHY_START + HEALTHY_END),
     Case("a missing name was caught", f"WARNING: could not patch {SITE}/trl/x.py: AttributeError: module 'trl' has no attribute 'y', skipping\n" + HEALTHY_START + HEALTHY_END),
     Case("the scale is halved", "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0\n" + HEALTHY_START + HEALTHY_END),
     Case("a process that ended well", "Process finished with exit code 0\n" + HEALTHY_START + HEALTHY_END),
+    Case("/dev/shm is small", "WARNING: The object store is using /tmp because /dev/shm has only 67108864 bytes available\n" + HEALTHY_START + HEALTHY_END),
+    Case("a card of the network was skipped", "n1:12:12 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.9 with status=12 (retried)\n" + HEALTHY_START + HEALTHY_END),
+    Case("a signal was received", "received signal 10: saving a checkpoint\n" + HEALTHY_START + HEALTHY_END),
+    Case("a wheel was not built", "ERROR: Failed building wheel for apex\n" + HEALTHY_START + HEALTHY_END),
+    Case("a task of another step", "srun: error: node7: task 3: Exited with exit code 1, restarting\n" + HEALTHY_START + HEALTHY_END),
     Case("MPI is initialised", "MPI_Init_thread: provided 3\n" + HEALTHY_START + HEALTHY_END),
 )  # fmt: skip

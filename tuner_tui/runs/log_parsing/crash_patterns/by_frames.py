@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
-from tuner_tui.runs.log_parsing.crash_patterns.gpu_errors import COMPILE, FUSED_MISMATCH
+from tuner_tui.runs.log_parsing.crash_patterns.gpu_errors import COMPILE, FUSED_MISMATCH, NO_ANSWER
 from tuner_tui.runs.log_parsing.crash_patterns.memory_errors import SHARED_MEMORY_FULL
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern, FramePattern, pattern
 from tuner_tui.runs.log_parsing.crash_patterns.program_errors import (
     COLUMNS,
     COMPILED,
+    CONFIGURATION,
     DATA_FILE,
+    NO_BATCHES,
+    NOT_SENT,
     OPTIMIZER_STATE,
     OPTIONAL,
     READ,
@@ -60,9 +63,43 @@ BY_FRAMES: tuple[FramePattern, ...] = (
         replaces=frozenset({"bad-arguments"}),
     ),
     _rule(
-        r"^EOFError\b",
+        r"^(?:EOFError|(?:_pickle\.)?UnpicklingError)\b",
         r"multiprocessing/spawn\.py:",
         pattern("worker-crash", r"$^", "A process that was started did not receive its data", consequence=True),
+        replaces=frozenset({"checkpoint-io"}),
+    ),
+    _rule(
+        r"^(?!BrokenPipeError|ConnectionError)(?:\w+\.)*\w+(?:Error|Exception)\b",
+        r"multiprocess(?:ing)?/(?:reduction|popen_spawn_\w+)\.py:(?:dump|_launch)$",
+        pattern("worker-crash", r"$^", NOT_SENT, "likely", topic="pickle"),
+        depth=1,
+    ),
+    _rule(
+        r"^(?:OSError|ValueError|SyntaxError|EOFError|RuntimeError|TypeError|IndexError|(?:\w+\.)*\w*[eE]rror|(?:\w+\.)*\w*BadZipFile|(?:\w+\.)*\w*ImageError)\b",
+        r"/(?:PIL|torchvision/io|torchaudio/\w+|soundfile|librosa/core|audioread|decord|av|imageio|cv2|nibabel|pydicom|rasterio|webdataset|pandas/io)(?:/|\.py:)",
+        pattern("program-error", r"$^", DATA_FILE, "likely", topic="data-file"),
+        replaces=frozenset({"program-error", "worker-crash"}),
+        depth=1,
+    ),
+    _rule(
+        r"^(?:\w+\.)*\w*(?:Error|Exception|Timeout|Incomplete\w*)\b",
+        r"/(?:huggingface_hub/(?:file_download|_snapshot_download|utils/_http)|requests/(?:adapters|models)|urllib3/\w+|httpx/_?\w+|httpcore/.*|aiohttp/.*)\.py:",
+        pattern("hub-access", r"$^", NO_ANSWER, "likely", topic="server"),
+        replaces=frozenset({"unknown", "program-error"}),
+        depth=1,
+    ),
+    _rule(
+        r"^(?:StopIteration$|RuntimeError: generator raised StopIteration|ZeroDivisionError)",
+        r"/torch/utils/data/dataloader\.py:|/transformers/trainer\.py:|:(?:_fast_inner_training_loop|get_batch\w*)$",
+        pattern("program-error", r"$^", NO_BATCHES, "likely", topic="no-samples"),
+        depth=1,
+    ),
+    _rule(
+        r"^(?:ValueError|AssertionError|NotImplementedError|RuntimeError|TypeError|Exception)\b: ?\S",
+        r":(?:_?(?:validate|check|verify|sanitize|parse)_?(?:\w*_)?(?:args?|arguments?|cfg|config\w*|params|options|settings|environment|hyperparam\w*)|__post_init__|load_cfg)$",
+        pattern("bad-arguments", r"$^", f"{CONFIGURATION}: a check of the settings refuses a value", "likely"),
+        replaces=frozenset(),
+        depth=1,
     ),
     _rule(
         r"\[Errno 28\]|No space left on device",

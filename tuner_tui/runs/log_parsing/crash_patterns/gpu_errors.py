@@ -46,12 +46,14 @@ COLLECTIVES = (
     pattern("collective-timeout", r"NCCL (?:error|communicator was aborted)", "NCCL failed", "likely", consequence=True, topic="nccl-debug"),
     pattern("collective-timeout", r"DistBackendError", "A collective operation failed", "likely", consequence=True),
     pattern("collective-timeout", r"[Dd]evice or resource busy.{0,80}NCCL|Call to (?:connect|bind|recv|send|ibv_\w+) .{0,60}failed", PEER, "likely", bare=True, consequence=True, topic="nccl-network"),
+    pattern("collective-timeout", r"NCCL WARN NET/\w+ ?: (?:.{0,60}[Gg]ot (?:async )?(?:completion|event)|.{0,200}\b(?:fatal|[Tt]imed? ?out))", "The network between the nodes failed", "likely", bare=True, consequence=True, topic="nccl-network"),
     pattern("collective-timeout", r"MPI_ERRORS_ARE_FATAL|^\*\*\* An error occurred in MPI_\w+|MPI_ABORT was invoked", "MPI failed to start or lost a process", "likely", bare=True, consequence=True),
     pattern("collective-timeout", r"Detected mismatch between collectives on ranks", "The processes ran different collectives", "certain"),
 )  # fmt: skip
 OFFLINE = "Files from the Hub are not cached, and offline mode forbids downloading them"
 NO_NETWORK = "Files must be downloaded, but there is no network"
 PORT = "The launcher's port is in use by another training or by processes an earlier one left"
+NO_ANSWER = "The network or a server did not respond"
 NETWORK = (
     pattern("offline", r"OfflineModeIsEnabled|offline mode is enabled|HF_HUB_OFFLINE|HF_DATASETS_OFFLINE|outgoing traffic has been disabled", OFFLINE),
     pattern("offline", r"couldn't connect to 'https|[Cc]an(?:not|'t) reach https?://|Couldn't reach .{1,200} on the Hub|LocalEntryNotFound|(?:Failed to resolve|NameResolutionError)|Temporary failure in name resolution|Name or service not known|nodename nor servname|Network is unreachable|No route to host", NO_NETWORK),
@@ -59,24 +61,32 @@ NETWORK = (
     pattern("port-in-use", r"server socket has failed to (?:listen|bind)", PORT, "likely", bare=True),
     pattern("hub-access", r"GatedRepoError|gated repo|Access to (?:model|dataset) \S+ is restricted|(?:40[13] Client Error|Unauthorized|Forbidden).{0,300}(?:huggingface|hf\.co)|Invalid (?:user token|username or password|credentials)|Token is required|LocalTokenNotFoundError|\b[Tt]oken\b.{0,60}(?:does not|doesn't|without) (?:\w+ ){0,2}(?:allow|permission|access|write)", "The Hub does not let this account read the model or data set", topic="hub-login"),
     pattern("hub-access", r"wandb.{0,80}(?:api_key not configured|UsageError|CommError)|wandb\.errors\.\S+", "Weights & Biases cannot be reached with this login", topic="wandb"),
-    pattern("hub-access", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError", "The network or a server did not respond", topic="server"),
+    pattern("hub-access", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError|CAS service error", NO_ANSWER, topic="server"),
 )  # fmt: skip
 UNEXPLAINED = (
     pattern("unknown", r"uncorrectable ECC error|GPU is lost|fallen off the bus|GPU has fallen|NVRM: Xid \(.{1,40}\): (?:48|63|64|74|79|94|95),", "The GPU hardware failed: look for Xid errors in dmesg", bare=True, topic="card"),
-    pattern("gpu-software", r"no kernel image is available for execution|device kernel image is invalid|hipErrorNoBinaryForGpu|Unsupported gpu architecture|no binary for GPU|not compiled for (?:compute capability|sm_)", "This torch, or a package with its own kernels, has no code for this GPU", bare=True, topic="torch-build"),
-    pattern("gpu-software", r"Driver/library version mismatch|CUDA driver version is insufficient|[Pp]ossibly insufficient driver version|forward compatibility was attempted on non supported HW|system has unsupported display driver", "The driver does not match this torch", bare=True, topic="driver"),
+    pattern("gpu-software", r"no kernel image is available for execution|device kernel image is invalid|hipErrorNoBinaryForGpu|Unsupported gpu architecture|no binary for GPU|(?:CUDA|HIP) error: (?:invalid device function|named symbol not found)|not compiled for (?:compute capability|sm_)", "This torch, or a package with its own kernels, has no code for this GPU", bare=True, topic="torch-build"),
+    pattern("gpu-software", r"Driver/library version mismatch|CUDA driver version is insufficient|[Pp]ossibly insufficient driver version|forward compatibility was attempted on non supported HW|compiled with an unsupported toolchain|API call is not supported in the installed CUDA driver|system has unsupported display driver", "The driver does not match this torch", bare=True, topic="driver"),
     pattern("gpu-software", r"driver on your system is too old", "The driver is too old for this torch", topic="driver"),
     pattern("gpu-software", r"Found no NVIDIA driver|Failed to initialize NVML|CUDA initialization: |CUDA unknown error|cudaErrorNoDevice|no CUDA-capable device is detected", "No usable GPU driver was found", topic="no-driver"),
     pattern("gpu-software", r"CUBLAS_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED|ARCH_MISMATCH)|cublas runtime error : (?:an absent device|an invalid numeric|unknown)", "cuBLAS rejected a call: mostly another cuBLAS than torch's was loaded, else an empty or wrongly shaped tensor", "likely", topic="cuda-libraries"),
+    pattern("gpu-software", r"system not yet initialized", "The GPUs' NVSwitch fabric is not running", topic="fabric"),
+    pattern("unknown", r"devices? (?:\(?s?\)? )?(?:is|are|is/are) busy or unavailable", "Another process uses the GPU exclusively, or the GPU does not respond", topic="busy-card"),
+    pattern("unknown", r"launch timed out and was terminated", "A GPU kernel ran longer than the display's watchdog allows", topic="display-watchdog"),
+    pattern("program-error", r"(?:CUDA|HIP) error: invalid configuration argument", "A GPU kernel was started on an empty or too large tensor", "likely", topic="shapes"),
+    pattern("worker-crash", r"(?:CUDA|HIP) error: initialization error", "A process used the GPU after a fork", "likely", topic="cuda-in-worker"),
     pattern("unknown", r"CUDA error: unknown error", "The driver reported an internal error", topic="card"),
+    pattern("unknown", r"\b(?:CUDA|HIP) error: [a-z]", "A GPU call failed; it may be an earlier one than the traceback shows", "possible", topic="gpu-call"),
     pattern("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
-    pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^Illegal instruction|^Floating point exception", "The training crashed in native code", "likely", bare=True),
+    pattern("unknown", r"DUE TO TASK FAILURE", "The job system ended the job because one of its tasks failed", bare=True, consequence=True),
+    pattern("unknown", r"^(?:slurmstepd|srun): error: .*(?:execve\(\)|[Ll]aunch .{0,40}failed|[Cc]redential|Unable to (?:create|confirm|allocate))", "The job system could not start the job", "likely", bare=True),
+    pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^\S+: \S+:\d+: .{0,400}Assertion [`'].{1,200} failed\.|^Illegal instruction|^Floating point exception", "The training crashed in native code", "likely", bare=True),
     pattern("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The GPU stopped responding; Intel's driver also reports this when GPU memory runs out"),
     pattern("unknown", r"^/\S+\.mm:\d+: failed assertion `", "An Apple library aborted the training", bare=True),
     pattern("unknown", r"(?i)\b(?:status|code)[ :=(]{1,3}(?:322122\d{4}|-107374\d{4}|0xC0000[0-9A-F]{3})\b", "The training crashed in native code", "likely", bare=True),
     pattern("unknown", r"^thread '.{0,60}' (?:\(\d+\) )?panicked at", "A library written in Rust stopped (tokenizers, safetensors, polars)", "likely", bare=True),
     pattern("unknown", r"^terminate called without an active exception", LEFT_OVER, "likely", bare=True, consequence=True),
-    pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$", "The training crashed in native code", "possible", bare=True, consequence=True),
+    pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$|^\S+: line \d+: +\d+ Aborted\b", "The training crashed in native code", "possible", bare=True, consequence=True),
 )  # fmt: skip
 
 
@@ -122,7 +132,7 @@ COMPILE_PATTERNS = (
     pattern("compile-failed", r"(?:\bld|lld)(?:\.\w+)?: (?:error: )?(?:cannot find|unable to find library|library not found for) -l(?:cuda|cudart|nvrtc|c10\w*|torch\w*|amdhip64)\b", f"{COMPILE}: the linker does not find a GPU library", bare=True),
     pattern("compile-failed", r"libcuda\.so\S* (?:cannot|could not|can not|was not|not) (?:be )?found|(?:cannot|could not) find libcuda", f"{COMPILE}: the driver's libcuda is not found"),
     pattern("compile-failed", r"^collect2: error: ld returned \d|linker command failed with exit code", COMPILE, "likely", bare=True),
-    pattern("compile-failed", r"Error building extension|Error compiling objects for extension|Ninja is required to load C\+\+ extensions|^ninja: build stopped|has no attribute 'ds_opt_adam'", "A C++/CUDA extension did not compile", bare=True, topic="extension"),
+    pattern("compile-failed", r"Error building extension|Error compiling objects for extension|Ninja is required to load C\+\+ extensions|^ninja: build stopped|^(?:ERROR: )?(?:Failed building wheel for|Could not build wheels for|Failed to build installable wheels)|has no attribute 'ds_opt_adam'", "A C++/CUDA extension did not compile", bare=True, topic="extension"),
     pattern("compile-failed", r"does not match the version torch was compiled with|CUDA_HOME (?:environment variable is not set|does not exist)", "A CUDA extension cannot be compiled", topic="extension"),
     pattern("compile-failed", r"accessing tensor output of CUDAGraphs that has been overwritten|CUDAGraph|cudagraph", COMPILE, "likely"),
     pattern("compile-failed", r"Detected that you are using FX to (?:symbolically )?trace a dynamo", COMPILE),

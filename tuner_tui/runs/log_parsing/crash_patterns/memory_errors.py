@@ -196,7 +196,7 @@ SHARED = (
     pattern("shm", r"unable to mmap \d+ bytes from file <(?:filename not specified|/torch_[^>]*)>.{0,40}Cannot allocate memory", SHARED_MEMORY_FULL, "likely"),
     pattern("shm", r"No space left on device.{0,20}/(?:dev/shm|psm_|sem\.|torch_|pymp-|nccl-)", SHARED_MEMORY_FULL),
     pattern("shm", r"(?:creating|attaching to|allocat\w+) shared memory segment /dev/shm|/dev/shm/nccl-\S+.{0,80}(?:No space|failed)", SHARED_MEMORY_FULL, bare=True),
-    pattern("shm", r"^Bus error(?: \(core dumped\))?$|^\S+: line \d+: +\d+ Bus error|^\[\d+\] .*Bus error", f"Bus error: {SHARED_MEMORY_FULL.lower()}", "likely", bare=True),
+    pattern("shm", r"^(?:Fatal Python error: )?Bus error(?: \(core dumped\))?$|^\S+: line \d+: +\d+ Bus error|^\[\d+\] .*Bus error", f"Bus error: {SHARED_MEMORY_FULL.lower()}", "likely", bare=True),
 )  # fmt: skip
 HOST = (
     pattern("host-oom", r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)", HOST_MEMORY_FULL, bare=True),

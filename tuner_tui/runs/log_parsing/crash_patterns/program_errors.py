@@ -23,6 +23,12 @@ SHAPES = "The shapes of two tensors do not match"
 DEVICES = "Tensors of one operation are on different devices"
 COLUMNS = "The columns of the dataset are not those that the model or the collator expects"
 DATA_FILE = "A data file cannot be read: unexpected format or record"
+NO_BATCHES = "The loader had no batch left, or the dataset is empty or smaller than a batch"
+TOGETHER = "Settings that do not go together"
+REFUSED = r"^(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|TypeError|RuntimeError): "
+"""Exceptions that a program raises to refuse a setting."""
+NOT_SENT = "An object could not be sent to a process that was to be started"
+SIGNATURE = "A function or class does not accept an argument that it is given"
 LIMITS = "An index is out of range: a label or token id is too large for the model"
 
 PACKAGES = (
@@ -51,7 +57,12 @@ PACKAGES = (
     pattern("missing-package", r"has no attribute 'cget_managed_ptr'|name 'str2optimizer\w+' is not defined", f"{BROKEN}: bitsandbytes has no binary for this CUDA or ROCm version", topic="broken-package"),
     pattern("missing-package", r"^ImportError: ", BROKEN, "likely", topic="broken-package"),
 )  # fmt: skip
+DATA = (
+    pattern("program-error", r"image file is truncated|cannot identify image file|broken (?:data stream|PNG file)|[Tt]runcated File Read|UnidentifiedImageError|DecompressionBomb|Error opening .{1,300}(?:Format not recognised|File contains data)", DATA_FILE, topic="data-file"),
+    pattern("program-error", r"UnicodeDecodeError|UnicodeEncodeError", "A text file has another encoding than the program expects", topic="encoding"),
+)  # fmt: skip
 WORKERS = (
+    pattern("worker-crash", r"^(?:BlockingIOError: .*)?(?:\[Errno 11\] )?Resource temporarily unavailable$|(?:fork|thread)\b.{0,60}Resource temporarily unavailable|can't start new thread|(?:[Tt]hread creation failed|pthread_create failed)", "The limit of processes and threads is reached", bare=True, topic="process-limit"),
     pattern("worker-crash", r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed", "A loader process was killed; the kernel does this when host memory is full", topic="killed-worker"),
     pattern("worker-crash", r"DataLoader worker \(pid(?:\(s\))?[^)]*\) (?:is killed by signal|exited unexpectedly)", WORKER),
     pattern("worker-crash", r"DataLoader timed out after|Pin memory thread exited unexpectedly", "The loader stopped responding"),
@@ -67,7 +78,8 @@ WORKERS = (
 USAGE = (
     pattern("bad-arguments", r"^(?:\S+: )?error: (?:unrecognized arguments|the following arguments|argument |ambiguous option|invalid choice|one of the arguments|too few|expected)", ARGUMENTS, bare=True),
     pattern("bad-arguments", r"^(?:Error: |Got unexpected |│ ?)(?:No such (?:option|command)|Invalid value for|Missing (?:option|argument|parameter)|Got unexpected extra|unexpected extra)", ARGUMENTS, bare=True),
-    pattern("bad-arguments", r"not used by the HfArgumentParser|Some keys are not used|(?<!\bforward\(\) got an )unexpected keyword argument '(?!fused)", ARGUMENTS),
+    pattern("bad-arguments", r"not used by the HfArgumentParser|Some keys are not used", ARGUMENTS),
+    pattern("bad-arguments", r"(?<!\bforward\(\) got an )unexpected keyword argument '(?!fused)", SIGNATURE, topic="package-versions"),
     pattern("bad-arguments", r"^(?:Could not override|Error merging override|Key '.{1,80}' is not in struct|You must specify|Primary config .* not found|Could not load '|In '.{1,80}': Could not find)", ARGUMENTS, bare=True),
     pattern("bad-arguments", r"^(?:missing \w+ at '|mismatched input '|extraneous input '|no viable alternative at input '|token recognition error at: ')|^See https://hydra\.cc/\S+/override_grammar", "An override on the command line cannot be read", bare=True),
     pattern("bad-arguments", r"prefetch_factor.{0,60}(?:only be specified|can only be set)|persistent_workers option needs|num_workers option should", ARGUMENTS),
@@ -75,7 +87,7 @@ USAGE = (
     pattern("bad-arguments", r"panicked at .{0,300}(?:NotFound|No such file)", NOT_FOUND, bare=True),
     pattern("bad-arguments", r"Check batch related parameters\. train_batch_size is not equal to", "DeepSpeed's batch sizes contradict each other", topic="deepspeed-batch"),
     pattern("bad-arguments", r"DeepSpeed (?:Zero-?3 )?is not compatible with|not compatible with `?(?:low_cpu_mem_usage|device_map)|can't train a model that has been loaded (?:with|in).{0,60}(?:device_map|distributed mode|different device)", "The model's device map does not work with this kind of training", topic="device-map"),
-    pattern("bad-arguments", r"cannot perform fine-?tuning on purely quantized|is not supported for `?[48]-bit`?|only supports? (?:training|fine-?tuning) .{0,40}adapters", "A quantized model can only be trained through adapters", topic="quantized-base"),
+    pattern("bad-arguments", r"cannot perform fine-?tuning on purely quantized|is not supported for (?:`?[48]-bit`?|quantized model)|only supports? (?:training|fine-?tuning) .{0,40}adapters", "A quantized model can only be trained through adapters", topic="quantized-base"),
     pattern("bad-arguments", r"uniform `?requires_grad", "FSDP wraps trained and frozen weights in one module", topic="fsdp-requires-grad"),
     pattern("bad-arguments", r"trust_remote_code=True|requires you to execute the (?:configuration|modeling|tokenizer|dataset)\S* (?:file|script)", "The model or dataset needs trust_remote_code", topic="remote-code"),
     pattern("bad-arguments", r"Dataset scripts are no longer supported", "The dataset is a script, which this release of datasets does not support", topic="dataset-script"),
@@ -91,16 +103,21 @@ USAGE = (
     pattern("gpu-software", r"Torch not compiled with CUDA enabled|[Dd]evice type=?'?cuda'? .{0,60}not available|Unable to proceed, no GPU resources available", "This torch build or this machine has no CUDA", topic="torch-cpu"),
     pattern("bad-arguments", r"invalid device ordinal|device >= 0 && device < num_gpus|Invalid device id|Duplicate GPU detected|ncclInvalidUsage|No CUDA GPUs are available|No supported gpu backend found|machine only has: \[|Invalid device string|No slot '\d+' specified on host", "The requested GPUs do not exist here", topic="visible-devices"),
     pattern("bad-arguments", r"Target modules .{1,200} not found in the base model", "The adapter's target modules do not exist in this model", topic="target-modules"),
+    pattern("bad-arguments", r"Target modules? .{1,300} (?:is|are) not supported", "The adapter does not support this kind of layer", topic="layer-kind"),
+    pattern("bad-arguments", r"Cannot copy out of meta tensor|\b(?:is|are) on (?:the )?meta device", "Some weights are still on the meta device: they were offloaded or never loaded", topic="device-map"),
+    pattern("program-error", r"Caught StopIteration in replica", "torch.nn.DataParallel does not work with this model", topic="data-parallel"),
     pattern("bad-arguments", r"does not have a pad(?:ding)? token|no padding token is defined|pad token (?:is )?not (?:set|defined|configured)|tokenizer is not configured with a padding token", "The tokenizer has no padding token", topic="pad-token"),
     pattern("bad-arguments", r"activate truncation and/or padding", COLUMNS, topic="columns"),
     pattern("bad-arguments", r"Target -?\d+ is out of bounds|index out of range in self|label_?ids? out of range", LIMITS, "likely", topic="indexes"),
     pattern("program-error", r"Expected input batch_size|Found input variables with inconsistent numbers", SHAPES, "likely", topic="shapes"),
     pattern("bad-arguments", r"\b(?:is|are) not (?:evenly )?(?:divisible by|a multiple of)|\b(?:should|must|needs? to|has to|have to) be (?:evenly )?(?:divisible by|(?:a )?multiples? of)", "Two sizes do not divide evenly", "likely", topic="divisible"),
+    pattern("bad-arguments", REFUSED + r"(?!.*\b(?:dtype|tensors?|Half|BFloat16|[Cc]ompute capability)\b).{0,300}(?:\b(?:incompatible|not compatible|cannot be (?:used|combined|enabled) (?:together )?|not (?:currently |yet )?supported|(?:does not|doesn't) (?:work|support .{1,60})) (?:with|when|if|in combination)\b|\b(?:[Cc]an't|[Cc]annot) (?:use|load|set|combine|enable) .{1,80} (?:with|if|when|together)\b|mutually exclusive)", TOGETHER, "likely", topic="together"),
+    pattern("bad-arguments", REFUSED + r".{0,200}\b(?:[Uu]nknown|[Uu]nsupported|[Ii]nvalid|[Uu]nrecognized) (?:\w+ )?(?:argument|option|optimizer|scheduler|strategy|template|backend|split|choice|mode|method|config\w*|stage|trainer|task|loss type)s?\b", ARGUMENTS, "likely"),
     pattern("bad-arguments", r"\b\w*[Cc]onfig\w*(?:Error|Exception)\b|MissingMandatoryValue|OverrideParseException|UnsupportedInterpolationType", CONFIGURATION),
 )  # fmt: skip
 CODE = (
     pattern("program-error", r"[Ee]xpected all tensors to be on the same device|should be on the same device|Input type \(torch\.(?:cuda\.)?\w+Tensor\) and weight type \(torch\.(?:cuda\.)?\w+Tensor\)|Placeholder storage has not been allocated on MPS device|module must have its parameters and buffers on device", DEVICES, bare=True, topic="devices"),
-    pattern("program-error", r"does not require grad and does not have a grad_fn|None of the inputs have requires_grad=True|optimizer got an empty parameter list", "The loss does not depend on any trained parameter", topic="no-gradient"),
+    pattern("program-error", r"does not require grad and does not have a grad_fn|No inf checks were recorded|None of the inputs have requires_grad=True|optimizer got an empty parameter list", "The loss does not depend on any trained parameter", topic="no-gradient"),
     pattern("program-error", r"Expected to have finished reduction in the prior iteration|mark(?:ed)? (?:as )?(?:a )?(?:variable )?ready (?:twice|only once)|INTERNAL ASSERT FAILED.{0,80}reducer\.cpp", "DistributedDataParallel waits for gradients that never arrive, or arrive twice", topic="unused-parameters"),
     pattern("program-error", r"parameters in the parameter fetch queue|'status': 'NOT_AVAILABLE'", "DeepSpeed ZeRO-3 met other modules, or another order, than in the step before", topic="zero3-order"),
     pattern("program-error", r"torch\.utils\.checkpoint\S*: (?:torch\.utils\.checkpoint: )?(?:Recomputed values|A different number of tensors)", "With checkpointing the backward pass computed something else than the forward pass", topic="recomputed"),
@@ -109,7 +126,7 @@ CODE = (
     pattern("program-error", r"did not return a loss from the inputs|No columns in the dataset match|Unable to create tensor, you should probably|too many dimensions 'str'|[Tt]ext input must (?:be )?of type|is out of bounds for size 0\b|\b(?:has|have|need|must)(?: to)? (?:specify|provide|pass|be given) (?:either |exactly one of |one of )?`?(?:text|input_ids|inputs_embeds|decoder_input_ids|pixel_values|input_features|input_values)\b|\bforward\(\) (?:got an unexpected keyword|missing \d+ required)", COLUMNS, topic="columns"),
     pattern("program-error", r"^KeyError: '(?:labels?|text|input_ids|attention_mask|prompt|completion|messages|conversations|instruction|output|response|question|answer|sentence|image|audio|chosen|rejected)'|Column\(?s?\)? .{0,120}(?:not in|doesn't exist|not found|to remove)", COLUMNS, "likely", topic="columns"),
     pattern("program-error", r"offset overflow while concatenating|[Oo]verflow in the <class 'pyarrow", "One piece of the dataset is larger than the 2 GiB that its Arrow type can hold", topic="arrow-size"),
-    pattern("program-error", r"DatasetGeneration(?:Cast)?Error|CastError|ArrowInvalid|ArrowTypeError|JSON parse error|Error tokenizing data|Couldn't cast array of type|UnicodeDecodeError|UnidentifiedImageError", DATA_FILE, topic="data-file"),
+    pattern("program-error", r"DatasetGeneration(?:Cast)?Error|CastError|ArrowInvalid|ArrowTypeError|JSON parse error|Error tokenizing data|Couldn't cast array of type", DATA_FILE, topic="data-file"),
     pattern("program-error", r"'(?:\w*DataParallel|\w*DeepSpeedEngine|OptimizedModule|DDP|FSDP)' object has no attribute", "The program asks the wrapper around the model for something that only the model has", topic="wrapped-model"),
     pattern("program-error", r"num_samples should be a positive integer|num_samples=0|DataLoader .{0,60}(?:is empty|zero length)|empty dataset|There seems(?: to be)? not (?:to be )?a single sample", "The dataset has no samples", topic="no-samples"),
     pattern("bad-arguments", r"PermissionError|\[Errno 13\]|Permission denied", "No permission to read or write a file or folder", "likely", topic="permission"),
@@ -157,7 +174,7 @@ PRECISION = (
     pattern("precision-unsupported", rf"must have the same dtype.{{0,60}}{HALF}|Input type \(.{{1,60}}\) and (?:weight|bias) type \(.{{1,60}}\) should be the same", DTYPE),
     pattern("precision-unsupported", r"uniform dtype|[Cc]annot flatten integer dtype tensors", "FSDP needs weights of one dtype in each wrapped module", topic="fsdp-dtype"),
     pattern("precision-unsupported", r"(?:must|should|expected to|to) (?:have|be of) (?:the )?same d?types?|[Ff]ound dtype \w+ but expected|must have the same type as|(?:dtype|type) mismatch|[Ee]xpected (?:tensor )?dtype|have (?:a )?different dtypes?|expected \w*(?:query, key|key, and value).{0,40}same dtype|(?:got|found) (?:torch\.)?(?:\w+) (?:!=|and) (?:c10::|torch\.)?(?:Half|BFloat16|float16|bfloat16)", DTYPE, "likely"),
-    pattern("precision-unsupported", r"Attempting to unscale FP16 gradients|No inf checks were recorded", "The loss scaler got 16-bit weights; it needs fp32 weights"),
+    pattern("precision-unsupported", r"Attempting to unscale FP16 gradients", "The loss scaler got 16-bit weights; it needs fp32 weights"),
     pattern("precision-unsupported", r"At most one of fp16 and bf16 can be True", UNSUPPORTED),
     pattern("precision-unsupported", r"Index put requires the source and destination dtypes match.{0,60}(?:Half|BFloat16)", DTYPE),
 )  # fmt: skip
