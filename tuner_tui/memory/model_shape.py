@@ -146,7 +146,7 @@ class ModelShape:
 def loaded_shape(shape: ModelShape, settings: Settings) -> ModelShape:
     """The shape with `weight_bytes` as the weights are loaded: fp32 where all train, as saved under an adapter.
 
-    The built-in job loads them by the same rule (`trainer/models/load.py`, `weights_dtype`).
+    The built-in job loads them by the same rule (`trainer/models.py`, `weights_dtype`).
     """
     by_rule = shape.weight_bytes if settings.peft_method != "none" else 4
     each = {"auto": by_rule, "saved": shape.weight_bytes, "fp32": 4, "bf16": 2}[settings.weights_dtype]

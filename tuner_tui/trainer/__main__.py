@@ -1,8 +1,6 @@
 """Starts the job: loads this folder as the package `tuner_trainer` and runs it.
 
-With `trace-memory` in place of a configuration it reports the memory that the job would take (memory_tracer.tracer),
-with `started-memory` that of its Python before a model exists (memory_tracer.import_footprint), with `measure-data` how
-long the samples of a data set are (data.length_probe).
+With the name of a probe in place of a configuration file, such as `trace-memory`, it answers a question (`probes`).
 
 Python puts the folder of a script on `sys.path`, where modules such as `data` would hide those of libraries. So the
 folder is removed from the path and loaded as a package with a name of its own.
@@ -13,11 +11,6 @@ from importlib import import_module, util
 from pathlib import Path
 
 PACKAGE = "tuner_trainer"
-PROBES = {
-    "trace-memory": "memory_tracer.tracer",
-    "started-memory": "memory_tracer.import_footprint",
-    "measure-data": "data.length_probe",
-}
 
 
 def load_package() -> None:
@@ -34,7 +27,8 @@ def load_package() -> None:
 
 if __name__ == "__main__":  # a worker process that re-imports the main module must not train again
     load_package()
-    probe = PROBES.get(" ".join(sys.argv[1:]))
-    if probe is not None:
-        sys.exit(import_module(f"{PACKAGE}.{probe}").main())
-    sys.exit(import_module(f"{PACKAGE}.main").main(sys.argv[1:]))
+    words = sys.argv[1:]
+    probes = import_module(f"{PACKAGE}.probes")
+    if len(words) == 1 and words[0] in probes.PROBES:
+        sys.exit(probes.answer_question(probes.PROBES[words[0]]))
+    sys.exit(import_module(f"{PACKAGE}.main").main(words))

@@ -45,9 +45,9 @@ def train_from(path: str) -> int:
         require_packages(("bitsandbytes",))
     if needs_hub(values):
         go_offline_if_unreachable()
-    from .job.config import parse_config
-    from .job.sigterm_checkpoint import leave_process_groups
-    from .job.training import run_job
+    from .config import parse_config
+    from .sigterm_checkpoint import leave_process_groups
+    from .training import run_job
 
     exit_code = run_job(*parse_config(values, path))
     leave_process_groups()

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.trainer.data.columns import Columns, find_columns
+pytest.importorskip("transformers")
+
+from tuner_tui.trainer.data.sources import Columns, find_columns
 from tuner_tui.trainer.errors import JobError
 
 

@@ -13,9 +13,8 @@ import pytest
 datasets = pytest.importorskip("datasets")
 pytest.importorskip("transformers")
 
-from tuner_tui.trainer.data.columns import Columns  # noqa: E402
-from tuner_tui.trainer.data.sources import RawData, find_evaluation_file, open_source  # noqa: E402
-from tuner_tui.trainer.data.splits import split_source  # noqa: E402
+from tuner_tui.trainer.config import JobArguments  # noqa: E402
+from tuner_tui.trainer.data.sources import Columns, RawData, find_evaluation_file, open_source, split_source  # noqa: E402
 from tuner_tui.trainer.data.tokenization import (  # noqa: E402
     class_names,
     class_numbers,
@@ -24,7 +23,6 @@ from tuner_tui.trainer.data.tokenization import (  # noqa: E402
     tokenizer_processes,
 )
 from tuner_tui.trainer.errors import JobError  # noqa: E402
-from tuner_tui.trainer.job.config import JobArguments  # noqa: E402
 
 ROWS: list[tuple[Any, Any]] = [(f"this is text number {n}", ("good", "bad")[n % 2]) for n in range(40)]
 COLUMNS = Columns("text", label="label")

@@ -1,7 +1,13 @@
-"""Opens the data of a job: the standard library, a local file or a Hub dataset."""
+"""Opens the data of a job (the standard library, a local file or a Hub dataset), finds its columns and splits its rows.
+
+The split into training and evaluation is by a hash of the text: it is deterministic, and equal texts are never on both
+sides. Rows without text or label are removed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +15,89 @@ from typing import Any
 import datasets
 
 from ..cache import cache_folder
+from ..config import JobArguments
 from ..errors import JobError, first_line
 from ..hub import STDLIB
-from ..job.config import JobArguments
 from . import stdlib_corpus
-from .columns import Columns, find_columns
+
+TEXT_NAMES = (
+    "text",
+    "sentence",
+    "sentence1",
+    "premise",
+    "question",
+    "question1",
+    "content",
+    "review",
+    "document",
+    "body",
+)
+PAIR_NAMES = (
+    ("premise", "hypothesis"),
+    ("sentence1", "sentence2"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("text", "text_pair"),
+)
+LABEL_NAMES = ("label", "labels", "target", "class", "category", "sentiment", "gold_label", "y")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The names of the columns in use; `pair` and `label` are None if there is none."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+
+    def used(self) -> list[str]:
+        """The names that are not None."""
+        return [name for name in (self.text, self.pair, self.label) if name is not None]
+
+
+def find_columns(
+    present: Sequence[str],
+    task: str,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+) -> Columns:
+    """The columns to use of those `present`: the ones named, else the ones with a usual name, in any case.
+
+    Raises `JobError` if one is missing.
+    """
+    for name in (text, pair, label):
+        if name is not None and name not in present:
+            raise missing_column(f"column `{name}`", present)
+    lower = {name.lower(): name for name in reversed(present)}
+    usual_text, usual_pair = find_text_columns(lower)
+    found_text, found_label = text or usual_text, label or first_present(LABEL_NAMES, lower)
+    if found_text is None:
+        raise missing_column("text column (set `text_column`)", present)
+    if task == "causal-lm":
+        return Columns(found_text)
+    if found_label is None:
+        raise missing_column("label column (set `label_column`)", present)
+    return Columns(found_text, pair or (None if text else usual_pair), found_label)
+
+
+def find_text_columns(lower: dict[str, str]) -> tuple[str | None, str | None]:
+    """The columns of a usual pair of texts if both exist, else of a usual single text."""
+    for text, pair in PAIR_NAMES:
+        if text in lower and pair in lower:
+            return lower[text], lower[pair]
+    return first_present(TEXT_NAMES, lower), None
+
+
+def first_present(names: Sequence[str], lower: dict[str, str]) -> str | None:
+    """The column, in its own spelling, of the first of `names` that exists."""
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def missing_column(what: str, present: Sequence[str]) -> JobError:
+    """The error for a column that does not exist."""
+    return JobError(f"the data has no {what}; it has {', '.join(present)}")
+
 
 READERS = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 EVAL_NAMES = ("eval", "valid", "validation", "dev", "test")
@@ -100,3 +184,91 @@ def open_hub_dataset(name: str) -> tuple[Any, Any | None]:
         raise JobError(f"data {name}: neither a local file nor a reachable dataset: {first_line(error)}") from error
     train = splits["train"] if "train" in splits else splits[next(iter(splits))]
     return train, next((splits[key] for key in EVAL_NAMES if key in splits and splits[key] is not train), None)
+
+
+EVAL_SHARE = 0.1
+EVAL_PER_TRAIN_SAMPLE = 0.25
+MIN_EVAL_ROWS = 64
+ROWS_PER_BATCH = 10_000
+
+
+Row = tuple[int, int]
+"""Index of a usable row, and the hash of its text, by which rows are chosen."""
+
+
+def split_source(source: RawData, max_samples: int | None) -> tuple[Any, Any | None]:
+    """Training and evaluation tables of usable rows. A source without evaluation has a tenth of its rows held out.
+
+    `max_samples` limits the training rows, and a quarter of it (at least 64) the evaluation rows, so that a short trial
+    does not spend its time on evaluation. Raises `JobError` without any usable row.
+    """
+    train_rows = usable_rows(source.train, source.columns)
+    if not train_rows:
+        raise JobError("the data has no row with text" + (" and label" if source.columns.label else ""))
+    if source.evaluation is not None:
+        eval_table, eval_rows = source.evaluation, usable_rows(source.evaluation, source.columns)
+    else:
+        eval_table, (train_rows, eval_rows) = source.train, hold_out(train_rows)
+    if max_samples is not None:
+        train_rows = limit_rows(train_rows, max_samples)
+        eval_rows = limit_rows(eval_rows, max(MIN_EVAL_ROWS, int(max_samples * EVAL_PER_TRAIN_SAMPLE)))
+    evaluation = select_rows(eval_table, eval_rows) if eval_rows else None
+    return select_rows(source.train, train_rows), evaluation
+
+
+def usable_rows(table: Any, columns: Columns) -> list[Row]:
+    """The rows with text and, if there is a label column, a label (`-1` in a Hub dataset means none)."""
+    no_label = -1 if columns.label and hasattr(table.features[columns.label], "names") else None
+    rows = [
+        (index, hash_text([str(row[name]) for name in (columns.text, columns.pair) if name]))
+        for index, row in enumerate(iter_rows(table, columns))
+        if is_usable(row, columns, no_label)
+    ]
+    if len(rows) < len(table):
+        print(f"left out {len(table) - len(rows):,} rows without text or label")
+    return rows
+
+
+def iter_rows(table: Any, columns: Columns) -> Iterator[dict[str, Any]]:
+    """The used columns of every row, read in batches."""
+    names = columns.used()
+    for batch in table.select_columns(names).iter(batch_size=ROWS_PER_BATCH):
+        for row in zip(*(batch[name] for name in names), strict=True):
+            yield dict(zip(names, row, strict=True))
+
+
+def is_usable(row: dict[str, Any], columns: Columns, no_label: int | None) -> bool:
+    """Whether a row has text and the label it needs."""
+    text = row[columns.text]
+    if text is None or not str(text).strip():
+        return False
+    if columns.label is None:
+        return True
+    label = row[columns.label]
+    return label is not None and label != "" and (no_label is None or label != no_label)
+
+
+def hash_text(texts: Sequence[str]) -> int:
+    """A uniform 64-bit hash of the texts."""
+    return int.from_bytes(hashlib.blake2b("\0".join(texts).encode(), digest_size=8).digest(), "big")
+
+
+def hold_out(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Split `rows` into training and evaluation: the tenth with the lowest hashes is held out.
+
+    Equal texts have equal hashes and stay together. If all rows have one text, all of them are for training.
+    """
+    count = max(1, round(len(rows) * EVAL_SHARE))
+    border = sorted(value for _, value in rows)[count - 1]
+    train = [row for row in rows if row[1] > border]
+    return (train, [row for row in rows if row[1] <= border]) if train else (rows, [])
+
+
+def limit_rows(rows: list[Row], count: int) -> list[Row]:
+    """At most `count` rows, those with the highest hashes: a deterministic random sample."""
+    return sorted(sorted(rows, key=lambda row: (row[1], row[0]), reverse=True)[:count])
+
+
+def select_rows(table: Any, rows: list[Row]) -> Any:
+    """The rows as a table."""
+    return table.select([index for index, _ in rows])

@@ -10,11 +10,9 @@ from typing import Any
 import datasets
 import numpy as np
 
+from ..config import JobArguments
 from ..errors import JobError
-from ..job.config import JobArguments
-from .columns import Columns
-from .sources import open_source
-from .splits import split_source
+from .sources import Columns, open_source, split_source
 
 MOST_CLASSES = 10_000
 

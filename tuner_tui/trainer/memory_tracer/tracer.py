@@ -1,12 +1,9 @@
-"""Traces the peak memory of a training step on fake tensors: a JSON request on stdin, one marked JSON line on
-stdout. A request with several `requests` gets an answer with as many `answers`."""
+"""Traces the peak memory of a training step on fake tensors."""
 
 from __future__ import annotations
 
 import gc
 import json
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,24 +14,17 @@ from ..errors import first_line
 from .caching_allocator import Event
 from .training_events import BatchEvents, FixedEvents, allocator_slack, events_at
 
-MARK = "tuner-tui-trace "
 TRAINING_ONLY = ("gradient_checkpointing", "gradient_accumulation_steps", "max_grad_norm")
 """Settings that an evaluation does not depend on."""
 
 
-def main() -> int:
-    """Trace the request on stdin. Returns 0, or 2 with `{"problem": sentence}` if the model cannot be traced."""
-    request = json.load(sys.stdin)
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+def answer_request(request: dict[str, Any]) -> dict[str, Any]:
+    """What was traced; `answers` in the order of the request's `requests`, if it has several."""
     warnings.simplefilter("ignore")
     evaluations: dict[str, Any] = {}
-    answer = (
-        {"answers": [trace_or_problem(one, evaluations) for one in request["requests"]]}
-        if "requests" in request
-        else trace_or_problem(request, evaluations)
-    )
-    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
-    return 2 if "problem" in answer else 0
+    if "requests" in request:
+        return {"answers": [trace_or_problem(part, evaluations) for part in request["requests"]]}
+    return trace_or_problem(request, evaluations)
 
 
 def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[str, Any]:
@@ -73,10 +63,9 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from ..job.config import JobArguments
+    from ..config import JobArguments
     from .cuda_emulation import emulate_cuda
-    from .meta_model import build_meta_model, build_optimizer, make_fake
-    from .training_step import TracedStep
+    from .training_step import TracedStep, build_meta_model, build_optimizer, make_fake
 
     settings, on_gpu = request["settings"], request["on_gpu"]
     job = JobArguments(**request["job"])
@@ -151,7 +140,7 @@ def training_passes(traced: Any, batch: int) -> BatchEvents:
 
 def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:
     """The memory at the highest peak of a step and an evaluation, by module, kind and dtype; the phase of that peak."""
-    from .module_counter import ModuleCounter
+    from .storage_counter import ModuleCounter
     from .training_step import count_storages, evaluate, forward_and_backward, optimizer_step
 
     counter = ModuleCounter(traced.length, getattr(traced.model.config, "vocab_size", None))

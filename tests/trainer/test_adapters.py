@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.trainer.job.config import JobArguments
-from tuner_tui.trainer.models.adapters import add_adapters, find_heads
+from tuner_tui.trainer.config import JobArguments
+from tuner_tui.trainer.models import add_adapters, find_heads
 
 pytestmark = [
     pytest.mark.train,

@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 
 from transformers import TrainerControl
 
-from tuner_tui.trainer.job.sigterm_checkpoint import CheckpointOnSigterm, EvaluationInterrupted
+from tuner_tui.trainer.sigterm_checkpoint import CheckpointOnSigterm, EvaluationInterrupted
 
 
 def terminated() -> CheckpointOnSigterm:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from tuner_tui.trainer.cache import cache_folder, exclusive, write_atomic
-from tuner_tui.trainer.models.tokenizer import cached_tokenizer, shape_tokenizer
+from tuner_tui.trainer.shapes import cached_tokenizer, shape_tokenizer
 
 
 def test_any_text_survives_encoding_and_decoding() -> None:

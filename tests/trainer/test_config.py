@@ -14,9 +14,9 @@ pytest.importorskip("transformers")
 import torch
 from transformers import TrainingArguments
 
+from tuner_tui.trainer.config import parse_config, use_one_kind_of_card
 from tuner_tui.trainer.errors import JobError
 from tuner_tui.trainer.hub import needs_hub
-from tuner_tui.trainer.job.config import parse_config, use_one_kind_of_card
 from tuner_tui.trainer.main import load_yaml, main
 
 

@@ -23,9 +23,9 @@ from transformers import TrainingArguments
 
 import tuner_tui
 from tests.trainer.data.test_sources import write_csv
+from tuner_tui.trainer.config import parse_config
 from tuner_tui.trainer.errors import JobError
-from tuner_tui.trainer.job.config import parse_config
-from tuner_tui.trainer.job.training import run_job
+from tuner_tui.trainer.training import run_job
 
 pytestmark = [
     pytest.mark.train,

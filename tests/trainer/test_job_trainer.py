@@ -5,8 +5,9 @@ import math
 import pytest
 
 np = pytest.importorskip("numpy")
+pytest.importorskip("transformers")
 
-from tuner_tui.trainer.job.metrics import classification_metrics, macro_f1, perplexity  # noqa: E402
+from tuner_tui.trainer.job_trainer import classification_metrics, macro_f1, perplexity  # noqa: E402
 
 
 class Prediction:
@@ -41,7 +42,7 @@ def test_perplexity_is_exp_of_the_loss_and_never_overflows() -> None:
 
 def test_predicted_class_is_the_highest_score() -> None:
     torch = pytest.importorskip("torch")
-    from tuner_tui.trainer.job.metrics import predicted_class
+    from tuner_tui.trainer.job_trainer import predicted_class
 
     scores = torch.tensor([[0.1, 0.9], [2.0, -1.0]])
     assert predicted_class(scores, None).tolist() == [1, 0]

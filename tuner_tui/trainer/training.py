@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from transformers import DataCollatorWithPadding, TrainingArguments, default_data_collator, set_seed
 
-from ..data.tokenization import SplitData, TokenizedData, open_split_data, tokenize_data
-from ..errors import JobError, first_line
-from ..models.adapters import add_adapters
-from ..models.load import count_parameters, load_model, load_tokenizer
 from .config import JobArguments
-from .job_trainer import JobTrainer, classification_loss
-from .metrics import classification_metrics, predicted_class
+from .data.tokenization import SplitData, TokenizedData, open_split_data, tokenize_data
+from .errors import JobError, first_line
+from .job_trainer import JobTrainer, classification_loss, classification_metrics, predicted_class
+from .models import add_adapters, count_parameters, load_model, load_tokenizer
 from .sigterm_checkpoint import EXIT_CODE, CheckpointOnSigterm
 
 TENSOR_CORE_MULTIPLE = 8

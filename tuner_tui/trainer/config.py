@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 
 import torch
 
-from ..errors import JobError, first_line
-from ..hub import SHAPES
+from .errors import JobError, first_line
+from .hub import SHAPES
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
