@@ -48,6 +48,9 @@ def overwrite(path: Path, content: bytes) -> None:
 
 def _opened(path: str | os.PathLike[str], flags: int) -> int:
     try:
+        # O_NONBLOCK: to open a named pipe would otherwise wait for its other end, and a device might do anything. What
+        # was opened is judged by fstat of the descriptor, not by a stat of the name, which may have changed in
+        # between.
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket
@@ -163,6 +166,9 @@ class LineAppender:
 
     def append(self, line: bytes) -> None:
         """Write `line`, which ends with a newline. Raises `OSError` if the disk does not take all of it."""
+        # A writer that was killed, or a full disk, may have left half a line. A newline in front keeps it from
+        # swallowing this one; readers skip the torn line. One write call per line, so that lines of two processes do
+        # not mix.
         if not self._at_line_start():
             line = b"\n" + line
         written = os.write(self._descriptor, line)
@@ -216,6 +222,9 @@ class LineTail:
 
         Lines written after the call started are left for the next call, so that a fast writer cannot block a reader.
         """
+        # What follows the last newline is kept in `_torn` and put in front of the next chunk. `offset` counts what was
+        # read, torn or not, so that a file that is smaller than it was replaced or cut: it is then read from its
+        # beginning.
         end = self.size()
         if end < self.offset:
             self.skip_to(0)
@@ -256,6 +265,8 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bo
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     deadline = time.monotonic() + timeout_s
     try:
+        # flock belongs to the open file: the kernel releases it when the holder ends, however it ends, and it says
+        # nothing about file contents. A file with a pid would need a check whether that pid was reused.
         while not _try_lock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise LockedError(str(path))
@@ -290,6 +301,8 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
+        # A shared lock is granted beside other shared ones, so that two readers that ask at once do not see each
+        # other.
         return not _try_lock(descriptor, fcntl.LOCK_SH)
     except OSError as error:
         if error.errno in NO_LOCKS:
@@ -334,6 +347,7 @@ class NumberedFolders:
             keep_others_out(place)
         number = self.number(self.next(root))
         while True:
+            # mkdir fails if the name exists, so it is also the claim of the number: no lock is needed.
             path = root / f"{self.letter}{number:03d}"
             try:
                 path.mkdir(mode=0o700)

@@ -93,6 +93,7 @@ def _union(converters: list[Convert]) -> Convert:
     def convert(value: Any) -> Any:
         if value is None:
             return None
+        # In the order of the hint, the first that accepts the value: `int | float` keeps whole numbers whole.
         for one in converters:
             try:
                 return one(value)

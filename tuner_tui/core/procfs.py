@@ -128,6 +128,8 @@ def is_alive(process: ProcessId | ProcessStat) -> bool:
 
 def send_signal(process: ProcessId | ProcessStat, number: int) -> None:
     """Signal this very process: not one that got its pid. Does nothing where it is gone or belongs to another user."""
+    # The pid may be reused between the check and the signal. A pidfd refers to the process that had the pid when it
+    # was opened, so: open it, check that this is the process that is meant, then signal through it.
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:

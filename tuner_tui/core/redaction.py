@@ -109,6 +109,8 @@ def redact_argv(argv: Sequence[str]) -> tuple[str, ...]:
 
 def redact_text(text: str) -> str:
     """Free text or a command without secrets."""
+    # From the surest to the vaguest: known shapes and places first, so that the rules by name find [hidden] where they
+    # could have cut a secret in half; words that only look random last, as they may be part of what is hidden already.
     text = _SHAPES.sub(HIDDEN, text)
     text = _CREDENTIALS.sub(rf"\g<scheme>{HIDDEN}@", text)
     for places in (_PLACES, _COOKIE):
@@ -140,6 +142,8 @@ def _redact_assignment(word: str) -> str:
 
 def _hide_values(text: str) -> str:
     """Hides the values that follow the name of a secret."""
+    # All heads are searched in the same text before anything is replaced: a replacement would move what the others
+    # found. Of two spans that overlap the one that begins first counts.
     spans = [span for heads in (_ASSIGNED, _OPTION, _SET) for head in heads.finditer(text) if (span := _value(head))]
     pieces, at = [], 0
     for start, end in sorted(spans):

@@ -20,8 +20,7 @@ from tuner_tui.hardware.environment import detect_container, detect_multiplexer,
 from tuner_tui.hardware.gpu.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
 from tuner_tui.hardware.gpu.known_cards import known_card
 from tuner_tui.hardware.gpu.nvml import NvmlReader
-from tuner_tui.hardware.host.cgroup import Cgroups
-from tuner_tui.hardware.host.system_info import read_cpu, read_memory, read_space
+from tuner_tui.hardware.host.system_info import Cgroups, read_cpu, read_memory, read_space
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory, abilities
 from tuner_tui.hardware.processes.process_names import with_command_line
 
@@ -78,6 +77,8 @@ def read_gpus(
         return Driver(), (), (error.problem,)
     except TimeoutError:
         return Driver(), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
+    # All calls start before the first is waited for. A call that never returns keeps its daemon thread until the
+    # program ends; the later ones share what is left of the time.
     calls = [daemon_call(partial(reader.describe, index)) for index in range(count)]
     cards = [read_gpu(index, call, max(0.0, deadline_s - time.monotonic())) for index, call in enumerate(calls)]
     problems = tuple(problem for _, problem in cards if problem is not None)

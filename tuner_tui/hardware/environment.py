@@ -53,6 +53,8 @@ def visible_gpus(gpus: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple
     entries = [entry.strip() for entry in cuda_visible_devices.split(",")]
     if entries[0].startswith(MIG):
         return gpu_of_mig_slice(entries[0], gpus)
+    # The rules of CUDA's own parser (CUDA programming guide, CUDA_VISIBLE_DEVICES): entries before an invalid one
+    # count, those after it do not; a duplicate makes the whole list invalid.
     seen: list[int] = []
     for entry in entries:
         index = gpu_index(entry, gpus)

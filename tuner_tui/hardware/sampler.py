@@ -21,8 +21,8 @@ from tuner_tui.hardware.gpu.driver import (
     xid_meaning,
 )
 from tuner_tui.hardware.gpu.nvml import NvmlReader
-from tuner_tui.hardware.host.cgroup import Cgroups
 from tuner_tui.hardware.host.host_sampler import HostSampler
+from tuner_tui.hardware.host.system_info import Cgroups
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
 from tuner_tui.hardware.processes.process_names import identify_gpu_processes
 from tuner_tui.hardware.processes.process_sampler import ProcessSampler
@@ -91,6 +91,8 @@ class GpuMonitor:
 
     def newest(self) -> GpuSample:
         """The newest sample, with its age when it is stale or the card is lost."""
+        # No lock: the card's thread replaces the whole frozen sample by one assignment, which Python does not
+        # interrupt. A lock would be held while the driver hangs, and would stop the reader too.
         sample, read_s = self._sample, self._read_s
         age_s = self._clock() - (self._started_s if read_s is None else read_s)
         if sample.lost or age_s > STALE_AFTER_S:
@@ -229,6 +231,7 @@ class Sampler:
         return True
 
     def _run(self, monitor: GpuMonitor) -> None:
+        # `close` also sets `_polling`, so that a paused thread wakes up, sees `_closing` and ends.
         while self._polling.wait() and not self._closing.is_set():
             monitor.refresh()
             self._closing.wait(monitor.pause_s())

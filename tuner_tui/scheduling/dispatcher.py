@@ -18,8 +18,7 @@ from types import FrameType
 from typing import Protocol
 
 from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
-from tuner_tui.hardware.host.cgroup import Cgroups
-from tuner_tui.hardware.host.system_info import read_cpu
+from tuner_tui.hardware.host.system_info import Cgroups, read_cpu
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.read.status import is_fallback_pending, read_status
 from tuner_tui.runs.store.folder import RunFolder, runs_dir

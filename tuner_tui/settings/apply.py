@@ -154,6 +154,8 @@ def apply_hf_args(
 ) -> AppliedCommand:
     """Append `--key value` for each chosen setting; every spelling of it in the command is removed."""
     carried = _export_with_aliases(settings, names, targets, aliases, tool)
+    # A setting may be in the command under another spelling (`--max_seq_length` for `max_length`), which argparse
+    # takes for an option of its own: with both given, the script would see two values.
     gone = {spelling for name in names if name not in carried.unsupported for spelling in dialect_keys(tool, name)}
     gone |= {aliases[name] for name in names if name in aliases}
     words = (*remove_options(argv, gone), *to_arguments(carried.values))

@@ -275,6 +275,8 @@ def _script_path(command: Sequence[str], cwd: Path) -> Path | None:
 
 def _own_files(path: Path) -> Iterator[tuple[Path, str, ast.Module]]:
     """The script and the modules of its folder that it imports, and theirs, as far as they can be read."""
+    # Breadth first from the script over the modules of its own folder: options are often declared in `config.py` or
+    # `args.py`. Installed packages are not followed.
     waiting, seen = [path], {path}
     while waiting:
         file = waiting.pop(0)

@@ -13,19 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-import yaml
-
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.settings.argv import parse_long_options
+from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.yaml_reader import read_tool_file
 
 ACCELERATE_PROGRAMS = frozenset({"accelerate", "accelerate-launch", "accelerate.commands.launch"})
 ACCELERATE_TOOLS = frozenset({"trl", "axolotl"})
 """Tools that run `accelerate launch` and pass its options on."""
 SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
 """Values of `distributed_type` that start one process whatever the number given (`MULTI_CPU` leaves it to mpirun)."""
-MAX_CONFIG_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +111,9 @@ def _read_config(path: Path) -> AccelerateConfig | None:
 def _read_mapping(path: Path) -> Mapping[str, Any]:
     """The mapping in a small YAML or JSON file; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            values = yaml.safe_load(file.read(MAX_CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return read_tool_file(path).values
+    except PresetError:
         return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _positive_int(value: Any) -> int | None:

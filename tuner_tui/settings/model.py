@@ -400,6 +400,7 @@ def _quoted(value: Any) -> str:
 def _float_text(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e16:
         return repr(value).removesuffix(".0")
+    # repr gives the shortest digits that read back as the same float; YAML 1.1 needs a point in them: 1.0e-05.
     shortest = Decimal(repr(value)).normalize()
     first, *rest = (str(digit) for digit in shortest.as_tuple().digits)
     sign = "-" if value < 0 else ""

@@ -298,6 +298,8 @@ def update_tool_file(
             for name in of_trainer
         ],
     )
+    # One setting at a time, each on the text that the one before left: a setting that the file cannot take is then
+    # reported alone. `kept` are written again, since a new value may change a key that they share.
     for name in (one for one in FIELDS if one in {*names, *kept}):  # what one place does not take keeps no other
         changes = file_changes(tool, parse_file(after, path).values, wanted, [name], targets)
         left_out += changes.notes
@@ -627,6 +629,8 @@ def write_durable(path: Path, content: bytes, overwrite: bool) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        # A rename within one folder is atomic: readers see the old file or the new one. It is durable once file and
+        # folder are synced; without that a power failure may leave an empty file.
         if overwrite:
             if path.exists():
                 shutil.copymode(path, temporary)

@@ -125,6 +125,7 @@ def resolve(
 
     With `preset_wins`, the preset's values win over those of the project file.
     """
+    # Layers from the weakest to the strongest: of the same setting, the last one counts, with its origin.
     files = (_preset_layer(preset), _project_layer(project))
     layers = (
         *(reversed(files) if preset_wins else files),

@@ -156,6 +156,7 @@ class _Loader(yaml.SafeLoader):
     aliases = False
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        # Every node passes here before it is built, so the bounds hold however the document is nested.
         event = _peek(self)
         line = event.start_mark.line + 1
         self.count += 1
@@ -224,6 +225,8 @@ def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
     """The nodes under `node` with every alias written out; endless for a node that contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
+    # `a: [*b, *b]` on ten lines doubles ten times ("billion laughs"). PyYAML shares the nodes, so the tree is small;
+    # only its expansion is not. Each shared node is counted once and its size used wherever an alias refers to it.
     if id(node) not in known:
         known[id(node)] = MAX_NODES + 1  # while it is counted: met again only inside itself
         pairs = node.value if isinstance(node, yaml.SequenceNode) else [one for pair in node.value for one in pair]

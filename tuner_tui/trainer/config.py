@@ -180,6 +180,8 @@ def _rank(card: Any) -> tuple[int, int, int]:
 
 def start_again_on(number: int) -> None:
     """Replace this process by the same command with only the card that CUDA counts as `number` visible."""
+    # CUDA has been initialised by now, and then ignores changes of CUDA_VISIBLE_DEVICES: only a new process sees
+    # another card. exec keeps the pid, which the supervisor watches.
     visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     chosen = visible[number] if visible else str(number)
     argv = [sys.executable, *sys.orig_argv[1:]]

@@ -73,6 +73,8 @@ class CheckpointOnSigterm(TrainerCallback):  # type: ignore[misc]  # Transformer
             signal.signal(signal.SIGTERM, before)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
+        # One process: the next SIGTERM ends it at once. Several ranks: the launcher forwards its own SIGTERM to ranks
+        # that got one already, so a second signal counts as a second request only after SAME_REQUEST_S.
         if not is_distributed():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         elif self.requested and time.monotonic() - self._requested_s > SAME_REQUEST_S:
@@ -103,6 +105,8 @@ class CheckpointOnSigterm(TrainerCallback):  # type: ignore[misc]  # Transformer
 
     def _agreed(self) -> bool:
         """Whether any rank got SIGTERM. A collective call: every rank makes it at the same points."""
+        # all_reduce waits for every rank: were one to skip it after a stop, the others would hang. All set `stopping`
+        # in the same call, so all skip it from then on.
         if self._group is not None and not self.stopping:
             requested = torch.tensor(self.requested, dtype=torch.int32)
             dist.all_reduce(requested, dist.ReduceOp.MAX, self._group)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.fakes.gpu_reader import Clock
 from tests.fakes.procfs import write_tree
-from tuner_tui.hardware.host.cgroup import CgroupCpu, CgroupMemory
 from tuner_tui.hardware.host.host_sampler import HostSampler
+from tuner_tui.hardware.host.system_info import CgroupCpu, CgroupMemory
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.procfs import write_tree
-from tuner_tui.hardware.host.cgroup import Cgroups
-from tuner_tui.hardware.host.system_info import cpu_model, process_identity, read_cpu, read_memory, read_space
+from tuner_tui.hardware.host.system_info import Cgroups, cpu_model, process_identity, read_cpu, read_memory, read_space
 
 FREE = Cgroups((), ())
 

@@ -46,20 +46,20 @@ class Driver:
     cuda: str | None = None
 
 
-class GpusUnavailable(Exception):
-    """No card of this machine can be read; `problem` has the reason and the advice."""
+class _GpuError(Exception):
+    """`problem` has the reason and the advice."""
 
     def __init__(self, problem: GpuProblem) -> None:
         super().__init__(problem.sentence)
         self.problem = problem
 
 
-class CardUnavailable(Exception):
+class GpusUnavailable(_GpuError):
+    """No card of this machine can be read."""
+
+
+class CardUnavailable(_GpuError):
     """One card does not answer (it fell off the bus, or its driver hangs); the others may."""
-
-    def __init__(self, problem: GpuProblem) -> None:
-        super().__init__(problem.sentence)
-        self.problem = problem
 
 
 class GpuReader(Protocol):

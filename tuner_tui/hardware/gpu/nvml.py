@@ -205,6 +205,9 @@ class NvmlCard:
     def xids(self) -> tuple[int, ...]:
         """The Xids that the driver has queued for us since the previous call; never blocks."""
         found: list[int] = []
+        # Xids are queued from the registration on. A timeout of 0 returns what is queued; NVML reports an empty queue
+        # as the error TIMEOUT. Any other error means that the card is gone or was reset: register again at the next
+        # call. If already the registration failed, the card has no such events and is not asked again.
         try:
             if self._events is None and self._supports_events and self._handle is not None:
                 self._events = self._listen()
@@ -274,6 +277,9 @@ class NvmlCard:
         except UnicodeDecodeError:  # a garbled name
             return None
         except self._nvml.NVMLError as error:
+            # An error about one figure means that this card does not have it. Without a handle, or with a code of a
+            # lost card, nothing of the card can be read: the handle is dropped, so that a card that returns is opened
+            # anew.
             if self._handle is not None and error.value not in LOST_CODES:
                 return None
             self._handle = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner_tui.core.procfs import PROC, read_text
-from tuner_tui.hardware.host.cgroup import CgroupCpu, CgroupMemory
+from tuner_tui.hardware.host.system_info import CgroupCpu, CgroupMemory
 from tuner_tui.hardware.sample import HostSample
 
 SECTOR_BYTES = 512
@@ -112,6 +112,7 @@ class HostSampler:
             counters["quota_used"] = used_s / self._quota.quota_cores
         if swap:
             counters |= swapped_in_bytes(read_text(self._proc / "vmstat"))
+        # Counters only grow, but for a disk that was removed or a counter that wrapped: such a difference counts as 0.
         before, self._counters = self._counters, counters
         if elapsed_s is None:
             return {}

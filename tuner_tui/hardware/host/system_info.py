@@ -1,22 +1,128 @@
-"""Facts of the host that are read once: processor, memory, file systems, process owners, ports. Unknown is None.
+"""What the host has, read once: cgroup limits, processor, memory, file systems, process owners, ports. Unknown is None.
 
-The only module that imports psutil. What is read every second comes from /proc at a fraction of the cost
-(`host_sampler`, `process_sampler`, `process_table`).
+psutil is imported where it is used: the supervisor needs only the cgroups. What is read every second comes from /proc
+at a fraction of the cost (`host_sampler`, `process_sampler`, `process_table`).
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from tuner_tui.core.procfs import PROC, read_text
-from tuner_tui.hardware.host.cgroup import Cgroups
 from tuner_tui.hardware.inventory import Cpu, HostMemory, Space
+
+UNLIMITED_BYTES = 1 << 60
+"""Version 1 expresses "no limit" as a number near 2^63."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupMemory:
+    """A cgroup with a memory limit."""
+
+    folder: Path
+    limit_bytes: int
+
+    def used_bytes(self) -> int | None:
+        """Memory in use, without file cache that the kernel can reclaim at once; None where it cannot be read."""
+        current = read_int(self.folder / "memory.current") or read_int(self.folder / "memory.usage_in_bytes")
+        if current is None:
+            return None
+        return max(0, current - reclaimable_bytes(self.folder / "memory.stat"))
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupCpu:
+    """A cgroup with a CPU quota, in cores."""
+
+    folder: Path
+    quota_cores: float
+
+    def used_s(self) -> float | None:
+        """CPU seconds used by its processes so far; None where they cannot be read."""
+        for line in read_text(self.folder / "cpu.stat").splitlines():
+            if line.startswith("usage_usec "):
+                return int(line.split()[1]) / 1e6
+        nanoseconds = read_int(self.folder / "cpuacct.usage")
+        return None if nanoseconds is None else nanoseconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """The cgroup folders of this process by controller, innermost first."""
+
+    cpu: tuple[Path, ...]
+    memory: tuple[Path, ...]
+
+    @classmethod
+    def of_this_process(cls, proc: Path = PROC, root: Path = Path("/sys/fs/cgroup")) -> Cgroups:
+        """Reads /proc/self/cgroup, version 1, 2 or both; empty without cgroups."""
+        return cls(*(tuple(cgroup_folders(controller, proc, root)) for controller in ("cpu", "memory")))
+
+    def tightest_cpu(self) -> CgroupCpu | None:
+        """The cgroup with the lowest CPU quota; None without one."""
+        limited = [CgroupCpu(folder, cores) for folder in self.cpu if (cores := read_cpu_quota(folder)) is not None]
+        return min(limited, key=lambda cgroup: cgroup.quota_cores, default=None)
+
+    def tightest_memory(self) -> CgroupMemory | None:
+        """The cgroup with the lowest memory limit; None without one."""
+        limited = [
+            CgroupMemory(folder, limit) for folder in self.memory if (limit := read_memory_limit(folder)) is not None
+        ]
+        return min(limited, key=lambda cgroup: cgroup.limit_bytes, default=None)
+
+
+def cgroup_folders(controller: str, proc: Path, root: Path) -> Iterator[Path]:
+    """This process's cgroup of `controller` and its ancestors, innermost first.
+
+    A container sees its own cgroup mounted at the root while /proc/self/cgroup may still give the host's path, so
+    folders that do not exist are skipped.
+    """
+    for line in read_text(proc / "self" / "cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        names = controllers.split(",") if controllers else []
+        if controllers and controller not in names:
+            continue
+        mounts = [root / controllers, root / controller] if controllers else [root, root / "unified"]
+        mount = next((mount for mount in mounts if mount.is_dir()), None)
+        if mount is not None:
+            parts = [part for part in path.split("/") if part not in ("", "..")]
+            nest = (mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1))
+            yield from (folder for folder in nest if folder.is_dir())
+
+
+def read_cpu_quota(folder: Path) -> float | None:
+    """A cgroup's own CPU quota in cores; None without one."""
+    words = read_text(folder / "cpu.max").split()
+    if len(words) == 2 and words[0] != "max":
+        return int(words[0]) / int(words[1])
+    quota, period = read_int(folder / "cpu.cfs_quota_us"), read_int(folder / "cpu.cfs_period_us")
+    return quota / period if quota is not None and period and quota > 0 else None
+
+
+def read_memory_limit(folder: Path) -> int | None:
+    """A cgroup's own memory limit in bytes; None without one."""
+    limit = read_int(folder / "memory.max")
+    if limit is None:
+        limit = read_int(folder / "memory.limit_in_bytes")
+    return limit if limit is not None and limit < UNLIMITED_BYTES else None
+
+
+def reclaimable_bytes(stat: Path) -> int:
+    """Inactive file cache in bytes: it counts against the limit but is reclaimed before anything is killed."""
+    values = dict(line.split()[:2] for line in read_text(stat).splitlines() if " " in line)
+    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
+
+
+def read_int(path: Path) -> int | None:
+    """The number in a file; None where it says `max` or cannot be read."""
+    first = read_text(path).strip()
+    return int(first) if first.lstrip("-").isdigit() else None
+
 
 MODEL_KEYS = ("model name", "Model", "cpu model", "Processor")
 """The key of the processor's name in /proc/cpuinfo, which depends on the architecture; best one first."""
@@ -29,6 +135,8 @@ def read_cpu(
     affinity: Callable[[int], set[int]] = os.sched_getaffinity,
 ) -> Cpu:
     """The processor and how much of it this process may use."""
+    import psutil
+
     allowed = len(affinity(0))
     quota = cgroups.tightest_cpu()
     return Cpu(
@@ -42,6 +150,8 @@ def read_cpu(
 
 def read_memory(cgroups: Cgroups) -> HostMemory:
     """RAM, swap, and the cgroup's limit."""
+    import psutil
+
     ram, limit = psutil.virtual_memory(), cgroups.tightest_memory()
     return HostMemory(
         total_bytes=ram.total,
@@ -53,6 +163,8 @@ def read_memory(cgroups: Cgroups) -> HostMemory:
 
 def swap_bytes() -> int:
     """All swap space. psutil warns where the kernel does not count swapped-in pages, which are not needed here."""
+    import psutil
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return int(psutil.swap_memory().total)
@@ -82,6 +194,8 @@ def cpu_model(cpuinfo: list[str]) -> str | None:
 
 def listening_pids(port: int) -> list[int]:
     """The processes of this user, or all for root, that listen on a TCP port."""
+    import psutil
+
     try:
         sockets = psutil.net_connections("tcp")
     except (psutil.Error, OSError):
@@ -101,6 +215,8 @@ class ProcessIdentity:
 
 def process_identity(pid: int) -> ProcessIdentity | None:
     """The identity of a process, as far as this user may read it; None when it has ended."""
+    import psutil
+
     try:
         known = psutil.Process(pid).as_dict(["username", "cmdline", "create_time"])
     except psutil.NoSuchProcess:

@@ -317,6 +317,9 @@ def run_interpreter(
     `OSError` where it cannot be started or prints without end, and `TimeoutExpired` with the output so far: also where
     there is none after `silent_s`.
     """
+    # The script is stdin as a file, not a pipe: a program that never reads it cannot block us, and one that is no
+    # Python cannot run it. Two deadlines: a program that has not printed anything after `silent_s` is none that
+    # answers, one that has begun may take as long as an import of torch from a cold disk.
     with TemporaryFile() as script:
         script.write(stdin.encode())
         script.seek(0)

@@ -122,6 +122,8 @@ def read_queued_s(proc: Path, pid: int) -> float | None:
 
 def child_finder(proc: Path) -> Callable[[int], list[int]]:
     """A function from a pid to its children's: by the kernel's lists where it keeps them, else by everyone's parent."""
+    # /proc/PID/task/TID/children exists where the kernel has CONFIG_PROC_CHILDREN: then only the training's own tree
+    # is read. Without it all processes are read once, and the tree is built from their parents.
     if (proc / "self" / "task").is_dir() and next((proc / "self" / "task").glob("*/children"), None) is not None:
         return lambda pid: _listed_children(proc, pid)
     children = children_by_parent(proc)

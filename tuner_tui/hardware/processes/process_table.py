@@ -106,6 +106,8 @@ class ProcessTable:
 
     def _due(self, pids: Collection[int], wanted: Collection[int]) -> list[int]:
         """The pids to read at this scan."""
+        # A pid is read at every scan if it is wanted, new, or young; else when its pid modulo SHARES has its turn. A
+        # host with thousands of processes then costs a fifth per scan, and no process is older than SHARES scans.
         turn, known = self._scans % SHARES, self._entries
         return [
             pid for pid in pids if pid in wanted or pid % SHARES == turn or pid not in known or not known[pid].settled
@@ -242,6 +244,8 @@ def find_jobs(
     tops = frozenset(launched)
     roots: dict[int, dict[int, int]] = {}
     for seed in (seed for seed in seeds if seed in processes):
+        # Ranks whose launcher died have no common ancestor but init. They kept the process group of their command
+        # line, so parts with one group are one job; a process that this program launched is a job by its pid.
         root = processes[find_root(processes, seed, tops)]
         group = root.pid if root.pid in tops or root.group <= INIT_PID else root.group
         roots.setdefault(group, {}).setdefault(root.pid, seed)

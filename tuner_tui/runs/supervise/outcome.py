@@ -18,7 +18,7 @@ from tuner_tui.core.files import open_regular, read_regular
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.core.units import format_duration
-from tuner_tui.hardware.host.cgroup import Cgroups
+from tuner_tui.hardware.host.system_info import Cgroups, listening_pids
 from tuner_tui.runs.events.run_state import RankState, RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import Exited, OutOfMemory
 from tuner_tui.runs.log_parsing.failures import LauncherReport, parse_launcher_report
@@ -430,8 +430,6 @@ def _port(line: str) -> int | None:
 
 def _holders(port: int) -> Iterator[str]:
     """The processes that listen on `port`: pid, command and, if it belongs to one, the run."""
-    from tuner_tui.hardware.host.system_info import listening_pids  # psutil is needed only here
-
     for pid in listening_pids(port):
         words = " ".join(" ".join(redact_argv(read_command(pid))).split())
         run = named_run(pid)

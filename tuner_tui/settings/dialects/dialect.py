@@ -206,6 +206,8 @@ def write_settings(
         else:
             values.update(written)
             keys_of[name] = written.keys()
+    # Keys that depend on several settings are known only now. A setting whose every key they removed has no place in
+    # the file, unless it is what was computed (`computed`), such as the global batch instead of the accumulation.
     if dialect.complete is not None:
         complete = dialect.complete({**(own or {}), **values})
         values |= complete
@@ -245,6 +247,9 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
     found: dict[str, Any] = {}
+    # From the least to the most specific: what only a function of the tool can read, then values that several keys say
+    # together, then words of the tool, then plain keys. What was read leaves `plain`, whose rest is read by the names
+    # of TrainingArguments.
     if dialect.read_more is not None:
         found |= dialect.read_more(values)
     for name in FIELDS:
@@ -292,6 +297,10 @@ def own_keys(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     for key, leaves in dialect.leaves.items():
         if key in flat:
             continue
+        # A key's place in files of free sections is the only key of the file that ends with one of its leaves. Leaves
+        # are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys with
+        # that ending are no place, since nobody knows which one trains, unless all but one repeat it in a section of
+        # their own (a variant).
         for leaf in leaves:
             ending = [
                 own
@@ -433,6 +442,7 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
 
     A file of any tool may have one such key: two make it the tool's, or one that is in no other tool's files.
     """
+    # A vote: each key that the file shares with a dialect counts one, a key that only this tool has counts `CERTAIN`.
     keys = flatten(values).keys() | values.keys()
     if not isinstance(values.get("defaults"), list):  # Hydra's is a list of files; others have a section of that name
         keys -= {"defaults"}

@@ -150,6 +150,9 @@ def file_changes(
     def place_of(key: str) -> str:
         return places.get(key, key if key in flat else f"{section}{key}")
 
+    # Three passes: settings whose keys have no place in the file are left out with all of their keys; then keys that
+    # say another value of the setting, or an old name of it, are removed; then the new values are set where they
+    # differ.
     unsupported, notes, without = list(written.unsupported), list(written.notes), set[str]()
     for name in (one for one in changed if one not in written.unsupported):
         spelled = write_settings(dialect, settings, targets, [name], flat).values
@@ -241,8 +244,11 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     whole = _with_new_sections(root, changes, suffix)
     edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
     patched = text
+    # From the end to the beginning, so that the marks of what is still to be edited stay valid.
     for edit in sorted(edits, key=lambda one: one.start, reverse=True):
         patched = patched[: edit.start] + edit.text + patched[edit.end :]
+    # The edits are made in the text, by the marks of the YAML nodes. Whether that was right is not argued but checked:
+    # the patched text must parse to the old values with just these changes.
     before, after = (flatten(parse_tool_text(one, source, suffix).values) for one in (text, patched))
     expected = {**before, **{".".join(path): value for path, value in changes.items()}}
     gone = {".".join(path) for path, value in changes.items() if value is None}

@@ -383,6 +383,8 @@ class _HfImporter:
             self.leave(key, IGNORED_ARGUMENTS[key])
             self.unknown.append(self.notes[-1])
         else:
+            # 0.85 is one wrong letter in a name of seven; below it, options that scripts chose themselves look like
+            # errors.
             near = closest_match(key, [*FIELDS, *_FROM_HF], cutoff=0.85)
             if near is not None and self.strict and near not in key:  # `eval_…` of a setting is another argument
                 raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")

@@ -160,6 +160,7 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
         if not places or key.endswith(CALLED):
             raise SettingsError(f"{source}: has no call of {key.removesuffix(CALLED)} that could take {name}")
         edits.append(_edit(codes, places, defaults, name, value, source))
+    # From the end to the beginning, so that the places of what is still to be edited stay valid.
     for index, start, end, text in sorted(edits, reverse=True):
         patched[index] = patched[index][:start] + text + patched[index][end:]
     return patched

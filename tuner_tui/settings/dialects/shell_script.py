@@ -105,6 +105,8 @@ def _with_option(text: str, name: str, value: str | None, source: str) -> str:
     """`text` with one option of the training command set; removed for None."""
     command = _find_command(text)
     spelled = re.escape(name).replace("_", "[_-]")
+    # The option is searched as text, not as shell words: words have lost their quotes and places. `patch_shell` reads
+    # the result again and refuses it if anything else changed.
     option = re.compile(rf"(?<![\w-])--{spelled}(?![\w-])(?:(?:=|[ \t]+)(?P<value>(?!--|\\\s){_VALUE}))?")
     override = re.compile(rf"(?<!\S)\+{{0,2}}{re.escape(name)}=(?P<value>{_VALUE})")
     # The command itself, else what its variables hold; of several the last one counts.
@@ -174,6 +176,9 @@ def _find_command(text: str) -> _Command:
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
     document: str | None = None
+    # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
+    # in, and the command with most options of a training wins. Branches and loops are not followed. Of a command that
+    # this script does not start itself (in a here document or behind `bash -c`) only the options are known.
     for start, end in _logical_lines(text):
         line = re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end])
         array = _ARRAY.match(line)

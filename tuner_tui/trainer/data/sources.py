@@ -258,6 +258,8 @@ def hold_out(rows: list[Row]) -> tuple[list[Row], list[Row]]:
 
     Equal texts have equal hashes and stay together. If all rows have one text, all of them are for training.
     """
+    # A border in the hashes instead of a random choice of rows: rows with the same text fall on the same side, and a
+    # row that is added to the file moves hardly any other one.
     count = max(1, round(len(rows) * EVAL_SHARE))
     border = sorted(value for _, value in rows)[count - 1]
     train = [row for row in rows if row[1] > border]

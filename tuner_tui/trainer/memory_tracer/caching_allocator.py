@@ -82,6 +82,8 @@ class Pool:
 
         The last block of an expandable segment counts with all it could grow by: it is taken if no other fits.
         """
+        # Free blocks are ordered by size, then address, as in PyTorch's BlockComparatorSize. An expandable segment's
+        # last block is passed over once for a larger one, as PyTorch does, so that its unmapped rest is used last.
         at = bisect_left(self._order, (size, 0))
         if at < len(self._order) - 1 and self._block(at) is self.last:
             at += 1
@@ -112,6 +114,8 @@ class CachingAllocator:
         size = max(1, -(-size // BLOCK_BYTES)) * BLOCK_BYTES
         pool = self.small if size <= SMALL_REQUEST_BYTES else self.large
         block = pool.best_fit(size)
+        # Best fit, else new memory: the fragmentation that a training sees comes from this order, which is why events
+        # are replayed one by one instead of adding sizes up.
         if block is not None:
             pool.take(block)
         elif self.expandable_segments:

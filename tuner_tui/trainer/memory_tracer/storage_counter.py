@@ -111,6 +111,9 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
         if counter == "total":
             name = self._names[storage] = next(self._next_name)
             self._note((name, size))
+        # A storage is freed when its last tensor is; autograd's saved tensors hold it without our seeing it. A
+        # finalizer of the storage itself is the only place that knows. Without `atexit = False` each would run at the
+        # end of Python.
         weakref.finalize(storage, self._shrink, size, counter, name).atexit = False
 
     def _shrink(self, size: int, counter: str, name: int | None) -> None:
@@ -218,6 +221,8 @@ class ModuleCounter(StorageCounter):
             return "", self.kind
         module = self._modules[-1] if self._modules else ""
         shape = () if self._tensor is None else tuple(self._tensor.shape)
+        # Attention scores are found by shape, (…, length, length): eager attention makes them in the middle of a
+        # module whose other tensors are activations. Logits by the size of the vocabulary.
         square = len(shape) >= 3 and shape[-1] == shape[-2] == self._length
         if square and (len(shape) == 4 or kind_of(module) == "attention"):
             return block_of(module), PROBABILITIES

@@ -59,6 +59,8 @@ def training_events(fixed: FixedEvents, batch: BatchEvents) -> Iterator[Event]:
     workspaces = [(-1, CUBLAS_WORKSPACE_BYTES), (-2, CUBLAS_WORKSPACE_BYTES)]
     yield from _renamed(workspaces, names, {})
     update = fixed.first_update
+    # Traces of one step have the same names each time. They are renamed step by step, as the allocator must see that
+    # the gradients of a step outlive its activations and are freed by `zero_grad`.
     for _ in range(STEPS):
         live: dict[int, int] = {}
         first = [event for event in batch.passes if event[1] != FREED or event[0] not in batch.gradients]
@@ -97,6 +99,9 @@ def events_at(traced: Mapping[int, BatchEvents], batch: int) -> BatchEvents | No
         return None
     low, high = next((pair for pair in pairs if batch < pair[1]), pairs[-1])
     first, last = traced[low], traced[high]
+    # Sizes of activations are linear in the batch, as is a sum of them. If two traces have the same events in the same
+    # order, every size at a third batch lies on the line through the two; no third trace is needed. Kernels that are
+    # chosen by size change the order, and then nothing is inferred.
     if _order(first) != _order(last):
         return None
 

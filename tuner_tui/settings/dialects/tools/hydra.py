@@ -47,6 +47,9 @@ def group_of(path: Path) -> Group | None:
     A primary configuration has a defaults list and lies above its groups; the usual names of one count first.
     """
     place = path.absolute()
+    # Folder by folder upwards: a group is named by its path below the primary configuration
+    # (`conf/optimizer/adam.yaml` is `optimizer=adam` of `conf/config.yaml`), so the first folder with a primary that
+    # chooses such a group is the root.
     for above in [*place.parents][1 : FOLDERS_UP + 1]:
         name = place.parent.relative_to(above).as_posix()
         listed = {one: chosen for one in sorted(above.glob("*.yaml")) if (chosen := _chosen_groups(one)) is not None}

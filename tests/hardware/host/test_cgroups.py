@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.procfs import write_tree
-from tuner_tui.hardware.host.cgroup import CgroupCpu, CgroupMemory, Cgroups
+from tuner_tui.hardware.host.system_info import CgroupCpu, CgroupMemory, Cgroups
 
 GIB = 1024**3
 NO_LIMIT_V1 = "9223372036854771712\n"
