@@ -148,6 +148,13 @@ def test_without_a_card_accelerate_starts_one() -> None:
     assert [process_count(job, cards) for cards in (0, 2, None)] == [1, 4, 4]
 
 
+def test_the_nodes_of_a_cluster_have_cards_although_this_machine_has_none() -> None:
+    """`PET_NNODES` is in the environment of a job on several nodes."""
+    env = {"PET_NNODES": "2"}
+    for command, processes in (("accelerate launch --num_processes 4 t.py", 4), ("deepspeed --num_gpus 4 t.py", 8)):
+        assert process_count(CommandJob(command=tuple(command.split()), env=env), cards=0) == processes
+
+
 def test_the_jobs_launcher_counts_first() -> None:
     job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=6)
     assert process_count(job, cards=2) == 6

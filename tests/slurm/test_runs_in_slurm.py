@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -281,11 +282,18 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.train
-def test_two_ranks_on_each_of_two_nodes(cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed"])
+def test_two_ranks_on_each_of_two_nodes(
+    launcher: str, cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if launcher != "torchrun" and find_spec(launcher) is None:
+        pytest.skip(f"{launcher} is not installed")
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
     monkeypatch.setenv("PET_LOCAL_ADDR", "127.0.0.1")  # no name service knows the pretended nodes
-    options = ("--nodes", "2", "--launcher", "torchrun", "--processes", "4")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))  # no configuration of accelerate
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    options = ("--nodes", "2", "--launcher", launcher, "--processes", "4")
     folder = submit(*options, "--", sys.executable, str(script))
     status = wait_for(folder, lambda status: not status.live)
     assert status.outcome == "completed", folder.output_log.read_text()
@@ -306,6 +314,8 @@ def test_the_address_at_which_nodes_meet() -> None:
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "10.0.0.7:20007",
         "PET_RDZV_ID": "10007",
+        "MASTER_ADDR": "10.0.0.7",
+        "MASTER_PORT": "20007",
     }
     assert rendezvous({**environ, "SLURM_JOB_NUM_NODES": "1"}) == {}
 

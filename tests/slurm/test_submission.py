@@ -72,9 +72,14 @@ def test_torchrun_in_the_command_reads_the_nodes_from_its_environment() -> None:
 @pytest.mark.parametrize(
     ("one", "sentence"),
     [
-        (request("python", "train.py"), "--nodes 2 needs --launcher torchrun, or a command with torchrun or srun."),
+        (
+            request("python", "train.py", "--strategy", "deepspeed"),
+            "--nodes 2 needs --launcher torchrun, accelerate or",
+        ),
         (request("train.py", launcher="torchrun", processes=3), "--processes 3 is the number on all 2 nodes"),
-        (request("train.py", launcher="accelerate", processes=4), "--nodes 2 needs --launcher torchrun"),
+        (request("train.py", launcher="accelerate", processes=3), "--processes 3 is the number on all 2 nodes"),
+        (request("accelerate", "launch", "train.py"), "--nodes 2 needs --num_processes of accelerate"),
+        (request("accelerate", "launch", "--num_processes", "5", "train.py"), "--num_processes 5 is the number on all"),
     ],
 )
 def test_commands_that_cannot_use_several_nodes(one: LaunchRequest, sentence: str) -> None:

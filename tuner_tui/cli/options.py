@@ -72,7 +72,8 @@ CommandWords = Annotated[
     typer.Argument(metavar="[-- COMMAND...]", help="Your training command; default: the preset's job."),
 ]
 LauncherName = Annotated[
-    str | None, typer.Option("--launcher", metavar="NAME", help="What starts COMMAND: plain, torchrun or accelerate.")
+    str | None,
+    typer.Option("--launcher", metavar="NAME", help="What starts COMMAND: plain, torchrun, accelerate or deepspeed."),
 ]
 ProcessCount = Annotated[int | None, typer.Option("--processes", metavar="N", help="Number of processes, one per GPU.")]
 MemoryLimit = Annotated[

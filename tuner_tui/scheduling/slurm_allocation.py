@@ -98,14 +98,20 @@ def _take_secrets() -> Mapping[str, Any]:
 
 
 def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner | None = None) -> dict[str, str]:
-    """The variables by which torchrun finds the other nodes of the allocation; none on a single node."""
+    """The variables by which launchers find the other nodes of the allocation; none on a single node.
+
+    torchrun reads the first three, accelerate and deepspeed get the others as options, on each node.
+    """
     if int(environ.get("SLURM_JOB_NUM_NODES", "1")) == 1:
         return {}
+    address = _address(environ, run_command or SlurmCommands())
     port = FIRST_PORT + int(environ["SLURM_JOB_ID"]) % PORTS
     return {
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"{_address(environ, run_command or SlurmCommands())}:{port}",
+        "PET_RDZV_ENDPOINT": f"{address}:{port}",
         "PET_RDZV_ID": environ["SLURM_JOB_ID"],
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
     }
 
 

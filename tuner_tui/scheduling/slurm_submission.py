@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePath
 
 from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
@@ -26,7 +25,7 @@ from tuner_tui.runs.launch.start import RUN_VARIABLE, launch
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.runs.supervise.training_process import LaunchSpec
-from tuner_tui.settings.distributed import TORCHRUN
+from tuner_tui.settings.distributed import launcher_in, read_accelerate_config, requested_processes
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
@@ -52,15 +51,28 @@ def cluster_request(request: LaunchRequest, options: SlurmOptions) -> LaunchRequ
     nodes, job = options.nodes, request.job
     if nodes == 1:
         return replace(request, nodes=1)
-    if job.launcher == "torchrun":
-        if job.processes % nodes:
-            raise SettingsError(f"--processes {job.processes} is the number on all {nodes} nodes: not divisible.")
+    if job.launcher != "plain":
+        _check_divisible("--processes", job.processes, nodes)
         return replace(request, nodes=nodes)
-    words = {PurePath(word).name for word in job.command} if isinstance(job, CommandJob) else set()
-    if not isinstance(job, CommandJob) or not words & (TORCHRUN | {"srun"}):
-        raise SettingsError(f"--nodes {nodes} needs --launcher torchrun, or a command with torchrun or srun.")
+    found = launcher_in(job.command) if isinstance(job, CommandJob) else None
+    if found is None or not isinstance(job, CommandJob):
+        raise SettingsError(
+            f"--nodes {nodes} needs --launcher torchrun, accelerate or deepspeed, or a command that starts with one of "
+            "them or with srun."
+        )
+    if found.name == "accelerate":
+        config = read_accelerate_config(job, request.environ, request.cwd)
+        processes = requested_processes(job) or (None if config is None else config.num_processes)
+        if processes is None:
+            raise SettingsError(f"--nodes {nodes} needs --num_processes of accelerate: the number on all nodes.")
+        _check_divisible("--num_processes", processes, nodes)
     # Counted in the effective batch; torchrun reads it as --nnodes.
     return replace(request, nodes=nodes, job=job.model_copy(update={"env": {**job.env, "PET_NNODES": str(nodes)}}))
+
+
+def _check_divisible(option: str, processes: int, nodes: int) -> None:
+    if processes % nodes:
+        raise SettingsError(f"{option} {processes} is the number on all {nodes} nodes: not divisible.")
 
 
 def submit(

@@ -122,6 +122,7 @@ def _positive_int(value: Any) -> int | None:
 
 
 TORCHRUN = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch"})
+DEEPSPEED = frozenset({"deepspeed", "deepspeed.launcher.runner"})
 ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"})
 """Options of `accelerate launch` that override `distributed_type` of its file."""
 MULTI_PROCESS_TOOLS = frozenset({"llamafactory-cli", "llamafactory"})
@@ -182,6 +183,29 @@ def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class CommandLauncher:
+    """A launcher in a command: srun, torchrun, accelerate or deepspeed; its options begin at word `end`."""
+
+    name: str
+    end: int
+
+
+def launcher_in(command: Sequence[str]) -> CommandLauncher | None:
+    """The first program of the command that starts processes on several nodes; None without one."""
+    for place, word in enumerate(command):
+        name = PurePath(word).name
+        if name.endswith(".py"):  # what follows are arguments of the training
+            return None
+        if name == "srun" or name in TORCHRUN:
+            return CommandLauncher("srun" if name == "srun" else "torchrun", place + 1)
+        if name in ACCELERATE_PROGRAMS:
+            return CommandLauncher("accelerate", place + (2 if name == "accelerate" else 1))  # accelerate launch
+        if name in DEEPSPEED:
+            return CommandLauncher("deepspeed", place + 1)
+    return None
+
+
 def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int) -> int | None:
     """The number of GPUs on which one process runs a step, each with its own micro batch.
 
@@ -205,9 +229,10 @@ def _command_processes(
                 options.get("nnodes") or env.get("PET_NNODES", "1")
             )
         if name in ACCELERATE_PROGRAMS:
-            return _accelerate_processes(options, cards, accelerate)
-        if name == "deepspeed":
-            return _deepspeed_processes(options, cards)
+            # The nodes of a cluster have GPUs although the login node may have none.
+            return _accelerate_processes(options, None if "PET_NNODES" in env else cards, accelerate)
+        if name in DEEPSPEED:
+            return _deepspeed_processes(options, env, cards)
         if name in ACCELERATE_TOOLS:
             return _accelerate_processes(parse_long_options(command, whole=True), cards, accelerate)
         if name == "swift":
@@ -232,13 +257,13 @@ def _accelerate_processes(options: Mapping[str, str], cards: int | None, file: A
     return _parse_process_count(options.get("num_processes") or configured or "auto", cards) if spreads else 1
 
 
-def _deepspeed_processes(options: Mapping[str, str], cards: int | None) -> int:
+def _deepspeed_processes(options: Mapping[str, str], env: Mapping[str, str], cards: int | None) -> int:
     """`--include host:0,2@other:1` lists the GPUs; otherwise `--num_gpus` on each of `--num_nodes`."""
     included = options.get("include")
     if included:
         return sum(len(slots.split(",")) for _, _, slots in (one.partition(":") for one in included.split("@")))
     return _parse_process_count(options.get("num_gpus", "auto"), cards) * _parse_node_count(
-        options.get("num_nodes", "1")
+        options.get("num_nodes") or env.get("PET_NNODES", "1")
     )
 
 

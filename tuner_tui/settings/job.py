@@ -13,7 +13,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import spec_of
 
 ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
-Launcher = Literal["plain", "torchrun", "accelerate"]
+Launcher = Literal["plain", "torchrun", "accelerate", "deepspeed"]
 SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 """The built-in models, which start from random weights."""
 DATA_TO_NAME = "YOUR_DATA.csv"

@@ -199,7 +199,7 @@ def _job_changes(options: JobOptions) -> dict[str, Any]:
 
 def _check_launcher(job: Job) -> Job:
     if job.processes > 1 and job.launcher == "plain":
-        raise SettingsError("Several processes need --launcher torchrun or --launcher accelerate.")
+        raise SettingsError("Several processes need --launcher torchrun, accelerate or deepspeed.")
     return job
 
 

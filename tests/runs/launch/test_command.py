@@ -202,6 +202,15 @@ def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path
     check_launcher(job.model_copy(update={"processes": 1}), {"CUDA_VISIBLE_DEVICES": ""}, alone)
 
 
+def test_the_nodes_of_a_cluster_may_have_the_accelerators_that_this_machine_lacks(tmp_path: Path) -> None:
+    job, no_gpu = CommandJob(command=("train.py",), launcher="accelerate", processes=2), {"CUDA_VISIBLE_DEVICES": ""}
+    check_launcher(job, no_gpu, None, on_nodes=True)
+    with pytest.raises(LaunchError, match="starts several processes only on accelerators"):
+        check_launcher(job, no_gpu, None)
+    with pytest.raises(LaunchError, match="says distributed_type NO"):
+        check_launcher(job, no_gpu, AccelerateConfig(tmp_path / "a.yaml", "NO", 1, None), on_nodes=True)
+
+
 @pytest.mark.parametrize(
     "config",
     [

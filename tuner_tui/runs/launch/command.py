@@ -100,12 +100,17 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
         raise LaunchError(f"The command {argv[0]!r} was not found on PATH.")
 
 
-def check_launcher(job: Job, env: Mapping[str, str], accelerate: AccelerateConfig | None) -> None:
-    """Raise `LaunchError` if the launcher would silently start fewer processes than requested."""
+def check_launcher(
+    job: Job, env: Mapping[str, str], accelerate: AccelerateConfig | None, *, on_nodes: bool = False
+) -> None:
+    """Raise `LaunchError` if the launcher would silently start fewer processes than requested.
+
+    What accelerators the nodes of a cluster have is not known here.
+    """
     if job.launcher != "accelerate" or job.processes == 1:
         return
     kind = None if accelerate is None else accelerate.distributed_type
-    if kind is None and not has_gpu(env):
+    if kind is None and not on_nodes and not has_gpu(env):
         raise LaunchError(
             f"accelerate starts several processes only on accelerators and would start 1 of {job.processes} "
             "here; use --launcher torchrun."

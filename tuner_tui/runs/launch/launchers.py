@@ -1,4 +1,4 @@
-"""Starts a command as it is, or by torchrun or accelerate, and finds the Python that trains it."""
+"""Starts a command as it is, or by torchrun, accelerate or deepspeed, and finds the Python that trains it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from tuner_tui.hardware.interpreter.probe import default_interpreter
+from tuner_tui.settings.argv import parse_long_options
+from tuner_tui.settings.distributed import ACCELERATE_MULTI_PROCESS_OPTIONS, NUMBER, AccelerateConfig, launcher_in
 from tuner_tui.settings.job import CommandJob, Job, Launcher
 
 PYTHON = re.compile(r"python[\d.]*")
@@ -42,44 +44,84 @@ def parse_program(argv: Sequence[str], python: str) -> Program:
     return Program("program", words, words[0])  # python -c, -W, -X: started unchanged
 
 
-ACCELERATE_FLAGS = {"script": (), "module": ("--module",), "program": ("--no_python",)}
+MODULES = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.launch",
+    "deepspeed": "deepspeed.launcher.runner",
+}
+PROGRAM_FLAGS = {"script": (), "module": ("--module",), "program": ("--no_python",)}
+"""How torchrun, accelerate and deepspeed are told what to start: the three spell it alike."""
 
 
-def accelerate_command(program: Program, processes: int) -> tuple[str, ...]:
-    """The program in `processes` processes; everything else is left to the user's own accelerate configuration."""
-    starter = (program.python, "-m", "accelerate.commands.launch", f"--num_processes={processes}")
-    return (*starter, *ACCELERATE_FLAGS[program.kind], *program.words)
+def launcher_command(
+    launcher: Launcher,
+    argv: Sequence[str],
+    processes: int,
+    python: str,
+    nodes: int = 1,
+    accelerate: AccelerateConfig | None = None,
+) -> tuple[str, ...]:
+    """`argv` as `launcher` starts it on this machine, or on all `nodes` of an allocation of Slurm.
 
-
-TORCHRUN_FLAGS = {"script": (), "module": ("--module",), "program": ("--no-python",)}
-
-
-def torchrun_command(program: Program, processes: int, nodes: int = 1) -> tuple[str, ...]:
-    """The program in `processes` processes; on one machine with a free port, so that runs do not collide."""
-    meeting = "--standalone" if nodes == 1 else f"--nnodes={nodes}"
-    starter = (program.python, "-m", "torch.distributed.run", meeting, f"--nproc-per-node={processes // nodes}")
-    return (*starter, *TORCHRUN_FLAGS[program.kind], *program.words)
+    `python` runs the launcher where `argv` names no Python. `accelerate` is the configuration that accelerate will
+    read; other options than the number of processes are left to it.
+    """
+    command = tuple(argv)
+    if launcher != "plain":
+        program = parse_program(argv, python)
+        match launcher:
+            case "torchrun":  # on one machine with a free port, so that runs do not collide
+                meeting = "--standalone" if nodes == 1 else f"--nnodes={nodes}"
+                options: tuple[str, ...] = (meeting, f"--nproc-per-node={processes // nodes}")
+            case "accelerate":
+                options = (f"--num_processes={processes}",)
+            case "deepspeed":
+                options = (f"--num_gpus={processes // nodes}",)
+        starter = (program.python, "-m", MODULES[launcher])
+        command = (*starter, *options, *PROGRAM_FLAGS[program.kind], *program.words)
+    return command if nodes == 1 else _on_each_node(command, nodes, accelerate)
 
 
 SRUN = ("srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1")
 """Starts a command once on each node of the allocation; where one fails, Slurm ends the others."""
+ACCELERATE_NODES = (
+    '--num_machines={nodes} --machine_rank="$SLURM_NODEID" '
+    '--main_process_ip="$MASTER_ADDR" --main_process_port="$MASTER_PORT"'
+)
+DEEPSPEED_NODES = (
+    '--no_ssh --hostfile="$TUNER_RUN_DIR/hostfile-$SLURM_NODEID" --node_rank="$SLURM_NODEID" '
+    '--master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT"'
+)
+"""https://www.deepspeed.ai/getting-started/#launching-without-passwordless-ssh; since DeepSpeed 0.14.5."""
+DEEPSPEED_HOSTS = 'printf "node%d slots={slots}\\n" {numbers} >"$TUNER_RUN_DIR/hostfile-$SLURM_NODEID" && '
+"""Without ssh DeepSpeed counts the lines of its hostfile only. Each node writes one of its own, so that none reads
+half a file."""
 
 
-def launcher_command(
-    launcher: Launcher, argv: Sequence[str], processes: int, python: str, nodes: int = 1
-) -> tuple[str, ...]:
-    """`argv` as `launcher` starts it on this machine, or on all `nodes` of an allocation of Slurm.
+def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateConfig | None) -> tuple[str, ...]:
+    """`command` started once on each node of an allocation, whose environment has the address of the first.
 
-    `python` runs the launcher where `argv` names no Python. Where torchrun finds the other nodes is in its environment.
+    torchrun reads that from its environment. accelerate and deepspeed take options only, of which the rank of the node
+    is known on the node alone: a shell inserts them there.
     """
-    match launcher:
-        case "torchrun":
-            command = torchrun_command(parse_program(argv, python), processes, nodes)
+    found = launcher_in(command)
+    if found is None or found.name == "srun":
+        return command
+    starter, rest = command[: found.end], command[found.end :]
+    options, before = parse_long_options(rest), ""
+    match found.name:
         case "accelerate":
-            command = accelerate_command(parse_program(argv, python), processes)
-        case "plain":
-            command = tuple(argv)
-    return (*SRUN, *command) if nodes > 1 and PurePath(command[0]).name != "srun" else command
+            inserted = ACCELERATE_NODES.format(nodes=nodes)
+            if accelerate is None and not ACCELERATE_MULTI_PROCESS_OPTIONS & options.keys():
+                inserted += " --multi_gpu"  # it starts one process on a node with one GPU otherwise
+        case "deepspeed":
+            number = options.get("num_gpus", "")
+            slots = number if NUMBER.fullmatch(number) else "${SLURM_GPUS_ON_NODE:-1}"
+            before = DEEPSPEED_HOSTS.format(slots=slots, numbers=" ".join(map(str, range(nodes))))
+            inserted = DEEPSPEED_NODES
+        case _:
+            return (*SRUN, *command)
+    return (*SRUN, "sh", "-c", f'{before}exec {shlex.join(starter)} {inserted} "$@"', "sh", *rest)
 
 
 LONGEST_SHEBANG = 512

@@ -194,8 +194,7 @@ def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> P
         interpreter = probe_training_python(Path(python), request.job, request.resolved)
     prepared = _assemble(request, next_folder(request.runs_root), interpreter, checkpoint, own_resume, limit_problem)
     check_command(prepared.argv, cwd, prepared.env)
-    if request.nodes is None:
-        check_launcher(request.job, prepared.env, prepared.accelerate)
+    check_launcher(request.job, prepared.env, prepared.accelerate, on_nodes=request.nodes is not None)
     if request.tuning is not None or isinstance(request.job, BuiltinJob):  # they have folders of their own
         return prepared
     return replace(
@@ -227,15 +226,15 @@ def _assemble(
     applied = with_checkpoint(applied, job, checkpoint if own_resume is None else None)
     if own_resume is not None:
         applied = replace(applied, argv=own_resume.applied_to(applied.argv))
-    argv = launcher_command(
-        job.launcher, with_config(applied, folder), job.processes, interpreter.path, request.nodes or 1
-    )
     added_env = added_environment(job, request.environ, folder, applied.inject, request.memory_limit_bytes)
     if checkpoint is not None and own_resume is None and isinstance(job, CommandJob):
         added_env[RESUME_VARIABLE] = str(checkpoint)
     if checkpoints_on_sigterm(request, interpreter):
         added_env[SIGTERM_CHECKPOINT_VARIABLE] = "1"
     accelerate = read_accelerate_config(job, {**request.environ, **added_env}, request.cwd)
+    argv = launcher_command(
+        job.launcher, with_config(applied, folder), job.processes, interpreter.path, request.nodes or 1, accelerate
+    )
     return PreparedLaunch(
         request, folder, argv, cwd, added_env, interpreter, applied, checkpoint, own_resume, warning, accelerate
     )

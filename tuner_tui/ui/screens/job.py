@@ -50,7 +50,7 @@ class JobField:
 KIND_FIELD = JobField("kind", "what trains", "your own command, or the built-in training", (BUILTIN, COMMAND))
 LAUNCHER_FIELDS = (
     JobField("launcher", "launcher", "what starts the processes", get_args(Launcher)),
-    JobField("processes", "processes", "one per GPU; needs torchrun or accelerate"),
+    JobField("processes", "processes", "one per GPU; needs a launcher"),
 )
 FALLBACK_FIELD = JobField(
     "fallback", "OOM retries", "how often to restart with a smaller micro batch after out of memory"
@@ -155,7 +155,7 @@ def parse_job(texts: Mapping[str, str]) -> Job:
 
 def _checked_launcher(job: Job) -> Job:
     if job.processes > 1 and job.launcher == "plain":
-        raise FieldError("processes", "Several processes need a launcher: torchrun or accelerate.")
+        raise FieldError("processes", "Several processes need a launcher: torchrun, accelerate or deepspeed.")
     return job
 
 
