@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,14 @@ from tests.fakes.live_run import START_S
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.tuning_reader import TuningView
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
-from tuner_tui.ui.backend.records import TrainingConfig, TuningListing, TuningPlan, TuningSnapshot, TuningWish
+from tuner_tui.ui.backend.records import (
+    TrainingConfig,
+    TrialPlacement,
+    TuningListing,
+    TuningPlan,
+    TuningSnapshot,
+    TuningWish,
+)
 from tuner_tui.ui.backend.tunings import Tunings
 
 GIB = 2**30
@@ -115,20 +122,20 @@ class FakeTunings(Tunings):
     asked: list[tuple[str, str]] = field(default_factory=list)
     minutes: list[float] = field(default_factory=list)
     objectives: list[str | None] = field(default_factory=list)
-    parallel: list[bool] = field(default_factory=list)
-    free_gpus: int = 0
+    placed: list[TrialPlacement] = field(default_factory=list)
+    placements: Mapping[TrialPlacement, str] = field(default_factory=dict)
     least_minutes: float = 1.0
     seen: TuningView | None = None
 
     def plan(self, config: TrainingConfig) -> TuningPlan:
         tunes = f"{config.preset}, from the settings shown"
-        return TuningPlan((("Tunes", tunes), ("Does", "short real runs")), self.least_minutes, self.free_gpus)
+        return TuningPlan((("Tunes", tunes), ("Does", "short real runs")), self.least_minutes, self.placements)
 
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         self.asked.append(("start", config.preset or ""))
         self.minutes.append(wish.minutes)
         self.objectives.append(wish.objective)
-        self.parallel.append(wish.parallel)
+        self.placed.append(wish.placement)
         self.views = {"t004": self.begins, **self.views}
         return Path("/tunings/t004")
 

@@ -16,7 +16,7 @@ from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.tuning.create import TuningOptions, create_tuning
 from tuner_tui.tuning.process.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
 from tuner_tui.tuning.store import TuningFolder, read_tuning_record
-from tuner_tui.ui.backend.records import BackendError, TrainingConfig, TuningWish
+from tuner_tui.ui.backend.records import BackendError, TrainingConfig, TrialPlacement, TuningWish
 from tuner_tui.ui.backend.tunings import Tunings, resumed_job
 
 SECRET = CommandJob(command=("python", "train.py", "--api-key", "abc"), apply="hf-args", env={"WANDB_API_KEY": "abc"})
@@ -47,29 +47,44 @@ def test_a_plan_says_what_is_done_and_what_is_saved() -> None:
 
 
 def test_a_plan_offers_the_free_gpus_or_says_why_not() -> None:
-    assert Tunings(lambda job: ()).plan(opened()).free_gpus == 0, "the machine has one GPU at most"
-    assert Tunings(lambda job: ("GPU-a", "GPU-b")).plan(opened()).free_gpus == 2
+    nothing = Tunings(lambda job: ()).plan(opened())
+    assert [*nothing.placements] == ["sequential"], "the machine has one GPU at most"
+    several = Tunings(lambda job: ("GPU-a", "GPU-b")).plan(opened())
+    assert several.placements == {"sequential": "one after another", "gpus": "one on each of 2 free GPUs"}
     one = Tunings(lambda job: ("GPU-a",)).plan(opened())
-    assert (one.free_gpus, dict(one.lines)["GPUs"]) == (0, "one trial at a time: only one is free")
+    assert ([*one.placements], dict(one.lines)["GPUs"]) == (["sequential"], "one trial at a time: only one is free")
 
     def busy(job: Job) -> tuple[str, ...]:
         raise SettingsError("No GPU is free for trials (GPU 0: alice).")
 
     none = Tunings(busy).plan(opened())
-    assert (none.free_gpus, dict(none.lines)["GPUs"]) == (
-        0,
+    assert ([*none.placements], dict(none.lines)["GPUs"]) == (
+        ["sequential"],
         "one trial at a time. No GPU is free for trials (GPU 0: alice).",
     )
 
 
-def test_the_free_gpus_are_recorded_if_trials_shall_run_on_them() -> None:
+def test_a_plan_offers_the_cluster_that_the_user_has_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ray.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    here = Tunings(lambda job: ())
+    offered = {"sequential": "one after another", "ray": "on the Ray cluster head:6379"}
+    assert here.plan(opened()).placements == offered
+    assert [*here.plan(opened(BuiltinJob(launcher="torchrun", processes=2))).placements] == ["sequential"]
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert [*here.plan(opened()).placements] == ["sequential"]
+
+
+def test_where_trials_shall_run_is_recorded() -> None:
     nothing = opened(CommandJob(command=("/no/such/program", "train.py"), apply="hf-args"))
-    here, cards = Tunings(lambda job: ("GPU-a", "GPU-b")), []
-    for parallel in (True, False):
-        folder = TuningFolder(here.start(nothing, TuningWish(9.0, "job", parallel)))
-        cards.append(read_tuning_record(folder).cards)
+    here, records = Tunings(lambda job: ("GPU-a", "GPU-b")), []
+    placements: tuple[TrialPlacement, ...] = ("gpus", "sequential", "ray")
+    for placement in placements:
+        folder = TuningFolder(here.start(nothing, TuningWish(9.0, "job", placement)))
+        records.append(read_tuning_record(folder))
         wait_unlocked(folder.lock)
-    assert cards == [("GPU-a", "GPU-b"), ()]
+    assert [(record.cards, record.on) for record in records] == [(("GPU-a", "GPU-b"), None), ((), None), ((), "ray")]
 
 
 def test_a_command_that_no_setting_reaches_is_refused() -> None:

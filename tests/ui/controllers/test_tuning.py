@@ -17,7 +17,7 @@ from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.process.trial_log import TrialStarted
 from tuner_tui.tuning.process.tuning_reader import TuningView
-from tuner_tui.ui.backend.records import TuningSnapshot
+from tuner_tui.ui.backend.records import TrialPlacement, TuningSnapshot
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.charts import ScatterPlot, ScatterPoint, scatter_rows
@@ -88,20 +88,25 @@ async def test_too_few_minutes_are_refused_and_another_goal_is_chosen() -> None:
         await until(pilot, lambda: "It needs at least 7 min." in screen_text(pilot.app))
         await pilot.press("backspace", "8", "tab", "right", "enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
-        assert (box.tuner.minutes, box.tuner.objectives, box.tuner.parallel) == ([8.0], ["steady"], [False])
+        assert (box.tuner.minutes, box.tuner.objectives, box.tuner.placed) == ([8.0], ["steady"], ["sequential"])
 
 
-async def test_on_a_machine_with_several_free_gpus_trials_may_run_side_by_side() -> None:
-    box = FakeBox(tuner=FakeTunings(free_gpus=4))
+@pytest.mark.parametrize(
+    ("steps", "text", "placement"), [(1, "one on each of 4 free GPUs", "gpus"), (2, "on the Ray cluster", "ray")]
+)
+async def test_trials_may_run_in_parallel_where_there_is_room(steps: int, text: str, placement: TrialPlacement) -> None:
+    offered: dict[TrialPlacement, str] = {"sequential": "one after another", "gpus": "one on each of 4 free GPUs"}
+    offered["ray"] = "on the Ray cluster"
+    box = FakeBox(tuner=FakeTunings(placements=offered))
     async with on_screen(box) as pilot:
         await pilot.press("o")
         await until(pilot, lambda: dialog(pilot) == "Tune")
         assert "one after another" in screen_text(pilot.app)
-        await pilot.press("tab", "tab", "right")
-        await until(pilot, lambda: "one on each of 4 free GPUs" in screen_text(pilot.app))
+        await pilot.press("tab", "tab", *["right"] * steps)
+        await until(pilot, lambda: text in screen_text(pilot.app))
         await pilot.press("enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
-        assert (box.tuner.objectives, box.tuner.parallel) == (["job"], [True])
+        assert (box.tuner.objectives, box.tuner.placed) == (["job"], [placement])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
@@ -226,28 +226,29 @@ class MemoryOutlook:
         return self.measured_largest if self.measured or self.estimate is None else self.estimate.largest_batch()
 
 
+TrialPlacement = Literal["sequential", "gpus", "ray"]
+"""Where trials run: one after another here, on each free GPU of this machine at once, or on a Ray cluster."""
+
+
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
     """Labelled lines on what a tuning would do, and the minutes that it needs at least.
 
-    `free_gpus` are the GPUs that trials may use at once; 0 if there is no choice.
+    `placements` are the places that trials may have, with their descriptions; fewer than two are no choice.
     """
 
     lines: Sequence[tuple[str, str]]
     least_minutes: float | None = None
-    free_gpus: int = 0
+    placements: Mapping[TrialPlacement, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TuningWish:
-    """How long a tuning may take, and what it makes faster; None for a tuning that is resumed.
-
-    `parallel`: a trial runs on each free GPU at once.
-    """
+    """How long a tuning may take, what it makes faster (None for one that is resumed), and where its trials run."""
 
     minutes: float
     objective: Objective | None = None
-    parallel: bool = False
+    placement: TrialPlacement = "sequential"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.settings.job import Job
     from tuner_tui.tuning.process.tuning_reader import TuningReader, TuningView
-    from tuner_tui.tuning.store import TuningRecord
-    from tuner_tui.ui.backend.records import TrainingConfig, TuningWish
+    from tuner_tui.tuning.store import Cluster, TuningRecord
+    from tuner_tui.ui.backend.records import TrainingConfig, TrialPlacement, TuningWish
 
 MAX_LISTED_TUNINGS = 100
 UNREACHABLE = "No setting can be passed to this command: e edits the job (pass settings via inject, for example)."
@@ -64,10 +64,11 @@ class Tunings:
         try:
             cards = self._free_cards(request.job)
         except SettingsError as error:
-            return TuningPlan([*lines, ("GPUs", f"one trial at a time. {error}")], needed.minutes)
+            lines.append(("GPUs", f"one trial at a time. {error}"))
+            cards = ()
         if len(cards) == 1:
             lines.append(("GPUs", "one trial at a time: only one is free"))
-        return TuningPlan(lines, needed.minutes, len(cards) if len(cards) > 1 else 0)
+        return TuningPlan(lines, needed.minutes, _placements(request, len(cards)))
 
     @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
@@ -75,8 +76,9 @@ class Tunings:
         from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, start_tuning
 
         request = _tunable_request(config)
-        cards = self._free_cards(request.job) if wish.parallel else ()
-        options = TuningOptions(most_minutes=wish.minutes, objective=wish.objective or "job", cards=cards)
+        cards = self._free_cards(request.job) if wish.placement == "gpus" else ()
+        on: Cluster | None = "ray" if wish.placement == "ray" else None
+        options = TuningOptions(most_minutes=wish.minutes, objective=wish.objective or "job", cards=cards, on=on)
         folder = create_tuning(request, options)
         start_tuning(folder, TunerSpec(request.job, request.environ, wish.minutes))
         return folder.path
@@ -140,6 +142,21 @@ class Tunings:
         tuning = TuningFolder(folder)
         job = resumed_job(read_tuning_record(tuning), config)
         start_tuning(tuning, TunerSpec(job, dict(os.environ), minutes))
+
+
+def _placements(request: LaunchRequest, free_cards: int) -> Mapping[TrialPlacement, str]:
+    """The places that the trials may have. A cluster is offered to a user who has named it."""
+    from importlib.util import find_spec
+
+    from tuner_tui.settings.distributed import process_count
+
+    placements: dict[TrialPlacement, str] = {"sequential": "one after another"}
+    if free_cards > 1:
+        placements["gpus"] = f"one on each of {free_cards} free GPUs"
+    address = request.environ.get("RAY_ADDRESS")
+    if address and find_spec("ray") is not None and process_count(request.job, 1) == 1:
+        placements["ray"] = f"on the Ray cluster {address}"
+    return placements
 
 
 def _tunable_request(config: TrainingConfig) -> LaunchRequest:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
-from tuner_tui.ui.backend.records import TuningPlan, TuningWish
+from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.drawing.tuning_rows import can_resume
 from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
@@ -35,7 +35,7 @@ class TuningController(Controller):
     _status_feed: PollingFeed[TuningView | None] | None = None
     _minutes: float | None = None
     _objective: Objective = "job"
-    _parallel: bool = False
+    _placement: TrialPlacement = "sequential"
 
     async def watch_status(self) -> None:
         """Post whether a tuning runs on this machine, once everything needed to start one is read."""
@@ -138,7 +138,7 @@ class TuningController(Controller):
         wish = await self._ask("Tune", plan, self._objective)
         if wish is None:
             return None
-        self._objective, self._parallel = wish.objective or self._objective, wish.parallel
+        self._objective, self._placement = wish.objective or self._objective, wish.placement
         return await to_daemon_thread(lambda: self._backend.tunings.start(current, wish))
 
     async def _ask(self, heading: str, plan: TuningPlan, objective: Objective | None = None) -> TuningWish | None:
@@ -147,7 +147,7 @@ class TuningController(Controller):
         from tuner_tui.ui.screens.tune import TuneStartScreen
 
         minutes = max(self._minutes or DEFAULT_MINUTES, plan.least_minutes or 0.0)
-        default = TuningWish(minutes, objective, self._parallel)
+        default = TuningWish(minutes, objective, self._placement)
         wish = await self._app.ask(TuneStartScreen(plan, default, heading))
         self._minutes = self._minutes if wish is None else wish.minutes
         return wish

@@ -12,7 +12,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
-from tuner_tui.ui.backend.records import TuningWish
+from tuner_tui.ui.backend.records import TrialPlacement, TuningWish
 from tuner_tui.ui.drawing.cells import Row
 from tuner_tui.ui.drawing.tuning_rows import (
     can_resume,
@@ -107,7 +107,6 @@ GOALS: Mapping[Objective, str] = {
     "job": "the shortest whole job",
     "steady": "the highest steady speed",
 }
-ONE_AT_A_TIME, SIDE_BY_SIDE = "one after another", "one on each of {} free GPUs"
 
 
 class TuneStartScreen(Dialog[TuningWish]):
@@ -122,12 +121,11 @@ class TuneStartScreen(Dialog[TuningWish]):
     def __init__(self, plan: TuningPlan, wish: TuningWish, heading: str = "Tune") -> None:
         super().__init__()
         self.heading = heading
-        choices = "goal, trials" if plan.free_gpus else "goal"
+        choices = "goal, trials" if len(plan.placements) > 1 else "goal"
         tab = "" if wish.objective is None else f"tab {choices} · "
         self.hint = f"type or ↑ ↓ minutes · {tab}enter start · esc back"
         self._plan = plan
         self._wish = wish
-        self._side_by_side = SIDE_BY_SIDE.format(plan.free_gpus)
 
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(Static(launch_table(self._plan.lines)), can_focus=False)
@@ -137,9 +135,10 @@ class TuneStartScreen(Dialog[TuningWish]):
         if self._wish.objective is not None:
             goal = Choice(tuple(GOALS.values()), GOALS[self._wish.objective], id="goal")
             yield Horizontal(self._label(GOAL_LABEL), goal, classes="row")
-        if self._plan.free_gpus:
-            chosen = self._side_by_side if self._wish.parallel else ONE_AT_A_TIME
-            trials = Choice((ONE_AT_A_TIME, self._side_by_side), chosen, id="trials")
+        placements = self._plan.placements
+        if len(placements) > 1:
+            chosen = placements.get(self._wish.placement, placements["sequential"])
+            trials = Choice(tuple(placements.values()), chosen, id="trials")
             yield Horizontal(self._label(TRIALS_LABEL), trials, classes="row")
 
     def _label(self, text: str) -> Label:
@@ -165,7 +164,7 @@ class TuneStartScreen(Dialog[TuningWish]):
         elif least is not None and minutes < least:
             self._refuse(f"It needs at least {least:g} min.")
         else:
-            self.dismiss(TuningWish(minutes, self._objective(), self._parallel()))
+            self.dismiss(TuningWish(minutes, self._objective(), self._placement()))
 
     def _objective(self) -> Objective | None:
         if self._wish.objective is None:
@@ -173,8 +172,11 @@ class TuneStartScreen(Dialog[TuningWish]):
         chosen = self.query_one("#goal", Choice).value
         return next(objective for objective, text in GOALS.items() if text == chosen)
 
-    def _parallel(self) -> bool:
-        return bool(self._plan.free_gpus) and self.query_one("#trials", Choice).value == self._side_by_side
+    def _placement(self) -> TrialPlacement:
+        if len(self._plan.placements) < 2:
+            return "sequential"
+        chosen = self.query_one("#trials", Choice).value
+        return next(placement for placement, text in self._plan.placements.items() if text == chosen)
 
     def _refuse(self, reason: str) -> None:
         note = self.query_one(".note", Label)
