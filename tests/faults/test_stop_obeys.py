@@ -228,11 +228,12 @@ def test_a_damaged_group_leads_to_no_stranger(tmp_path: Path, runs: list[Run]) -
         stranger.kill()
 
 
-@pytest.fixture
-def without_locks(tmp_path: Path) -> str:
-    """A library to preload, in whose programs no file system has locks: NFS without its server for locks."""
+@pytest.fixture(params=["errno = ENOLCK; return -1;", "return 0;"], ids=["no-locks", "locks-exclude-nobody"])
+def without_locks(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A library to preload, in whose programs no file system has locks: NFS without its server for locks, or one that
+    grants every lock."""
     source, library = tmp_path / "flock.c", tmp_path / "flock.so"
-    source.write_text("#include <errno.h>\nint flock(int file, int how) { errno = ENOLCK; return -1; }\n")
+    source.write_text(f"#include <errno.h>\nint flock(int file, int how) {{ {request.param} }}\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     return str(library)
 

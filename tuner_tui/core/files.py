@@ -260,7 +260,8 @@ class LockedError(Exception):
 def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bool = True) -> int:
     """Return the descriptor that holds the lock as long as it is open. Raises `LockedError` and `OSError`.
 
-    On a file system without locks it raises `OSError`, unless the lock is not `needed`: then nothing is locked.
+    On a file system without locks, or with locks that exclude nobody, it raises `OSError`, unless the lock is not
+    `needed`: then nothing is locked.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     deadline = time.monotonic() + timeout_s
@@ -271,6 +272,8 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bo
             if time.monotonic() > deadline:
                 raise LockedError(str(path))
             time.sleep(0.01)
+        if needed and not _excludes(descriptor):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
     except OSError as error:
         if error.errno in NO_LOCKS and not needed:
             return descriptor
@@ -282,16 +285,56 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bo
     return descriptor
 
 
+LOCAL_LOCK_OPTIONS = {
+    "nfs": ("local_lock=all", "local_lock=flock"),
+    "nfs4": ("local_lock=all", "local_lock=flock"),
+    "lustre": ("localflock",),
+    "cifs": ("nobrl",),
+    "smb3": ("nobrl",),
+}
+"""Network file systems that lock on the server, and the options of a mount that turn this off (nfs(5),
+mount.lustre(8), mount.cifs(8)); `nolock` of NFS appears as `local_lock=all`."""
+MACHINE_LOCKS = ("9p", "afs", "beegfs", "beegfs_nodev", "vboxsf", "virtiofs")
+"""Network file systems whose locks hold on one machine, always or unless their server is configured otherwise."""
+FUSE_WITH_LOCKS = ("fuse.ceph-fuse", "fuse.glusterfs", "fuse.juicefs", "fuse.mfs")
+"""Those that pass locks on. The kernel keeps the locks of the others, such as sshfs, to itself."""
+
+
 def lacks_locks(folder: Path) -> bool:
-    """Whether the file system says that it has no locks; it is asked in the folder or the parent that exists."""
+    """Whether the file system has no locks, or locks that exclude nobody; tried in the folder or the parent that
+    exists."""
     import tempfile  # of no use to the supervisor, which stays small
 
     try:
-        with tempfile.TemporaryFile(dir=next(path for path in (folder, *folder.parents) if path.is_dir())) as file:
-            _try_lock(file.fileno(), fcntl.LOCK_EX)
+        with tempfile.TemporaryFile(dir=_existing(folder)) as file:
+            return _try_lock(file.fileno(), fcntl.LOCK_EX) and not _excludes(file.fileno())
     except OSError as error:
         return error.errno in NO_LOCKS
-    return False
+
+
+def machine_locks(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+    """The file system of the folder if its locks may hold on this machine only, with the reason; None if not known."""
+    try:
+        device = _existing(folder).stat().st_dev
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    # 36 35 0:52 / /mnt rw,noatime shared:1 - nfs4 server:/home rw,vers=4.2,local_lock=none  (proc_pid_mountinfo(5))
+    rows = (line.partition(" - ") for line in lines)
+    numbers = f"{os.major(device)}:{os.minor(device)}"
+    found = [after.split(" ") for before, _, after in rows if before.split(" ")[2:3] == [numbers]]
+    if not found or len(found[-1]) < 3:
+        return None
+    kind, options = found[-1][0], found[-1][2].split(",")
+    local = next((option for option in LOCAL_LOCK_OPTIONS.get(kind, ()) if option in options), None)
+    if local is not None:
+        return f"{kind} with {local}"
+    is_local_fuse = kind.startswith("fuse.") and kind not in FUSE_WITH_LOCKS
+    return kind if kind in MACHINE_LOCKS or is_local_fuse else None
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 def is_locked(path: Path) -> bool:
@@ -322,6 +365,19 @@ def wait_unlocked(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _excludes(descriptor: int) -> bool:
+    """Whether the exclusive lock of `descriptor` keeps a second one out.
+
+    Some network file systems and containers answer every request for a lock with success. A lock belongs to the open
+    file, not to the process, so that one process can try: its own second opening of the file must be refused.
+    """
+    second = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return not _try_lock(second, fcntl.LOCK_EX)
+    finally:
+        os.close(second)
 
 
 def _try_lock(descriptor: int, how: int) -> bool:
