@@ -265,9 +265,13 @@ def _cause_from_log(
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
-    """The exception; one without a message, such as that of an `assert`, with the statement that raised it."""
-    raised = "" if ":" in failure.headline or not failure.statement else f", raised by `{failure.statement}`"
-    return f"The training failed: {_shorten(failure.headline + raised, 160)}"
+    """The exception with its message, which may begin on the next line, else with the statement that raised it."""
+    headline, _, rest = failure.message.partition("\n")
+    if headline.rstrip().endswith(":"):
+        headline = f"{headline} {rest}"
+    elif ":" not in headline and failure.statement:
+        headline = f"{headline}, raised by `{failure.statement}`"
+    return f"The training failed: {_shorten(headline, 160)}"
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:

@@ -288,6 +288,18 @@ REMEDIES: Mapping[str, Remedy] = {
         "reader. Delete the cache folder after a change",
         source="datasets: loading",
     ),
+    "shared-weights": Remedy(
+        title="save without safetensors: save_safetensors=False, or safe_serialization=False",
+        why="or name the weights that belong together in the model's `_tied_weights_keys`, or copy one with `.clone()` "
+        "before saving; `safetensors.torch.save_model` writes each only once. transformers 5 only knows the latter two",
+        source="safetensors: torch shared tensors",
+    ),
+    "cannot-save": Remedy(
+        title="save what can be written: tensors, numbers and text",
+        why="weights of a sharded, offloaded or compiled model are gathered first (`accelerator.get_state_dict`, "
+        "`unwrap_model`); lambdas, locks and open files cannot be pickled",
+        source="PyTorch: serialization semantics; accelerate: get_state_dict",
+    ),
     "together": Remedy(
         title="take one of the settings that the message names out",
         why="the package that refuses them does not support both at once in this release; a newer one may",

@@ -33,7 +33,8 @@ NAMED = (
     r"|Invalid)"
 )
 EXCEPTION = re.compile(
-    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAMED}\w*|StopIteration|BadZipFile))(?:\s?\([^)]*\))?"
+    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAMED}\w*|StopIteration|BadZipFile)"
+    r"|(?:[a-z_]\w*\.)+(?:exc|exceptions?|errors?)\.[A-Z]\w+|queue\.(?:Empty|Full))(?:\s?\([^)]*\))?"
     r"(?:: ?(?P<message>.*)|)$"
 )
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
@@ -103,7 +104,7 @@ class _Reader:
                 yield from self._drawing()
             elif not line.quiet and EXCEPTION.match(line.text) and not line.text.endswith("Warning"):
                 yield self._exception(line, self._frames_before(), traceback=False)
-                self.aside = False
+                self._follow_link()
             else:
                 self.at += 1
 
@@ -197,7 +198,7 @@ class _Reader:
             type="ProcessRaisedException" if spawned else match["type"] if match else None,
             rank=line.rank,
             frames=frames,
-            chain=self.chain if traceback else self._next_chain(),
+            chain=self.chain,
             uncaught=traceback and root in UNCAUGHT_ROOTS,
             traceback=traceback,
             aside=self.aside,

@@ -132,6 +132,14 @@ ENDED = (
     Case("the Hub's storage", trace("RuntimeError: Data processing error: CAS service error : IO Error: Timer expired (os error 62)", "main"), "hub-access"),
     Case("a download by the package that failed", trace("TimeoutError: The read operation timed out", "main").replace("/home/ann/train.py", f"{SITE}/huggingface_hub/file_download.py"), "hub-access"),
 )  # fmt: skip
+SAVED = (
+    Case("weights that share memory", trace("RuntimeError: \n    Some tensors share memory, this will lead to duplicate memory on disk", "main", "save"), "checkpoint-io"),
+    Case("an object that cannot be written", trace("TypeError: unhashable type: 'Params'", "main", "torch-save"), "checkpoint-io"),
+    Case("a chain without headers", "KeyError: <code object accumulate>\n\nDuring handling of the above exception, another exception occurred:\n\ntorch._dynamo.exc.Unsupported: generator\n", "compile-failed"),
+    Case("an exception of a module of exceptions", trace("torch._dynamo.exc.Unsupported: Observed exception", *STEP), "compile-failed"),
+    Case("a key that the schema of Hydra lacks", "Key 'period' not in 'CheckpointConf'\n    full_key: checkpoint.period\n", "bad-arguments"),
+    Case("a fault in the words of ksh", "./train.sh: line 3: 12001 Memory fault(coredump) python train.py\n", "unknown"),
+)  # fmt: skip
 REFUSED = (
     Case("nothing for the loss scaler", trace("AssertionError: No inf checks were recorded for this optimizer.", *STEP), "program-error"),
     Case("two settings", trace("ValueError: Packing is not supported with streaming datasets", "main"), "bad-arguments"),
@@ -140,7 +148,20 @@ REFUSED = (
     Case("weights that were not loaded", trace("NotImplementedError: Cannot copy out of meta tensor; no data!", "main", "place"), "bad-arguments"),
     Case("a class of peft", trace("TypeError: LoraConfig.__init__() got an unexpected keyword argument 'use_x'", "main"), "bad-arguments"),
 )  # fmt: skip
-CASES = (*RELEASES, *FILES, *USAGE, *LAUNCHED, *RESUMED, *SAMPLES, *PARALLEL, *DEVICE, *PROCESSES, *ENDED, *REFUSED)
+CASES = (
+    *RELEASES,
+    *FILES,
+    *USAGE,
+    *LAUNCHED,
+    *RESUMED,
+    *SAMPLES,
+    *PARALLEL,
+    *DEVICE,
+    *PROCESSES,
+    *ENDED,
+    *SAVED,
+    *REFUSED,
+)
 FIRST_REMEDIES = {
     "a package calls another with an argument too many": "bring transformers to releases",
     "a name that the release does not have": "bring trl to releases",
@@ -171,6 +192,8 @@ FIRST_REMEDIES = {
     "another call to the card": "CUDA_LAUNCH_BLOCKING",
     "NVSwitch without its manager": "fabric manager",
     "nothing for the loss scaler": "gradients",
+    "weights that share memory": "save_safetensors",
+    "an object that cannot be written": "tensors, numbers and text",
     "two settings": "take one of the settings",
     "layers that adapters do not know": "layers in target_modules",
     "weights that were not loaded": "device_map",

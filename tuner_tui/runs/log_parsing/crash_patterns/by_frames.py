@@ -18,6 +18,7 @@ from tuner_tui.runs.log_parsing.crash_patterns.program_errors import (
     OPTIONAL,
     READ,
     VERSIONS,
+    WRITE,
 )
 
 WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
@@ -116,6 +117,13 @@ BY_FRAMES: tuple[FramePattern, ...] = (
         r"/(?:safetensors/|torch/serialization\.py|torch/distributed/checkpoint/)[^:]*:(?:_?load\w*|get_tensor|_?read\w*)$",
         pattern("checkpoint-io", r"$^", READ),
         replaces=frozenset({"program-error"}),
+    ),
+    _rule(
+        r"^(?:RuntimeError|ValueError|TypeError|KeyError|AttributeError|AssertionError|(?:_pickle\.)?PicklingError)\b",
+        r"/(?:safetensors/|torch/serialization\.py|torch/distributed/checkpoint/|transformers/modeling_utils\.py)[^:]*:(?:_?save\w*|_flatten|serialize\w*)$",
+        pattern("checkpoint-io", r"$^", WRITE, "possible", topic="cannot-save"),
+        replaces=frozenset({"program-error", "worker-crash"}),
+        depth=1,
     ),
     _rule(
         r"^(?:KeyError|IndexError|ValueError|AttributeError)\b",

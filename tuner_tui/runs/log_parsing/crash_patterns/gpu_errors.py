@@ -80,7 +80,7 @@ UNEXPLAINED = (
     pattern("unknown", r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)", "The job system ended the job", bare=True),
     pattern("unknown", r"DUE TO TASK FAILURE", "The job system ended the job because one of its tasks failed", bare=True, consequence=True),
     pattern("unknown", r"^(?:slurmstepd|srun): error: .*(?:execve\(\)|[Ll]aunch .{0,40}failed|[Cc]redential|Unable to (?:create|confirm|allocate))", "The job system could not start the job", "likely", bare=True),
-    pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?Segmentation fault|^Fatal Python error: |^\S+: \S+:\d+: .{0,400}Assertion [`'].{1,200} failed\.|^Illegal instruction|^Floating point exception", "The training crashed in native code", "likely", bare=True),
+    pattern("unknown", r"^(?:\S+: line \d+: +\d+ +)?(?:Segmentation|Memory) fault|^Fatal Python error: |^\S+: \S+:\d+: .{0,400}Assertion [`'].{1,200} failed\.|^Illegal instruction|^Floating point exception", "The training crashed in native code", "likely", bare=True),
     pattern("unknown", r"UR_RESULT_ERROR_DEVICE_LOST", "The GPU stopped responding; Intel's driver also reports this when GPU memory runs out"),
     pattern("unknown", r"^/\S+\.mm:\d+: failed assertion `", "An Apple library aborted the training", bare=True),
     pattern("unknown", r"(?i)\b(?:status|code)[ :=(]{1,3}(?:322122\d{4}|-107374\d{4}|0xC0000[0-9A-F]{3})\b", "The training crashed in native code", "likely", bare=True),
