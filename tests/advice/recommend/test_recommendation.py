@@ -439,3 +439,26 @@ def test_a_command_is_told_that_the_scaler_takes_no_16_bit_weights(words, model,
 def test_a_command_that_trains_gemma_is_not_sent_to_fp16():
     job = CommandJob(command=("python", "sft.py", "--model", "google/gemma-3-1b-it"))
     assert recommend(box(T4), python(), job).settings.precision == "fp32"
+
+
+def test_a_command_keeps_the_effective_batch_that_its_learning_rate_belongs_to() -> None:
+    found = recommend(box(A10), python(), COMMAND, {"per_device_train_batch_size": 5, "learning_rate": 1e-3})
+    assert found.effective_batch == 5
+    assert "gradient_accumulation_steps" not in found.values
+    assert not any("learning rate" in note for note in found.notes)
+    assert any("learning rate" in note for note in recommend(box(A10), python(), COMMAND).notes)
+
+
+def test_a_script_that_is_not_transformers_gets_no_training_arguments() -> None:
+    job = CommandJob(command=("python", "train.py", "--config", "c.yaml"), apply="yaml", dialect="own-script")
+    found = recommend(box(A10), python(), job, {"per_device_train_batch_size": 32, "learning_rate": 0.1})
+    assert set(found.values) <= {
+        "precision",
+        "tf32",
+        "dataloader_num_workers",
+        "dataloader_prefetch_factor",
+        "dataloader_pin_memory",
+        "dataloader_persistent_workers",
+    }
+    assert found.values["precision"] == "bf16"
+    assert {one.name for one in found.rejected} <= {"torch_compile", "dataloader_num_workers"}

@@ -342,6 +342,8 @@ def _micro_batch(draft: RecommendationDraft, share: int, limit: MicroBatchLimit,
 
 
 def _accumulation(draft: RecommendationDraft, share: int) -> None:
+    if isinstance(draft.target.job, CommandJob) and "per_device_train_batch_size" in draft.given:
+        return  # the command's learning rate belongs to its own effective batch, which stays as it is
     micro, replicas = draft.settings.per_device_train_batch_size, draft.target.replicas
     steps = max(1, share // micro)
     cards = f" × {replicas} GPUs" if replicas > 1 else ""
@@ -393,7 +395,11 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends the notes' rate, scaled with the effective batch; rejects a rate where the notes have none."""
     effective = draft.settings.effective_batch(draft.target.replicas)
     if not isinstance(draft.target.job, BuiltinJob):
-        draft.note(f"The command sets its own learning rate; it belongs to an effective batch of {effective}.")
+        if "per_device_train_batch_size" not in draft.given:
+            draft.note(
+                "The command's learning rate belongs to its own effective batch; "
+                f"with an effective batch of {effective} it may have to be scaled."
+            )
     elif draft.settings.peft_method != "none":
         source = "LoRA (Hu et al. 2021), QLoRA (Dettmers et al. 2023)"
         draft.advise("learning_rate", ADAPTER_LEARNING_RATE, "usual for adapters", source)

@@ -9,11 +9,21 @@ from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu, Inventory, describe_generation
 from tuner_tui.memory.device import Device
+from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import RuleContext
+
+OF_PYTORCH = frozenset(
+    {
+        "per_device_train_batch_size", "gradient_accumulation_steps", "precision", "tf32", "torch_compile",
+        "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
+        "dataloader_persistent_workers",
+    }
+)  # fmt: skip
+"""Settings that every training with PyTorch can have, whatever reads its configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,14 @@ class TrainingTarget:
     def weakest(self) -> Gpu | None:
         """The GPU with the lowest compute capability; one of unknown capability first."""
         return min(self.cards, key=lambda card: card.capability or (0, 0), default=None)
+
+    def takes(self, name: str) -> bool:
+        """Whether the setting means something to the job: one of `TrainingArguments` does not to every tool."""
+        if isinstance(self.job, BuiltinJob) or name in OF_PYTORCH:
+            return True
+        tool = dialect_by_name(self.job.dialect)
+        # A file that takes no key it lacks has its settings given already.
+        return tool.extends_hf or (tool.takes_more is None and (name in tool.names or name in tool.values))
 
     def able(self, name: str) -> bool:
         """Whether all GPUs are known to support `name` (bf16, tf32, fp16, flash, fused)."""
@@ -177,7 +195,7 @@ class RecommendationDraft:
 
     def advise(self, name: str, value: Value, reason: str, source: str) -> None:
         """Recommends a value, unless one is given or the installed transformers has no such argument."""
-        if name in self.given:
+        if name in self.given or not self.target.takes(name):
             return
         if not self._carried(name, value):
             self.reject(name, value, "the installed transformers has no such argument", "transformers")
@@ -186,7 +204,7 @@ class RecommendationDraft:
 
     def reject(self, name: str, value: Value, reason: str, source: str) -> None:
         """Records a value that was considered and rejected."""
-        if name not in self.given:
+        if name not in self.given and self.target.takes(name):
             self.rejected.append(RejectedValue(name, value, reason, source))
 
     def note(self, sentence: str) -> None:
