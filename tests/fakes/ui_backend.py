@@ -19,8 +19,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
-from tuner_tui.runs.read.reader import RunView
-from tuner_tui.runs.read.run_list import RunRow
+from tuner_tui.runs.read.reader import RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.distributed import AccelerateConfig

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.fakes.watched_box import FakeWatch, view
 from tests.ui.pilots import app_of, on_screen, until
-from tuner_tui.runs.read.run_list import RunRow
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS
 from tuner_tui.ui.watch_app import WatchApp
 

@@ -18,7 +18,7 @@ from tuner_tui.core.files import wait_unlocked
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.orphans import find_processes
+from tuner_tui.runs.supervise.run_processes import find_processes
 
 WAIT = "import signal, sys\nprint('up', flush=True)\nwhile True: signal.pause()\n"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT

@@ -36,9 +36,9 @@ TARGETS = {
     "memory": ("tests/memory", "tests/advice"),
     "settings": ("tests/settings",),
     "tuning/search": ("tests/tuning/search",),
-    "runs/supervise/outcome.py": tuple(
-        f"tests/runs/supervise/test_{name}.py"
-        for name in ("outcome", "exit_evidence", "port_holder", "unwritten_steps")
+    "runs/supervise/outcome.py": ("tests/runs/supervise/test_outcome.py",),
+    "runs/supervise/exit_evidence.py": tuple(
+        f"tests/runs/supervise/test_{name}.py" for name in ("exit_evidence", "outcome")
     ),
 }
 """The code that is changed, and the tests that should notice."""

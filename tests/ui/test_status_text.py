@@ -9,7 +9,7 @@ from tests.fakes import live_run
 from tests.fakes.ui_backend import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.runs.events.types import Checkpoint
-from tuner_tui.runs.read.run_list import RunRow
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.screens.pickers import run_items

@@ -97,7 +97,7 @@ def newest_live_run() -> Path | None:
     """Return the folder of the newest live run, if there is one."""
     from tuner_tui.runs.read.status import read_status
     from tuner_tui.runs.store.folder import list_runs, runs_dir
-    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+    from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
     snapshot = ProcessSnapshot()
     folders = list_runs(runs_dir())

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.redaction import HIDDEN, redact_env
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.runs.launch.start import RUN_VARIABLE
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import redact_job, resolved_from_json, resolved_to_json
+from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 ENTRY_VERSION = 1

@@ -15,8 +15,8 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.runs.launch.start import RUN_VARIABLE
 from tuner_tui.runs.store.folder import RunNotFoundError, find_run
+from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 from tuner_tui.scheduling.admission import Demand, Place, describe_demand, fitted
 from tuner_tui.scheduling.demand import LIMIT, default_gpus, demand_of
 from tuner_tui.scheduling.entry import EntryProgress, QueueEntry

@@ -36,7 +36,7 @@ from tuner_tui.runs.read.status import continuation_of, read_status, wait_for_fa
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.supervisor_state import Order, read_supervisor_state, send_order
-from tuner_tui.runs.supervise.outcome_recovery import record_end
+from tuner_tui.runs.supervise.outcome import record_end
 from tuner_tui.scheduling.slurm_submission import SECRETS_VARIABLE
 from tuner_tui.settings.job import Job
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner

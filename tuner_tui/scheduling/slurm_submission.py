@@ -21,9 +21,10 @@ from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
-from tuner_tui.runs.launch.start import RUN_VARIABLE, launch
+from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import redact_job
+from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.distributed import launcher_in, read_accelerate_config, requested_processes
 from tuner_tui.settings.errors import SettingsError

@@ -17,7 +17,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import readable_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
-from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.scheduling.demand import demand_of, parse_threads
 from tuner_tui.scheduling.entry import QueueEntry
 from tuner_tui.scheduling.occupancy import ProcessSnapshotTable, StartedRun, process_environment, visible_keys

@@ -30,7 +30,7 @@ from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.outcome import OUT_OF_MEMORY_CAUSES
+from tuner_tui.runs.supervise.exit_evidence import OUT_OF_MEMORY_CAUSES
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value, format_value
 from tuner_tui.tuning.detached_process import ProcessSpec, detach, start_detached

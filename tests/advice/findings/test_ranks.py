@@ -14,7 +14,7 @@ from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.ranks import slow_rank
 from tuner_tui.advice.findings.run_metrics import training_pids
 from tuner_tui.advice.situation import Situation, situation_of_run
-from tuner_tui.runs.events.rates import rank_times, rates_of
+from tuner_tui.runs.events.progress import rank_times, rates_of
 from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.settings.job import CommandJob

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.runs.store.test_codec import events
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import MAX_EVALUATIONS, fold, fold_all
-from tuner_tui.runs.events.rates import MAX_POINTS, WINDOW_S, mean_rates, rates_of
+from tuner_tui.runs.events.progress import MAX_POINTS, WINDOW_S, mean_rates, rates_of
 from tuner_tui.runs.events.run_state import RankState, RunState
 
 

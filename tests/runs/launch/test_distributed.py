@@ -16,7 +16,7 @@ from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.record import read_record
-from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
+from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob, Launcher
 
 pytestmark = pytest.mark.train

@@ -19,10 +19,8 @@ from tuner_tui.runs.events.types import Phase, Plan
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.supervisor_state import Order, SupervisorState, write_order
-from tuner_tui.runs.supervise.monitor import TrainingMonitor
-from tuner_tui.runs.supervise.run_writer import RunWriter
-from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
-from tuner_tui.runs.supervise.training_process import AdoptedTraining
+from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor
+from tuner_tui.runs.supervise.training_process import AdoptedTraining, StopTimeouts
 
 START_T = 1_700_000_000.0
 HOUR_S = 3600.0

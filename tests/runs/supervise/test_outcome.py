@@ -13,15 +13,8 @@ import pytest
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised, StopRequested
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.outcome import (
-    FailedRank,
-    LogEvidence,
-    SilentNode,
-    determine_outcome,
-    read_log_evidence,
-    silent_node,
-    slurm_end,
-)
+from tuner_tui.runs.supervise.exit_evidence import FailedRank, LogEvidence, SilentNode, read_log_evidence, silent_node
+from tuner_tui.runs.supervise.outcome import determine_outcome, slurm_end
 
 AT = RunState(step=1200, total_steps=9000)
 OOM = OutOfMemory(t=1.0, message="CUDA out of memory. Tried to allocate 2.00 GiB", where="training", step=1200)

@@ -14,7 +14,7 @@ from tuner_tui.runs.launch.prepare import checkpoints_on_sigterm, launch_summary
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.checkpoints import complete_checkpoints
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
+from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 
 TRAINER = """

@@ -13,7 +13,7 @@ from tests.fakes.ui_backend import FakeBox, busy_box
 from tests.runs.builders import record
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, screen_text, settled, until
 from tuner_tui.runs.events.types import Finished
-from tuner_tui.runs.read.run_list import RunRow
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record

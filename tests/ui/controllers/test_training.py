@@ -18,8 +18,7 @@ from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, 
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, until, value
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.types import FellBack
-from tuner_tui.runs.read.reader import RunView
-from tuner_tui.runs.read.run_list import RunRow
+from tuner_tui.runs.read.reader import RunRow, RunView
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.backend.records import BackendError, RestartOffer, TrainingConfig

@@ -11,7 +11,7 @@ from tuner_tui.advice.findings.run_metrics import is_warmed_up, training_share
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_share
-from tuner_tui.runs.events.rates import RankTimes, rank_times
+from tuner_tui.runs.events.progress import RankTimes, rank_times
 
 
 @dataclass(frozen=True, slots=True)

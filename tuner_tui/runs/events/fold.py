@@ -6,26 +6,31 @@ Pure: any order, any lost line and any suffix of a run give a consistent state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from tuner_tui.runs.events import types as ev
-from tuner_tui.runs.events.rates import rates_of, with_counters
+from tuner_tui.runs.events.progress import rates_of, with_counters
 from tuner_tui.runs.events.run_state import DIVERGED, NO_MINIMA, RankState, RunState, with_value
 
 MAX_EVALUATIONS = 400
+"""Every second one is dropped beyond this; a plot has fewer columns."""
 RECENT_EVALUATIONS = 16
+"""Among so many of the newest ones an evaluation is looked for that another source has reported already."""
 RECENT_EVALUATION_STEPS = 64
 SAME_EVALUATION_S = 3.0
 """Evaluations of two sources within this time are one that is both printed and logged."""
 BEFORE_TRAINING = ("starting", "compiling", "skipping")
 
-Folder = Callable[[RunState, Any], RunState]
+# Three facts about the files decide how the functions below are written:
+# - Ranks write to files of their own, and their clocks differ: events come in any order.
+# - Of a long file the story events, a sample of the counters and the end are read: nothing may count lines.
+# - The supervisor folds what it records at once and then reads it from the file: an event folded twice changes nothing.
 
 
 def fold(state: RunState, event: ev.Event) -> RunState:
-    """The state after `event`."""
+    """The state after one event."""
     return fold_all(state, (event,))
 
 
@@ -36,23 +41,67 @@ def fold_all(state: RunState, events: Iterable[ev.Event]) -> RunState:
     """
     ranks, last_event_t = state.ranks, state.last_event_t
     for event in events:
-        step = _FOLDS.get(type(event))
-        state = state if step is None else step(state, event)
+        state = _folded(state, event)
         last_event_t = _latest(last_event_t, event.t)
     rates = state.rates if state.ranks is ranks else rates_of(state.ranks.values())
     return replace(state, last_event_t=last_event_t, rates=rates)
 
 
-def _launched(state: RunState, event: ev.Launched) -> RunState:
-    return replace(state, launched_t=event.t, pid=event.pid, phase="starting", phase_since_t=event.t)
+def _folded(state: RunState, event: ev.Event) -> RunState:
+    """The state after one event, without its rates."""
+    match event:
+        case ev.Steps():  # first, as most events are counters
+            state = _steps(state, event)
+        case ev.Metrics():
+            state = _metrics(state, event)
+        case ev.Launched():
+            state = replace(state, launched_t=event.t, pid=event.pid, phase="starting", phase_since_t=event.t)
+        case ev.Started():
+            state = _started(state, event)
+        case ev.Phase():
+            state = _phase(state, event)
+        case ev.Plan():
+            state = _plan(state, event)
+        case ev.Evaluated():
+            state = _evaluated(state, event)
+        case ev.Checkpoint():
+            state = replace(state, checkpoint=event)
+        case ev.Saved():
+            state = replace(state, saved=event)
+        case ev.InEffect():
+            state = replace(state, in_effect={**state.in_effect, **event.values})
+        case ev.Injected():
+            state = _injected(state, event)
+        case ev.Options():
+            state = replace(state, options=event.options, switches=event.switches)
+        case ev.Unobserved():
+            state = replace(state, unobserved=event.reason)
+        case ev.OutOfMemory():
+            state = replace(state, out_of_memory=event)
+        case ev.Raised() if state.raised is None or event.t < state.raised.t:
+            state = replace(state, raised=event)  # when a rank fails, the others soon raise because it is gone
+        case ev.TrialMeasured():
+            state = _with_rank(state, event.rank, trial=event)
+        case ev.Ended():
+            state = _ended(state, event)
+        case ev.StopRequested() if event.how != "checkpoint":
+            state = replace(state, stop_requested=event.how)
+        case ev.Exited():
+            state = replace(_enter(state, "ending", event.t), exited=event)
+        case ev.Finished():
+            state = _finished(state, event)
+        case ev.FellBack():
+            state = replace(state, fell_back=event)
+        case ev.FallbackEnded():
+            state = replace(state, fallback_ended=event.sentence)
+    return state
 
 
-def _stop_requested(state: RunState, event: ev.StopRequested) -> RunState:
-    return state if event.how == "checkpoint" else replace(state, stop_requested=event.how)
-
-
-def _exited(state: RunState, event: ev.Exited) -> RunState:
-    return replace(_enter(state, "ending", event.t), exited=event)
+def _with_rank(state: RunState, number: int | None, **changes: Any) -> RunState:
+    """The state with changes of a rank; a rank that is not known yet begins with them."""
+    number = number or 0
+    rank = replace(state.ranks.get(number, RankState(rank=number)), **changes)
+    return replace(state, ranks={**state.ranks, number: rank})
 
 
 def _finished(state: RunState, event: ev.Finished) -> RunState:
@@ -62,26 +111,19 @@ def _finished(state: RunState, event: ev.Finished) -> RunState:
     return replace(_enter(state, "ended", event.t), finished=event, step=step, total_steps=total, loss=loss)
 
 
-def _fell_back(state: RunState, event: ev.FellBack) -> RunState:
-    return replace(state, fell_back=event)
-
-
-def _fallback_ended(state: RunState, event: ev.FallbackEnded) -> RunState:
-    return replace(state, fallback_ended=event.sentence)
-
-
 def _started(state: RunState, event: ev.Started) -> RunState:
     rank = event.rank or 0
     versions = {"python": event.python, "torch": event.torch, "transformers": event.transformers}
     known = {name: version for name, version in versions.items() if version is not None}
     ranks = {**state.ranks, rank: RankState(rank=rank, pid=event.pid, host=event.host, independent=event.independent)}
-    lives_again = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
-    raised = None if lives_again else state.raised
+    # An elastic launcher such as torchrun starts a failed rank again: its exception did not end the run.
+    restarted = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
+    raised = None if restarted else state.raised
     return replace(state, ranks=ranks, versions={**state.versions, **known}, raised=raised)
 
 
 def _phase(state: RunState, event: ev.Phase) -> RunState:
-    if not state.speaks(event.rank):  # ranks move together; the first speaks for all
+    if not state.follows_rank(event.rank):
         return state
     if event.phase == "ending" and _others_train(state, event.rank):
         return state
@@ -91,30 +133,31 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
 
 
 def _with_evaluation_output(state: RunState, event: ev.Phase) -> RunState:
-    known = state.evaluation_output
+    ranges = state.evaluation_output
     if event.phase == "evaluating" and event.output is not None:
-        known = (*known[1 - RECENT_EVALUATION_STEPS :], (event.output, None))
-    elif known and known[-1][1] is None:  # where it ended may be unknown
-        known = known[:-1] if event.output is None else (*known[:-1], (known[-1][0], event.output))
-    return replace(state, evaluation_output=known)
+        ranges = (*ranges[1 - RECENT_EVALUATION_STEPS :], (event.output, None))
+    elif ranges and ranges[-1][1] is None:  # where it ended may be unknown
+        ranges = ranges[:-1] if event.output is None else (*ranges[:-1], (ranges[-1][0], event.output))
+    return replace(state, evaluation_output=ranges)
 
 
 def _with_evaluation_steps(state: RunState, steps: Iterable[int]) -> RunState:
     """Both the phase and the next counters may say where an evaluation was; the counters may add earlier ones."""
-    known = sorted({*state.evaluation_steps, *steps})
-    return replace(state, evaluation_steps=tuple(known[-RECENT_EVALUATION_STEPS:]))
+    merged = sorted({*state.evaluation_steps, *steps})
+    return replace(state, evaluation_steps=tuple(merged[-RECENT_EVALUATION_STEPS:]))
 
 
 def _plan(state: RunState, event: ev.Plan) -> RunState:
+    # A guess by the names of variables never replaces a length that a Trainer stated, and what is printed never
+    # replaces what the observer found. Independent ranks plan their own parts, which add up.
     certain = state.total_steps is not None and not state.total_guessed
     if event.guessed and certain and (event.source is not None or state.total_source is None):
         return state
     total = event.total_steps
     if total is not None and event.rank is not None:
-        rank = replace(state.ranks.get(event.rank, RankState(rank=event.rank)), planned_steps=total)
-        state = replace(state, ranks={**state.ranks, event.rank: rank})
+        state = _with_rank(state, event.rank, planned_steps=total)
         if state.independent:
-            total = sum(one.planned_steps or 0 for one in state.ranks.values())
+            total = sum(rank.planned_steps or 0 for rank in state.ranks.values())
     return replace(
         state,
         total_steps=state.total_steps if total is None else total,
@@ -131,21 +174,25 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
 
 
 def _others_train(state: RunState, rank: int | None) -> bool:
-    others = (one for number, one in state.ranks.items() if number != (rank or 0))
-    return state.independent and any(not one.ended for one in others)
+    others = (other for number, other in state.ranks.items() if number != (rank or 0))
+    return state.independent and any(not other.ended for other in others)
 
 
 def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
-    if not state.speaks(event.rank):
+    if not state.follows_rank(event.rank):
         return state
-    for index in range(len(state.evaluations) - 1, max(-1, len(state.evaluations) - 1 - RECENT_EVALUATIONS), -1):
-        if _is_same_evaluation(state.evaluations[index], event, newest=index == len(state.evaluations) - 1):
-            merged = _merged(state.evaluations[index], event)
-            return replace(state, evaluations=(*state.evaluations[:index], merged, *state.evaluations[index + 1 :]))
-    at = len(state.evaluations)
-    while at and _is_late(event, state.evaluations[at - 1]):
-        at -= 1
-    kept = (*state.evaluations[:at], event, *state.evaluations[at:])
+    # One evaluation is often reported three times: by the observer that saw it begin, by the logger that the script
+    # calls and by the line that it prints. They arrive within seconds and are merged into one, with the metrics of all.
+    earlier = state.evaluations
+    last = len(earlier) - 1
+    for index in range(last, max(-1, last - RECENT_EVALUATIONS), -1):
+        if _is_same_evaluation(earlier[index], event, newest=index == last):
+            merged = _merged(earlier[index], event)
+            return replace(state, evaluations=(*earlier[:index], merged, *earlier[index + 1 :]))
+    index = len(earlier)
+    while index and _is_late(event, earlier[index - 1]):
+        index -= 1
+    kept = (*earlier[:index], event, *earlier[index:])
     if len(kept) > MAX_EVALUATIONS:
         kept = (*kept[:-1:2], kept[-1])
     return replace(state, evaluations=kept)
@@ -166,58 +213,20 @@ def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool)
 
 def _merged(before: ev.Evaluated, event: ev.Evaluated) -> ev.Evaluated:
     """The metrics of both, and the source of most of them."""
-    best, other = sorted((before, event), key=lambda one: (bool(one.metrics), ev.trust(one.source)), reverse=True)
+    best, other = sorted((before, event), key=lambda each: (bool(each.metrics), ev.trust(each.source)), reverse=True)
     return replace(best, metrics={**other.metrics, **best.metrics}, seconds=best.seconds or other.seconds)
-
-
-def _checkpoint(state: RunState, event: ev.Checkpoint) -> RunState:
-    return replace(state, checkpoint=event)
-
-
-def _in_effect(state: RunState, event: ev.InEffect) -> RunState:
-    return replace(state, in_effect={**state.in_effect, **event.values})
 
 
 def _injected(state: RunState, event: ev.Injected) -> RunState:
     """Several places may take settings; what remains in `not_injected` was taken by none."""
     injected = {**state.injected, **event.values}
-    left = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
-    return replace(state, injected=injected, not_injected=tuple(left))
-
-
-def _options(state: RunState, event: ev.Options) -> RunState:
-    return replace(state, options=event.options, switches=event.switches)
-
-
-def _saved(state: RunState, event: ev.Saved) -> RunState:
-    return replace(state, saved=event)
-
-
-def _unobserved(state: RunState, event: ev.Unobserved) -> RunState:
-    return replace(state, unobserved=event.reason)
-
-
-def _out_of_memory(state: RunState, event: ev.OutOfMemory) -> RunState:
-    return replace(state, out_of_memory=event)
-
-
-def _raised(state: RunState, event: ev.Raised) -> RunState:
-    """Keeps the first exception: when a rank fails, the others soon raise because it is gone."""
-    earlier = state.raised is not None and state.raised.t <= event.t
-    return state if earlier else replace(state, raised=event)
+    missing = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
+    return replace(state, injected=injected, not_injected=tuple(missing))
 
 
 def _ended(state: RunState, event: ev.Ended) -> RunState:
-    rank = event.rank or 0
-    ended = replace(state.ranks.get(rank, RankState(rank=rank)), ended=True, exit_code=event.exit_code)
-    after = replace(state, ranks={**state.ranks, rank: ended})
-    return after if _others_train(after, rank) else _enter(after, "ending", event.t)
-
-
-def _trial(state: RunState, event: ev.TrialMeasured) -> RunState:
-    rank = event.rank or 0
-    ranks = {**state.ranks, rank: replace(state.ranks.get(rank, RankState(rank=rank)), trial=event)}
-    return replace(state, ranks=ranks)
+    after = _with_rank(state, event.rank, ended=True, exit_code=event.exit_code)
+    return after if _others_train(after, event.rank) else _enter(after, "ending", event.t)
 
 
 def _steps(state: RunState, event: ev.Steps) -> RunState:
@@ -227,12 +236,12 @@ def _steps(state: RunState, event: ev.Steps) -> RunState:
     number = event.rank or 0
     before = state.ranks.get(number) or RankState(rank=number)
     after = with_counters(before, event)
-    first = len(after.recent) == 1 and after.recent[0] is event
+    first = len(after.recent) == 1 and after.recent[0] is event  # of the rank, or of its new process
     after = _with_memory(after, event, started=first)
     step = _step(state, before, event)
     changed: dict[str, Any] = {"ranks": {**state.ranks, number: after}, "step": step, "source": event.source}
     changed |= _without_wrong_guess(state, step)
-    if event.evaluated_steps and state.speaks(event.rank):
+    if event.evaluated_steps and state.follows_rank(event.rank):
         state = _with_evaluation_steps(state, event.evaluated_steps)
     if before.latest is None or event.own_steps > before.latest.own_steps or first:
         changed |= _stepped(state, event)
@@ -265,17 +274,17 @@ def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:
 
 
 def _metrics(state: RunState, event: ev.Metrics) -> RunState:
-    if not state.speaks(event.rank):
+    if not state.follows_rank(event.rank):
         return state
     names = ("loss", "learning_rate", "grad_norm", "epoch")
-    known: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
-    worth = ev.trust(event.source, event.summary)
-    if state.loss is not None and worth < state.loss_trust:
-        known.pop("loss", None)
-    if "loss" in known:
-        known["loss_source"], known["loss_trust"] = event.source, worth
-        known.update(_loss_trend(state, known["loss"]))
-    return replace(state, **known)
+    changed: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
+    trust = ev.trust(event.source, event.summary)
+    if state.loss is not None and trust < state.loss_trust:
+        changed.pop("loss", None)
+    if "loss" in changed:
+        changed["loss_source"], changed["loss_trust"] = event.source, trust
+        changed.update(_loss_trend(state, changed["loss"]))
+    return replace(state, **changed)
 
 
 def _loss_trend(state: RunState, loss: float) -> dict[str, Any]:
@@ -299,41 +308,15 @@ def _enter(state: RunState, phase: str, t: float) -> RunState:
 def _step(state: RunState, before: RankState, event: ev.Steps) -> int:
     """The step of the run: that of the rank that is ahead, or of one that started again; independent ones add up."""
     if state.independent:
-        others = (one.latest for number, one in state.ranks.items() if number != before.rank)
+        others = (rank.latest for number, rank in state.ranks.items() if number != before.rank)
         return event.step + sum(latest.step for latest in others if latest is not None)
     restarted = before.latest is not None and event.own_steps < before.latest.own_steps
     return event.step if restarted else _greater(state.step, event.step)
 
 
-def _latest(one: float | None, other: float) -> float:
-    return other if one is None or not math.isfinite(one) else max(one, other)
+def _latest(earlier_t: float | None, t: float) -> float:
+    return t if earlier_t is None or not math.isfinite(earlier_t) else max(earlier_t, t)
 
 
-def _greater(one: int | None, other: int) -> int:
-    return other if one is None else max(one, other)
-
-
-_FOLDS: Mapping[type[ev.Event], Folder] = {
-    ev.Launched: _launched,
-    ev.StopRequested: _stop_requested,
-    ev.Exited: _exited,
-    ev.Finished: _finished,
-    ev.FellBack: _fell_back,
-    ev.FallbackEnded: _fallback_ended,
-    ev.Started: _started,
-    ev.Phase: _phase,
-    ev.Plan: _plan,
-    ev.Evaluated: _evaluated,
-    ev.Checkpoint: _checkpoint,
-    ev.InEffect: _in_effect,
-    ev.Injected: _injected,
-    ev.Options: _options,
-    ev.Saved: _saved,
-    ev.Unobserved: _unobserved,
-    ev.OutOfMemory: _out_of_memory,
-    ev.Raised: _raised,
-    ev.Ended: _ended,
-    ev.TrialMeasured: _trial,
-    ev.Steps: _steps,
-    ev.Metrics: _metrics,
-}
+def _greater(known: int | None, value: int) -> int:
+    return value if known is None else max(known, value)

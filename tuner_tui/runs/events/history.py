@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Steps, trust
@@ -50,6 +49,8 @@ class DownsampledSeries:
         checkpoint."""
         if not math.isfinite(x):
             return
+        # When the list is full every second point is dropped, and from then on points closer than twice the distance
+        # are not kept: the memory is bounded, and the points stay even over a run of any length.
         while self._points and self._points[-1][0] >= x:
             self._points.pop()
         self._newest = (x, y)
@@ -90,10 +91,16 @@ class HistoryBuilder:
         self._built: History | None = History()
 
     def add(self, event: Event) -> None:
-        add = _ADDERS.get(type(event))
-        if add is not None:
-            add(self, event)
-            self._built = None
+        match event:
+            case Steps():
+                self._add_steps(event)
+            case Metrics():
+                self._add_metrics(event)
+            case Evaluated() if event.rank in (None, 0) and "eval_loss" in event.metrics:
+                self._eval_loss.add(event.step, _finite(event.metrics["eval_loss"]))
+            case _:
+                return
+        self._built = None
 
     def history(self) -> History:
         """The history so far; the same object until an event is added."""
@@ -102,28 +109,23 @@ class HistoryBuilder:
             self._built = History(*(one.series() for one in series))
         return self._built
 
-    def _metrics(self, event: Event) -> None:
-        assert isinstance(event, Metrics)
-        worth = trust(event.source, event.summary)
-        if event.rank in (None, 0) and event.loss is not None and worth >= self._loss_trust:
-            if worth > self._loss_trust:
-                self._loss, self._loss_trust = DownsampledSeries("loss", ""), worth
+    def _add_metrics(self, event: Metrics) -> None:
+        # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
+        # source.
+        new_trust = trust(event.source, event.summary)
+        if event.rank in (None, 0) and event.loss is not None and new_trust >= self._loss_trust:
+            if new_trust > self._loss_trust:
+                self._loss, self._loss_trust = DownsampledSeries("loss", ""), new_trust
             self._loss.add(event.step, _finite(event.loss))
 
-    def _evaluated(self, event: Event) -> None:
-        assert isinstance(event, Evaluated)
-        if event.rank in (None, 0) and "eval_loss" in event.metrics:
-            self._eval_loss.add(event.step, _finite(event.metrics["eval_loss"]))
-
-    def _steps(self, event: Event) -> None:
-        assert isinstance(event, Steps)
+    def _add_steps(self, event: Steps) -> None:
         rank = self._ranks.setdefault(event.rank or 0, _RankCounters(base=event))
         _advance(rank, event)
-        if (event.rank or 0) != min(self._ranks):
+        if (event.rank or 0) != min(self._ranks):  # one point a second, not one for each rank
             return
-        self._memory.add(event.step, _sum([one.peak_bytes for one in self._ranks.values()]))
+        self._memory.add(event.step, _sum([rank.peak_bytes for rank in self._ranks.values()]))
         if rank.base is event and rank.samples_s is not None:
-            self._samples_s.add(event.step, _sum([one.samples_s for one in self._ranks.values()]))
+            self._samples_s.add(event.step, _sum([rank.samples_s for rank in self._ranks.values()]))
 
 
 RATE_SPAN_S = 5.0
@@ -147,10 +149,3 @@ def _finite(value: float) -> float | None:
 def _sum(values: list[float | None] | list[int | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-_ADDERS: dict[type[Event], Callable[[HistoryBuilder, Event], None]] = {
-    Metrics: HistoryBuilder._metrics,
-    Evaluated: HistoryBuilder._evaluated,
-    Steps: HistoryBuilder._steps,
-}

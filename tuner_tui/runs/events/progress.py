@@ -1,13 +1,154 @@
-"""Progress of a run: estimated time left from measured step times, the current phase, and stalls."""
+"""Speed from cumulative counters, and what follows from it: the time left, the current phase and stalls.
+
+A speed is the difference over the last seconds of training, not an average of averages.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median, quantiles
 
-from tuner_tui.runs.events.run_state import RankState, RunState
+from tuner_tui.runs.events.run_state import RankState, Rates, RunState
 from tuner_tui.runs.events.types import Steps
+
+WINDOW_S = 20.0
+"""Seconds of step time that rates cover: long enough to be steady, short enough to show a change."""
+MAX_POINTS = 30
+"""Counters come once a second; more than `WINDOW_S` of them are kept for steps that take seconds."""
+
+
+def with_counters(rank: RankState, counters: Steps) -> RankState:
+    """The rank with new counters. Counters that decreased mean a new process: the old ones are dropped."""
+    latest = rank.latest
+    if latest is None or counters.own_steps < latest.own_steps or counters.train_s < latest.train_s:
+        return replace(rank, latest=counters, recent=(counters,))
+    if counters.own_steps == latest.own_steps and len(rank.recent) > 0:
+        return replace(rank, latest=counters)  # no step was done: `recent` keeps the times of steps
+    return replace(rank, latest=counters, recent=_window((*rank.recent, counters)))
+
+
+def rates_of(ranks: Iterable[RankState]) -> Rates:
+    """Samples and tokens are summed over ranks; ranks step together, so the slowest sets the step time.
+
+    Independent ranks do not: their steps are summed too.
+    """
+    # `train_s` leaves out evaluation and saving, so the speed is that of training even where a rank evaluated in
+    # between.
+    ranks = list(ranks)
+    spans = [(rank.recent[0], rank.recent[-1]) for rank in ranks if len(rank.recent) > 1]
+    spans = [(a, b) for a, b in spans if b.train_s > a.train_s and b.own_steps > a.own_steps]
+    if not spans:
+        return Rates()
+    step_times_s = [(b.train_s - a.train_s) / (b.own_steps - a.own_steps) for a, b in spans]
+    step_time_s = max(step_times_s)
+    if any(rank.independent for rank in ranks):
+        step_time_s = 1 / sum(1 / each for each in step_times_s)
+    return Rates(
+        steps_s=1 / step_time_s,
+        samples_s=sum((b.samples - a.samples) / (b.train_s - a.train_s) for a, b in spans) or None,
+        tokens_s=_summed(spans, lambda counters: counters.tokens),
+        padding_share=_padding_share(spans),
+        data_wait_share=_data_wait_share(spans),
+        between_share=_between_share(spans),
+        step_time_s=step_time_s,
+    )
+
+
+def mean_rates(ranks: Iterable[RankState]) -> Rates:
+    """Speed over the whole run, used to compare runs."""
+    return rates_of(
+        replace(rank, recent=(Steps(t=0.0, step=0, own_steps=0, tokens=0, padding_tokens=0), rank.latest))
+        for rank in ranks
+        if rank.latest is not None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimes:
+    """Seconds of one rank per step: the whole step, waiting for data, waiting for other ranks, after the optimizer."""
+
+    rank: int
+    step_s: float
+    data_wait_s: float
+    rank_wait_s: float
+    between_s: float
+
+    @property
+    def own_s(self) -> float:
+        """What is left: the rank's own work, without the computation of gradients."""
+        return max(0.0, self.step_s - self.data_wait_s - self.rank_wait_s)
+
+
+def rank_times(ranks: Iterable[RankState]) -> tuple[RankTimes, ...]:
+    """The times of each rank over the last seconds; empty unless every rank of several has measured them."""
+    found = []
+    for rank in ranks:
+        first, last = (rank.recent[0], rank.recent[-1]) if len(rank.recent) > 1 else (None, None)
+        if first is None or last is None or first.rank_wait_s is None or last.rank_wait_s is None:
+            return ()
+        steps = last.own_steps - first.own_steps
+        if steps <= 0:
+            return ()
+        found.append(
+            RankTimes(
+                rank.rank,
+                step_s=(last.train_s - first.train_s) / steps,
+                data_wait_s=(last.data_wait_s - first.data_wait_s) / steps,
+                rank_wait_s=(last.rank_wait_s - first.rank_wait_s) / steps,
+                between_s=((last.between_s or 0.0) - (first.between_s or 0.0)) / steps,
+            )
+        )
+    return tuple(found) if len(found) > 1 else ()
+
+
+def _window(points: tuple[Steps, ...]) -> tuple[Steps, ...]:
+    # The oldest point is dropped once the second one is old enough too: the window is never shorter than `WINDOW_S`.
+    points = points[-MAX_POINTS:]
+    while len(points) > 2 and points[-1].train_s - points[1].train_s >= WINDOW_S:
+        points = points[1:]
+    return points
+
+
+def _summed(spans: list[tuple[Steps, Steps]], of: Callable[[Steps], int | None]) -> float | None:
+    total = None
+    for a, b in spans:
+        first, last = of(a), of(b)
+        if first is not None and last is not None and last >= first:
+            total = (total or 0.0) + (last - first) / (b.train_s - a.train_s)
+    return total
+
+
+def _padding_share(spans: list[tuple[Steps, Steps]]) -> float | None:
+    padding = _summed(spans, lambda counters: counters.padding_tokens)
+    tokens = _summed(spans, lambda counters: counters.tokens)
+    if padding is None or tokens is None or padding + tokens <= 0:
+        return None
+    return padding / (padding + tokens)
+
+
+def _between_share(spans: list[tuple[Steps, Steps]]) -> float | None:
+    """Of the rank with the largest share; the others wait for it."""
+    shares = [
+        (b.between_s - (a.between_s or 0.0)) / (b.train_s - a.train_s) for a, b in spans if b.between_s is not None
+    ]
+    return min(1.0, max(0.0, *shares)) if shares else None
+
+
+def _data_wait_share(spans: list[tuple[Steps, Steps]]) -> float | None:
+    """Of the rank that waits longest."""
+    shares = [share for a, b in spans if (share := data_wait_share(a, b)) is not None]
+    return min(1.0, max(0.0, *shares)) if shares else None
+
+
+def data_wait_share(first: Steps, last: Steps) -> float | None:
+    """Share of one rank's step time between two counters spent waiting for data; None without a data loader."""
+    seconds = last.train_s - first.train_s
+    if seconds <= 0 or (last.between_s is None and not last.data_wait_s):
+        return None
+    return (last.data_wait_s - first.data_wait_s) / seconds
+
 
 MIN_STEPS = 3
 """Steps required for an estimate. The first step of a process, which warms up caches, is not counted."""
@@ -34,19 +175,21 @@ def eta(state: RunState, now: float) -> Eta | None:
     Uses the step time of the last seconds; the range spans its quartiles and the mean of the whole run. Evaluation and
     saving add their measured cost per step.
     """
-    rank = _first_rank(state)
+    rank = state.first_rank
     if rank is None or rank.latest is None or state.step is None or not state.total_steps or state.finished:
         return None
     steps_left: float = max(0, state.total_steps - state.step)
-    usual, low, high = _step_times(rank)
-    if usual is None or low is None or high is None:
+    times = _step_times(rank)
+    if times is None:
         return None
     if state.independent:  # each makes its own part of the steps
-        steps_left /= max(1, sum(not one.ended for one in state.ranks.values()))
-    extra = _eval_per_step(state, rank.latest) + _save_per_step(state, rank.latest)
-    elapsed = _elapsed_in_step(state, now, usual)
-    seconds, low_s, high_s = (max(0.0, steps_left * (each + extra) - elapsed) for each in (usual, low, high))
-    return Eta(seconds, low_s, high_s)
+        steps_left /= max(1, sum(not each.ended for each in state.ranks.values()))
+    evaluated = state.evaluations[-1].step if state.evaluations else 0
+    saved = state.checkpoint.step if state.checkpoint is not None else 0
+    extra = _per_step(rank.latest.eval_s, evaluated - state.first_step)
+    extra += _per_step(rank.latest.save_s, saved - state.first_step)
+    elapsed = _elapsed_in_step(state, now, times[0])
+    return Eta(*(max(0.0, steps_left * (step_time_s + extra) - elapsed) for step_time_s in times))
 
 
 def phase_at(state: RunState, now: float) -> str:
@@ -61,28 +204,32 @@ def phase_at(state: RunState, now: float) -> str:
 def stall_after_s(state: RunState) -> float:
     """Seconds without a step after which training counts as stalled."""
     times = [time for rank in state.ranks.values() for time in _interval_step_times(rank.recent)]
-    slowest = max((r.latest.slowest_step_s or 0.0 for r in state.ranks.values() if r.latest is not None), default=0.0)
+    newest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    slowest = max((counters.slowest_step_s or 0.0 for counters in newest), default=0.0)
     if not times and not slowest:
         return FIRST_STEP_STALL_S
+    # Step times that differ much by design, such as batches of sorted lengths, must not look like a stall: the slowest
+    # step that the observer has measured counts as well as the usual one.
     usual = median(times) if times else slowest
     return max(STALL_FLOOR_S, STALL_FACTOR * usual, 3 * slowest)
 
 
-def _first_rank(state: RunState) -> RankState | None:
-    return state.ranks[min(state.ranks)] if state.ranks else None
+def _step_times(rank: RankState) -> tuple[float, float, float] | None:
+    """Seconds of a step: the usual, the lowest and the highest value; None before there are enough steps.
 
-
-def _step_times(rank: RankState) -> tuple[float | None, float | None, float | None]:
+    The mean of the whole run is among the candidates so that the range is wide after a change of speed, when the last
+    seconds say little about the rest.
+    """
     points = rank.recent
     if len(points) < 2 or points[-1].own_steps - points[0].own_steps < MIN_STEPS:
-        return None, None, None
+        return None
     usual = (points[-1].train_s - points[0].train_s) / (points[-1].own_steps - points[0].own_steps)
     candidates = [usual, points[-1].train_s / points[-1].own_steps]
     intervals = _interval_step_times(points)
     if len(intervals) >= 4:
         quarters = quantiles(intervals, n=4)
         candidates += [quarters[0], quarters[2]]
-    return (usual, min(candidates), max(candidates)) if usual > 0 else (None, None, None)
+    return (usual, min(candidates), max(candidates)) if usual > 0 else None
 
 
 def _interval_step_times(points: tuple[Steps, ...]) -> list[float]:
@@ -90,14 +237,9 @@ def _interval_step_times(points: tuple[Steps, ...]) -> list[float]:
     return [seconds / steps for steps, seconds in spans if steps > 0 and seconds > 0]
 
 
-def _eval_per_step(state: RunState, latest: Steps) -> float:
-    done = state.evaluations[-1].step - state.first_step if state.evaluations else 0
-    return latest.eval_s / done if done > 0 else 0.0
-
-
-def _save_per_step(state: RunState, latest: Steps) -> float:
-    done = state.checkpoint.step - state.first_step if state.checkpoint is not None else 0
-    return latest.save_s / done if done > 0 else 0.0
+def _per_step(seconds: float, steps: int) -> float:
+    """The cost of evaluating or saving, spread over the steps up to the last time it was done."""
+    return seconds / steps if steps > 0 else 0.0
 
 
 def _elapsed_in_step(state: RunState, now: float, step_time_s: float) -> float:

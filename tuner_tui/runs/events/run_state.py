@@ -49,27 +49,30 @@ class MemoryGrowth:
     from_bytes: int
 
 
-def with_value(lows: WindowMinima, step: int, value: int | None) -> WindowMinima:
+def with_value(minima: WindowMinima, step: int, value: int | None) -> WindowMinima:
     """`minima` with a value measured at `step`. When there are too many windows, their width doubles."""
     if value is None or step < 0:
-        return lows
-    stride, values = lows.stride, lows.values
+        return minima
+    stride, values = minima.stride, minima.values
     while step // stride >= MAX_WINDOWS:
-        stride, values = stride * 2, tuple(_known_min(*values[at : at + 2]) for at in range(0, len(values), 2))
+        stride, values = stride * 2, tuple(_known_min(*values[i : i + 2]) for i in range(0, len(values), 2))
     kept = [*values, *[None] * (step // stride + 1 - len(values))]
     kept[step // stride] = _known_min(kept[step // stride], value)
     return WindowMinima(stride, tuple(kept))
 
 
-def find_growth(lows: WindowMinima, least: int) -> MemoryGrowth | None:
+def find_growth(minima: WindowMinima, least: int) -> MemoryGrowth | None:
     """The growth if each minimum is above the one before and the growth does not slow down; otherwise None.
 
     The first window, in which caches and optimizer states are allocated, is left out; at least `least` others must be
-    known. A cache that fills up grows ever more slowly, whereas memory retained at each step grows evenly.
+    known.
     """
-    known = [(n * lows.stride, value) for n, value in enumerate(lows.values) if value is not None][1:]
+    known = [(n * minima.stride, value) for n, value in enumerate(minima.values) if value is not None][1:]
     if len(known) < max(MIN_KNOWN_WINDOWS, least) or any(b <= a for (_, a), (_, b) in pairwise(known)):
         return None
+    # A cache that fills up grows ever more slowly, whereas memory retained at each step grows evenly: the second half
+    # must grow at least half as fast as the first. Half, not equally fast, because windows differ by the batches in
+    # them.
     (first_step, first), (middle_step, middle), (last_step, last) = known[0], known[len(known) // 2], known[-1]
     early, late = (middle - first) / (middle_step - first_step), (last - middle) / (last_step - middle_step)
     return MemoryGrowth(late, last - first, last_step - first_step, first) if 2 * late >= early else None
@@ -219,11 +222,19 @@ class RunState:
         """Whether the ranks are processes that train at the same time, each by its own steps."""
         return any(rank.independent for rank in self.ranks.values())
 
-    def speaks(self, rank: int | None) -> bool:
-        """Whether phase and metrics of the run are those of `rank`: the first, or the first that has not ended."""
+    def follows_rank(self, rank: int | None) -> bool:
+        """Whether phase and metrics of the run are taken from `rank`: the first, or the first that has not ended.
+
+        Ranks of a distributed training move together, so one of them is enough.
+        """
         if not rank:
             return True
         return self.independent and all(one.ended for number, one in self.ranks.items() if number < rank)
+
+    @property
+    def first_rank(self) -> RankState | None:
+        """The rank with the lowest number."""
+        return self.ranks[min(self.ranks)] if self.ranks else None
 
     @property
     def last_step(self) -> int | None:
@@ -233,7 +244,7 @@ class RunState:
     @property
     def position(self) -> tuple[int, int] | None:
         """Batches read of the current epoch, and batches of an epoch; None where the loader has no length."""
-        latest = self.ranks[min(self.ranks)].latest if self.ranks else None
+        latest = None if self.first_rank is None else self.first_rank.latest
         if latest is None or latest.epoch_batch is None or latest.epoch_batches is None:
             return None
         return latest.epoch_batch, latest.epoch_batches

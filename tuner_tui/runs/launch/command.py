@@ -15,6 +15,7 @@ from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
@@ -51,7 +52,7 @@ def added_environment(
         **own,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(OBSERVER_SITE), path])),
         "PYTHONUNBUFFERED": "1",
-        "TUNER_RUN_DIR": str(folder.path),
+        RUN_VARIABLE: str(folder.path),
     }
     if inject:
         added["TUNER_INJECT"] = json.dumps(dict(inject))

@@ -16,14 +16,15 @@ from tuner_tui.runs.events.types import Started, StopRequested
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import wait_supervisor_ended
 from tuner_tui.runs.launch.start import adopt
-from tuner_tui.runs.read.status import read_events, read_status
+from tuner_tui.runs.read.event_sampling import read_events
+from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import decode_event, encode_event
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import Order, SupervisorState, read_supervisor_state, send_order
+from tuner_tui.runs.store.supervisor_state import Order, read_order, read_supervisor_state, send_order
 from tuner_tui.runs.supervise.monitor import ORDERED_BY_SIGNAL
-from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
-from tuner_tui.runs.supervise.outcome_recovery import recover_state
-from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS
+from tuner_tui.runs.supervise.outcome import recover_state
+from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError
 from tuner_tui.slurm.job_list import SlurmJob, ask, read_job, read_list
 
@@ -44,6 +45,10 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     Blocks until the supervisor has confirmed it, or until the processes were signalled without one. Raises
     `LaunchError`, and `OSError` for a checkpoint that cannot be asked for.
     """
+    # Each step is tried only when the one before has failed: write the order and wait for its confirmation; wake a
+    # suspended supervisor; replace one that does not answer, which loses the exit code of the training but nothing
+    # else; and signal the processes from here. On another machine there is no process to signal, so its Slurm job is
+    # cancelled instead.
     found = read_status(folder)
     job = read_job(folder.path)
     if found.kind == "pending":
@@ -80,8 +85,8 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
 
 def _is_elsewhere(folder: RunFolder) -> bool:
     """Whether the run's processes are on another machine: no pid of theirs means anything here."""
-    known = read_supervisor_state(folder.state)
-    return known is None or known.machine != this_machine()
+    supervision = read_supervisor_state(folder.state)
+    return supervision is None or supervision.machine != this_machine()
 
 
 def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:
@@ -115,26 +120,28 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
 
 def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
     """End what an ended run left running: SIGTERM, and SIGKILL later if that was ordered. Waits for it."""
-    left = _processes(folder)
-    if not left.own:
+    remaining = _processes(folder)
+    if not remaining.own:
         return
-    note(f"The run has ended and left processes running, which get SIGTERM: {left.names()}.")
-    signal_processes(left.own, signal.SIGTERM)
+    note(f"The run has ended and left processes running, which get SIGTERM: {remaining.names()}.")
+    signal_processes(remaining.own, signal.SIGTERM)
     deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s
-    while left.names() and time.monotonic() < deadline:
+    while remaining.names() and time.monotonic() < deadline:
         time.sleep(POLL_S)
     if order == "kill":
         _kill(folder)
-    elif left.names():
-        note(f"Still running: {left.names()}. `stop --now` kills them.")
+    elif remaining.names():
+        note(f"Still running: {remaining.names()}. `stop --now` kills them.")
 
 
 def _is_taken(folder: RunFolder, events: LineTail, note: Callable[[str], None]) -> bool:
     """Whether the supervisor confirms the order; one that was stopped is continued."""
     if _confirmed(folder, events, PATIENCE_S):
         return True
-    known = read_supervisor_state(folder.state)
-    stat = None if known is None or not is_alive(known.supervisor) else read_stat(known.supervisor.pid)
+    supervision = read_supervisor_state(folder.state)
+    stat = (
+        None if supervision is None or not is_alive(supervision.supervisor) else read_stat(supervision.supervisor.pid)
+    )
     if stat is None or stat.state not in "Tt":
         return False
     note(f"The supervisor (process {stat.pid}) is suspended; resuming it.")
@@ -150,13 +157,15 @@ def _confirmed(folder: RunFolder, events: LineTail, timeout_s: float) -> bool:
     started = time.monotonic()
     deadline, latest = started + timeout_s, started + BUSY_PATIENCE_S
     while True:
-        known = read_supervisor_state(folder.state)
-        here = known is not None and known.machine == this_machine() and is_alive(known.supervisor)
-        stat = read_stat(known.supervisor.pid) if known is not None and here else None
+        supervision = read_supervisor_state(folder.state)
+        here = supervision is not None and supervision.machine == this_machine() and is_alive(supervision.supervisor)
+        stat = read_stat(supervision.supervisor.pid) if supervision is not None and here else None
         if stat is not None and stat.state in "RD":
             deadline = min(latest, time.monotonic() + timeout_s)
-        if known is not None and _has_taken(folder, known):
-            return True
+        if supervision is not None:
+            written = read_order(folder.control)
+            if supervision.outcome is not None or (written is not None and supervision.order_ns == written[1]):
+                return True
         # The supervisor of an older version only writes the event.
         if any(isinstance(decode_event(line), StopRequested) for line in events.lines()):
             return True
@@ -165,20 +174,11 @@ def _confirmed(folder: RunFolder, events: LineTail, timeout_s: float) -> bool:
         time.sleep(POLL_S)
 
 
-def _has_taken(folder: RunFolder, known: SupervisorState) -> bool:
-    if known.outcome is not None:
-        return True
-    try:
-        return known.order_ns == folder.control.stat().st_mtime_ns
-    except OSError:
-        return False
-
-
 def _replace_supervisor(folder: RunFolder, note: Callable[[str], None]) -> bool:
     """End a supervisor that does not answer, and start another one."""
-    known = read_supervisor_state(folder.state)
-    if known is not None:
-        send_signal(known.supervisor, signal.SIGKILL)
+    supervision = read_supervisor_state(folder.state)
+    if supervision is not None:
+        send_signal(supervision.supervisor, signal.SIGKILL)
         wait_supervisor_ended(folder, PATIENCE_S)
     try:
         adopt(folder)
@@ -192,8 +192,12 @@ def _end_directly(folder: RunFolder, order: Order, note: Callable[[str], None]) 
     """SIGTERM, and SIGKILL later if that was ordered, without the help of files."""
     if order == "checkpoint":
         raise LaunchError("The run has no supervisor to carry out the request.")
-    known = read_supervisor_state(folder.state)
-    if known is None or not is_alive(known.supervisor) or not _supervisor_terminates(folder, known.supervisor):
+    supervision = read_supervisor_state(folder.state)
+    if (
+        supervision is None
+        or not is_alive(supervision.supervisor)
+        or not _supervisor_terminates(folder, supervision.supervisor)
+    ):
         _record(folder, order)
         signal_processes(_processes(folder).own, signal.SIGTERM)
     if order != "kill":
@@ -209,8 +213,8 @@ def _supervisor_terminates(folder: RunFolder, supervisor: ProcessId) -> bool:
     send_signal(supervisor, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        known = read_supervisor_state(folder.state)
-        if known is not None and (known.outcome is not None or known.order_ns == ORDERED_BY_SIGNAL):
+        supervision = read_supervisor_state(folder.state)
+        if supervision is not None and (supervision.outcome is not None or supervision.order_ns == ORDERED_BY_SIGNAL):
             return True
         time.sleep(POLL_S)
     return False
@@ -223,11 +227,11 @@ def _kill(folder: RunFolder) -> None:
 def _processes(folder: RunFolder) -> RunProcesses:
     """The living processes of the run, with those in sessions of their own that name its folder among its own."""
     events = read_events(folder)
-    known = read_supervisor_state(folder.state) or recover_state(folder, events)
-    if known is None or known.training is None or known.machine != this_machine():
+    supervision = read_supervisor_state(folder.state) or recover_state(folder, events)
+    if supervision is None or supervision.training is None or supervision.machine != this_machine():
         return RunProcesses()
     ranks = {event.pid for event in events if isinstance(event, Started) and event.pid is not None}
-    return find_processes(folder.path, known.training, ranks).with_marked()
+    return find_processes(folder.path, supervision.training, ranks).with_marked()
 
 
 def _record(folder: RunFolder, order: Order) -> None:

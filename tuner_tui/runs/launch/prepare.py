@@ -32,8 +32,8 @@ from tuner_tui.runs.launch.launchers import launcher_command, training_python
 from tuner_tui.runs.launch.resume import (
     RESUME_VARIABLE,
     OwnResume,
-    accepts_checkpoint,
     find_own_resume,
+    takes_checkpoint,
     with_checkpoint,
 )
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
@@ -41,7 +41,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, next_folder, runs_dir
 from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
-from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
+from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
 from tuner_tui.settings.command_training import may_use_trainer
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
@@ -211,6 +211,8 @@ def _assemble(
     warning: str | None,
 ) -> PreparedLaunch:
     """Fill in everything that depends on the run folder. Raises `LaunchError`."""
+    # The order matters: settings go into the words of the command, the checkpoint may replace one of them, a launcher
+    # is put in front of all, and what accelerate will do depends on the environment that results.
     job, cwd = request.job, working_folder(request)
     try:
         applied = build_command(
@@ -267,7 +269,7 @@ def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResum
         raise LaunchError(str(error)) from error
     if found is None:
         raise LaunchError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
-    if found.by_trainer or (accepts_checkpoint(request.job) and not found.weights_only):
+    if takes_checkpoint(request.job, found):
         return found.path, None
     state = RunReader(request.parent).poll().state
     own_resume = find_own_resume(request.job, working_folder(request), state, found.path)
@@ -289,6 +291,9 @@ def shared_outputs(root: Path, argv: Sequence[str], cwd: Path, parent: RunFolder
     Folders are those that the commands name; two runs of one script without such a name share what one has saved.
     `parent`, the run that is resumed, is left out: it ends first.
     """
+    # Only what runs write to can be compared, and only where it is known: the folders on their command lines, or else
+    # what a run of the same script has been seen to save. Two runs with different scripts and no such option pass
+    # unnoticed.
     mine = {os.path.realpath(path) for path in named_outputs(argv, cwd)}
     found = []
     for folder in list_runs(root):

@@ -16,7 +16,7 @@ from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare, working_folder
-from tuner_tui.runs.launch.resume import accepts_checkpoint, find_own_resume
+from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint
 from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.checkpoints import FoundCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader, RunView
@@ -24,7 +24,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, send_order
-from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
+from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved
 
@@ -77,7 +77,11 @@ def plan_restart(
     command that could not be launched: that is found before anything is stopped.
     """
     view = RunReader(folder).poll()
-    record = _readable_record(view)
+    record = view.record
+    if record is None:
+        raise LaunchError(view.record_problem or "The run's record cannot be read.")
+    if view.status.kind in ("foreign", "broken", "starting", "pending"):
+        raise LaunchError(view.status.sentence)
     if record.nodes is not None and "SLURM_JOB_ID" not in (os.environ if environ is None else environ):
         raise LaunchError(f"{folder.id} runs in Slurm; `tuner-tui run --on slurm --resume {folder.id}` continues it.")
     request = replace(
@@ -87,7 +91,10 @@ def plan_restart(
         root=folder.path.parent,
         stop_timeouts=stop_timeouts,
     )
-    _refuse_hidden(request.job)
+    if isinstance(request.job, CommandJob) and any(
+        HIDDEN in value for value in (*request.job.command, *request.job.env.values())
+    ):
+        raise LaunchError("The record hides a secret of this command; start it again with the full command.")
     checkpoint = lineage_checkpoint(folder)
     live = view.status.live
     saves = live and _saves_on_stop(view, record)
@@ -118,20 +125,6 @@ def restart(plan: RestartPlan, timeout_s: float = STOP_TIMEOUT_S) -> RunFolder:
     return launch(plan.prepared if resumes_as_prepared else prepare(plan.request, plan.prepared.interpreter))
 
 
-def _readable_record(view: RunView) -> RunRecord:
-    if view.record is None:
-        raise LaunchError(view.record_problem or "The run's record cannot be read.")
-    if view.status.kind in ("foreign", "broken", "starting", "pending"):
-        raise LaunchError(view.status.sentence)
-    return view.record
-
-
-def _refuse_hidden(job: Job) -> None:
-    values = (*job.command, *job.env.values()) if isinstance(job, CommandJob) else ()
-    if any(HIDDEN in value for value in values):
-        raise LaunchError("The record hides a secret of this command; start it again with the full command.")
-
-
 def _saves_on_stop(view: RunView, record: RunRecord) -> bool:
     """Whether the run saves when it is stopped: a Trainer that the observer sees, after its first step."""
     trains = any(rank.latest is not None and rank.latest.own_steps > 0 for rank in view.state.ranks.values())
@@ -148,9 +141,7 @@ def _check_resumable(
     saves: bool,
 ) -> None:
     """Raise `NoCheckpointError` or `LaunchError` where a new run could not resume from a checkpoint."""
-    if saves or (checkpoint is not None and checkpoint.by_trainer):
-        return
-    if checkpoint is not None and accepts_checkpoint(request.job) and not checkpoint.weights_only:
+    if saves or (checkpoint is not None and takes_checkpoint(request.job, checkpoint)):
         return
     if checkpoint is not None and find_own_resume(request.job, working_folder(request), state, checkpoint.path):
         return
@@ -179,17 +170,18 @@ def _stop(plan: RestartPlan, timeout_s: float) -> None:
 
 def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:
     """Wait at most `timeout_s` seconds for the run's supervisor to end. True if it ended or there is none."""
-    known = read_supervisor_state(folder.state)
-    if known is None:
+    supervision = read_supervisor_state(folder.state)
+    if supervision is None:
         return True
-    # Also if the file names a process that cannot exist.
-    if known.machine != this_machine() or not is_alive(known.supervisor):
+    if supervision.machine != this_machine() or not is_alive(supervision.supervisor):
         return True
+    # A descriptor of the process becomes readable when it ends, whoever its parent is, and stays that of this process
+    # even if the pid is used again; whether it was opened in time is checked afterwards.
     try:
-        descriptor = os.pidfd_open(known.supervisor.pid)
+        descriptor = os.pidfd_open(supervision.supervisor.pid)
     except ProcessLookupError:
         return True
     try:
-        return not is_alive(known.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
+        return not is_alive(supervision.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
     finally:
         os.close(descriptor)

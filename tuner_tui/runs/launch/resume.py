@@ -1,9 +1,4 @@
-"""Passes a checkpoint to the command that resumes from it, also through an option of the script's own.
-
-`{checkpoint}` in the command is replaced by the path; without a checkpoint that argument is removed, together with the
-option before it. YAML files and `hf-args` get `resume_from_checkpoint`, the name that Trainer, TRL, LLaMA-Factory,
-axolotl and ms-swift share. In addition, the observer sets it where a script calls `Trainer.train()` without one.
-"""
+"""Passes a checkpoint to the command that resumes from it, also through an option of the script's own."""
 
 from __future__ import annotations
 
@@ -14,11 +9,20 @@ from pathlib import Path
 import yaml
 
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.read.checkpoints import FoundCheckpoint
 from tuner_tui.settings.apply import AppliedCommand, dump_config
 from tuner_tui.settings.command_training import read_training_script
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
+# Four ways, tried in this order:
+# - `{checkpoint}` in the command is replaced by the path, and is left out together with the option before it where
+#   there is no checkpoint.
+# - Configuration files and `hf-args` get `resume_from_checkpoint`, the name that Trainer, TRL, LLaMA-Factory, axolotl
+#   and ms-swift share.
+# - The observer passes the path to `Trainer.train()` where a script calls it without one.
+# - A script that saved the file itself is given an option of its own, found in its argument parser as the observer saw
+#   it, or in its source.
 CHECKPOINT_PLACEHOLDER = "{checkpoint}"
 RESUME_KEY = "resume_from_checkpoint"
 RESUME_VARIABLE = "TUNER_RESUME"
@@ -49,6 +53,11 @@ def accepts_checkpoint(job: Job) -> bool:
         return True
     in_file = job.apply == "yaml" and dialect_by_name(job.dialect).extends_hf
     return in_file or job.apply == "hf-args" or any(CHECKPOINT_PLACEHOLDER in word for word in job.command)
+
+
+def takes_checkpoint(job: Job, checkpoint: FoundCheckpoint) -> bool:
+    """Whether the command takes this checkpoint, or the observer can pass it to the Trainer that wrote it."""
+    return checkpoint.by_trainer or (accepts_checkpoint(job) and not checkpoint.weights_only)
 
 
 def _fill_placeholder(argv: tuple[str, ...], checkpoint: Path | None) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -23,17 +22,14 @@ from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
 from tuner_tui.runs.store.supervisor_state import reserve_control
-from tuner_tui.runs.supervise.orphans import ProcessSnapshot
-from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
-from tuner_tui.runs.supervise.training_process import LaunchSpec
+from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE, ProcessSnapshot
+from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, LaunchSpec, StopTimeouts
 from tuner_tui.settings.job import same_training
 
 SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
-RUN_VARIABLE = "TUNER_RUN_DIR"
-"""Marks the processes of a run; a detached process that a training starts belongs to another run, or to none."""
 START_TIMEOUT_S = 60.0
 """Seconds to wait for a supervisor. It takes a tenth of a second, and far longer on a machine that swaps."""
 
@@ -115,6 +111,7 @@ def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, 
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", module, *arguments],
             cwd="/",
+            # A detached process that is started from inside a training belongs to another run, or to none.
             env={name: value for name, value in os.environ.items() if name != RUN_VARIABLE},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -124,9 +121,11 @@ def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, 
     finally:
         os.close(descriptor)
     with child:
-        _send(child, data)
-        answer = _read_answer(child, timeout_s)
-        if not answer:
+        try:
+            answer = child.communicate(data, timeout_s)[0].decode("utf-8", "replace").strip()
+        except subprocess.TimeoutExpired:
+            answer = ""
+        if not answer:  # it must not start the training later
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
     return answer
@@ -190,28 +189,6 @@ def _build_record(prepared: PreparedLaunch) -> RunRecord:
     )
 
 
-def _send(child: subprocess.Popen[bytes], data: bytes) -> None:
-    assert child.stdin is not None
-    try:
-        child.stdin.write(data)
-        child.stdin.close()
-    except BrokenPipeError:  # it exited early; its answer, or the lack of one, tells why
-        return
-
-
-def _read_answer(child: subprocess.Popen[bytes], timeout_s: float) -> str:
-    """Read standard output until the child closes it, or the timeout."""
-    assert child.stdout is not None
-    said = b""
-    deadline = time.monotonic() + timeout_s
-    while (left := deadline - time.monotonic()) > 0 and select.select([child.stdout], [], [], left)[0]:
-        chunk = os.read(child.stdout.fileno(), 4096)
-        if not chunk:
-            break
-        said += chunk
-    return said.decode("utf-8", "replace").strip()
-
-
 def _discard(folder: RunFolder) -> None:
     shutil.rmtree(folder.path, ignore_errors=True)
 
@@ -232,10 +209,12 @@ class DuplicateRunError(LaunchError):
 
 @contextmanager
 def exclusive_launch(root: Path) -> Iterator[None]:
-    """Let one launch at a time look for a duplicate and write its folder, so that none misses the other.
+    """Let one launch at a time look for a duplicate and write its folder.
 
     Raises `LaunchError` where another launch takes too long, and `OSError`.
     """
+    # Two launches at once would both look, find nothing and start. The lock is given up before the supervisor starts,
+    # which takes longest: by then the folder is there, and counts as a starting run.
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         lock = acquire_lock(root / LAUNCH_LOCK, LOCK_TIMEOUT_S, needed=False)
@@ -250,13 +229,15 @@ def exclusive_launch(root: Path) -> Iterator[None]:
 def find_duplicate_run(request: LaunchRequest) -> RunFolder | None:
     """A live run of the same job, chosen settings and folder; or the run to resume, if it is still live."""
     snapshot = ProcessSnapshot()
-    for folder in list_runs(request.root or runs_dir(request.environ)):
-        if read_status(folder, snapshot=snapshot).live and (_same(folder, request) or _is_parent(folder, request)):
+    for folder in list_runs(request.runs_root):
+        if read_status(folder, snapshot=snapshot).live and (
+            folder == request.parent or _is_same_training(folder, request)
+        ):
             return folder
     return None
 
 
-def _same(folder: RunFolder, request: LaunchRequest) -> bool:
+def _is_same_training(folder: RunFolder, request: LaunchRequest) -> bool:
     record = readable_record(folder)
     if record is None:
         return False
@@ -265,7 +246,3 @@ def _same(folder: RunFolder, request: LaunchRequest) -> bool:
         request.resolved.given,
         str(working_folder(request)),
     )
-
-
-def _is_parent(folder: RunFolder, request: LaunchRequest) -> bool:
-    return request.parent is not None and request.parent.path == folder.path

@@ -13,7 +13,7 @@ from typing import TypeVar
 from tuner_tui.core.files import read_regular
 from tuner_tui.runs.events.types import Checkpoint, Event, Saved
 from tuner_tui.runs.read.event_sampling import last_line_end, sampled_lines
-from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record
 
@@ -83,8 +83,8 @@ def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     Raises `RecordError` if the record of the run cannot be read.
     """
     record = read_record(folder)
-    for one in (folder, *(RunFolder(folder.path.with_name(name)) for name in reversed(record.lineage))):
-        found = newest_checkpoint(one)
+    for run in (folder, *(RunFolder(folder.path.with_name(name)) for name in reversed(record.lineage))):
+        found = newest_checkpoint(run)
         if found is not None:
             return found
     return None
@@ -93,18 +93,20 @@ def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
 def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     """The newest complete checkpoint that this run wrote: as reported by its events, in its own output folder, in a
     folder named by its command, or saved by the script itself. None if there is none or the record cannot be read."""
+    # A report of the observer is the best evidence, as it was written by this run and completely. A folder that the
+    # command names may hold checkpoints of other runs: only what was written since the launch counts. The folder of the
+    # run itself holds nothing else. What a script saved by `torch.save` is the last resort, since only its own option
+    # can read it.
     record = readable_record(folder)
     if record is None:
         return None
     reported = _reported(folder, Checkpoint)
-    for one in reversed(reported):
-        saved = _existing_checkpoint(one)
+    for event in reversed(reported):
+        saved = _existing_checkpoint(event)
         if saved is not None:
             return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
-    shared = {*named_dirs(folder, record), *(Path(one.path).parent for one in reported[-1:])}
-    own = [
-        saved for place in shared for saved in complete_checkpoints(place) if _written_since(saved, record.created_t)
-    ]
+    shared = {*named_dirs(folder, record), *(Path(event.path).parent for event in reported[-1:])}
+    own = [saved for path in shared for saved in complete_checkpoints(path) if _written_since(saved, record.created_t)]
     own += complete_checkpoints(Path(record.output_dir))
     newest = max(own, key=lambda saved: saved.step, default=None)
     if newest is None:
@@ -123,14 +125,10 @@ def _saved_by_script(folder: RunFolder) -> FoundCheckpoint | None:
 
 def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
     """The events of one kind, in order."""
+    # Story events survive every sampling; looking for the word first saves parsing the counters in between.
     word = f'"{kind.kind}"'.encode()
-    found = []
-    for file in folder.event_files():
-        for line in sampled_lines(file, last_line_end(file)):
-            event = decode_event(line) if word in line else None
-            if isinstance(event, kind):
-                found.append(event)
-    return found
+    lines = (line for path in folder.event_files() for line in sampled_lines(path, last_line_end(path)) if word in line)
+    return [event for event in decode_events(lines) if isinstance(event, kind)]
 
 
 def _existing_checkpoint(event: Checkpoint) -> SavedCheckpoint | None:
@@ -201,5 +199,5 @@ def _shards_present(file: Path) -> bool:
 def _has_optimizer(path: Path) -> bool:
     """DeepSpeed and FSDP store the optimizer in folders."""
     return any((path / name).is_file() for name in OPTIMIZER_FILES) or any(
-        one.is_dir() for pattern in ("global_step*", "optimizer_*") for one in path.glob(pattern)
+        found.is_dir() for pattern in ("global_step*", "optimizer_*") for found in path.glob(pattern)
     )

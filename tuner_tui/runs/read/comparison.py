@@ -14,7 +14,7 @@ from typing import Any
 from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.history import Series
-from tuner_tui.runs.events.rates import mean_rates
+from tuner_tui.runs.events.progress import mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import same_training
@@ -152,12 +152,14 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
 
 def compare_losses(first: RunView, second: RunView, one: Series, other: Series) -> tuple[LossAt, ...]:
     """Both losses at shares of the samples that both runs have seen; empty if either run has none."""
+    # Both curves are read at the same numbers of samples: a quarter, half, three quarters and all of what both have
+    # seen. A resumed run begins later; places before its first loss move to it.
     curves = [over_samples(view, series) for view, series in ((first, one), (second, other))]
     if not all(curves):
         return ()
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)
     places = sorted({max(start, share * end) for share in SHARES}) if start <= end else []
-    return tuple(LossAt(round(at), _interpolate(curves[0], at), _interpolate(curves[1], at)) for at in places)
+    return tuple(LossAt(round(x), _interpolate(curves[0], x), _interpolate(curves[1], x)) for x in places)
 
 
 def samples_seen(view: RunView) -> float | None:

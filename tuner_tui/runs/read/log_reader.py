@@ -207,6 +207,8 @@ class _File:
 
     def _read(self, start: int, end: int) -> bytes:
         end = min(end, self.size)
+        # Looking for the beginnings of lines reads backwards in small steps, and showing them reads the same bytes
+        # again: what is read is rounded up to whole blocks and kept until something outside of it is wanted.
         if not self._block_start <= start < end <= self._block_start + len(self._block):
             self._block_start = start - start % BLOCK_BYTES
             length = max(0, end - self._block_start)

@@ -36,10 +36,10 @@ from tuner_tui.runs.events.progress import eta, phase_at
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.event_sampling import RankClocks, sampled_new_lines
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
-from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
 JOB_SCAN_INTERVAL = 2
 """Jobs are read at every second sample: the driver averages the share of a process over seconds."""
@@ -129,7 +129,7 @@ class MachineMonitor:
         GPUs and host are read at each call, jobs at every `JOB_SCAN_INTERVAL`th.
         """
         sample = self._sampler.sample()
-        if self._looks < 2 or self._looks % JOB_SCAN_INTERVAL == 0:
+        if self._looks < 2 or self._looks % JOB_SCAN_INTERVAL == 0:  # a load needs two readings
             self._jobs = tuple(self._read_jobs(sample, pid))
         self._looks += 1
         hidden = not self._host_pids and bool(sample.gpus)
@@ -144,10 +144,13 @@ class MachineMonitor:
         if pid is None:
             shown = {process.pid for job in jobs for process in job.processes}
             return jobs + [job_of_hidden_process(number, use[number]) for number in use if number not in shown]
-        return [replace(job, processes=tuple(sorted(job.processes, key=lambda one: one.pid != pid))) for job in jobs]
+        return [replace(job, processes=tuple(sorted(job.processes, key=lambda each: each.pid != pid))) for job in jobs]
 
     def _find(self, pid: int | None, on_cards: Set[int], ours: Set[int]) -> None:
         """The processes of all jobs; found anew only when processes have started, ended or changed."""
+        # Most looks find the same processes with new loads. Finding trainings looks at every command line of the
+        # machine, and building the trees at every parent, so both are done only when the table or the processes to
+        # begin with changed.
         changed = False
         if self._table.read(self._due(every=pid is not None)):
             before, self._processes = self._processes, self._table.processes
@@ -194,9 +197,10 @@ class MachineMonitor:
         if load is None:
             self._watched.pop(process.pid, None)
             return None
-        known = self._watched.get(process.pid)
-        if known is not None and known[0] is process and known[1] is load and not use:
-            return known[2]
+        # The table gives the same objects while nothing is new: comparing identities is enough.
+        watched = self._watched.get(process.pid)
+        if watched is not None and watched[0] is process and watched[1] is load and not use:
+            return watched[2]
         shown = WatchedProcess(
             process.pid,
             member.role.value,
@@ -283,8 +287,8 @@ def known_sum(values: Iterable[Figure | None]) -> Figure | None:
 def open_machine_monitor(root: Path, clock: Callable[[], float] = time.time) -> MachineMonitor:
     """A monitor of this machine; `root` is the folder of all runs."""
     table = ProcessTable()
-    place = next(folder for folder in (root, *root.parents) if folder.exists())
-    return MachineMonitor(open_sampler(place), table, LiveRuns(root, clock), host_pids=sees_host_pids())
+    existing = next(folder for folder in (root, *root.parents) if folder.exists())  # its disk is sampled
+    return MachineMonitor(open_sampler(existing), table, LiveRuns(root, clock), host_pids=sees_host_pids())
 
 
 QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
@@ -385,24 +389,23 @@ class _Followed:
     def read(self, now_s: float) -> LiveRun:
         self._follow(now_s)
         state = self._state
-        known = read_supervisor_state(self._folder.state)
-        left = eta(state, now_s)
+        supervision = read_supervisor_state(self._folder.state)
+        time_left = eta(state, now_s)
         return LiveRun(
             run=self._folder.id,
             path=str(self._folder.path),
-            training=None if known is None or known.training is None else known.training.pid,
-            supervisor=None if known is None else known.supervisor.pid,
+            training=None if supervision is None or supervision.training is None else supervision.training.pid,
+            supervisor=None if supervision is None else supervision.supervisor.pid,
             preset=self._preset,
             phase=phase_at(state, now_s),
             step=state.step,
             total_steps=state.total_steps,
-            eta_s=None if left is None else left.seconds,
+            eta_s=None if time_left is None else time_left.seconds,
             loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
         )
 
     def _follow(self, now_s: float) -> None:
-        decoded = (decode_event(line) if line else None for line in sampled_new_lines(self._tail))
-        found = [event for event in decoded if event is not None]
+        found = list(decode_events(sampled_new_lines(self._tail)))
         self._state = fold_all(self._state, self._clocks.corrected(found, now_s))
 
 

@@ -10,7 +10,7 @@ from tuner_tui.core.files import LineTail
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
 from tuner_tui.settings.command_training import own_settings
@@ -37,9 +37,11 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
     own = own_settings(job)
     found: list[MeasuredRun] = []
     for folder in list_runs(root)[:MAX_CANDIDATES]:
-        record = _record_of(folder, job)
-        run = None if record is None else measured_run(folder, record)
-        if run is not None and record is not None and isinstance(record.job, CommandJob):
+        record = readable_record(folder)
+        if record is None or not _same_job(record.job, job):
+            continue
+        run = measured_run(folder, record)
+        if run is not None and isinstance(record.job, CommandJob):
             run = _with_own_settings(run, folder, record, own)
         if run is not None:
             found.append(run)
@@ -67,8 +69,9 @@ def last_counters(events: Path) -> Steps | None:
     """The newest counters in the last `END_BYTES` of an event file, or None."""
     tail = LineTail(events)
     tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
-    decoded = [decode_event(line) for line in tail.lines() if b'"steps"' in line]
-    return next((event for event in reversed(decoded) if isinstance(event, Steps)), None)
+    lines = (line for line in tail.lines() if b'"steps"' in line)
+    counters = [event for event in decode_events(lines) if isinstance(event, Steps)]
+    return counters[-1] if counters else None
 
 
 def _with_own_settings(
@@ -85,15 +88,10 @@ def _with_own_settings(
     return replace(run, settings=settings) if MICRO in record.resolved.given else None
 
 
-def _record_of(folder: RunFolder, job: Job) -> RunRecord | None:
-    record = readable_record(folder)
-    return record if record is not None and _same_job(record.job, job) else None
-
-
-def _same_job(one: Job, other: Job) -> bool:
-    if isinstance(one, BuiltinJob) and isinstance(other, BuiltinJob):
-        return (one.task, one.model) == (other.task, other.model)
-    if isinstance(one, CommandJob) and isinstance(other, CommandJob):
-        redacted = redact_job(other)
-        return all(getattr(one, name) == getattr(redacted, name) for name in COMMAND_IDENTITY)
+def _same_job(recorded: Job, job: Job) -> bool:
+    if isinstance(recorded, BuiltinJob) and isinstance(job, BuiltinJob):
+        return (recorded.task, recorded.model) == (job.task, job.model)
+    if isinstance(recorded, CommandJob) and isinstance(job, CommandJob):
+        redacted = redact_job(job)
+        return all(getattr(recorded, name) == getattr(redacted, name) for name in COMMAND_IDENTITY)
     return False

@@ -1,7 +1,8 @@
-"""Reads a run from its folder: all that the screen and the command line know of it."""
+"""Reads a run from its folder: all that the screen and the command line know of it, or its row in the list of runs."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -12,17 +13,18 @@ from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.history import History, HistoryBuilder
+from tuner_tui.runs.events.progress import eta, mean_rates, phase_at
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.read.checkpoints import output_dirs
 from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, RankClocks, Sampling, sampled_new_lines
-from tuner_tui.runs.read.log_only.follower import FIRST_LOOK_BYTES, LogOnlyFollower
+from tuner_tui.runs.read.log_follower import FIRST_LOOK_BYTES, LogOnlyFollower
 from tuner_tui.runs.read.status import RunStatus, read_status
-from tuner_tui.runs.store.codec import decode_event, decode_sample
+from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
-from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
 RECENT_SAMPLES = 300
 """Five minutes of samples, for sparklines."""
@@ -127,14 +129,16 @@ class RunReader:
         return self._state
 
     def _without_false_ends(self, found: list[Event]) -> list[Event]:
+        # Any process of the training can write to the event files. An end counts when the supervisor, by its state and
+        # lock, says the same; while the run goes on it is held back and looked at again.
         ends = [event for event in found if isinstance(event, Finished)]
         if not ends:
             return found
         status = read_status(self.folder)
         goes_on = status.kind == "running" or status.training_alive
         self._unconfirmed = [*ends] if goes_on else []
-        false = [event for event in ends if goes_on or status.outcome not in (None, event.outcome)]
-        return [event for event in found if event not in false]
+        rejected = [event for event in ends if goes_on or status.outcome not in (None, event.outcome)]
+        return [event for event in found if event not in rejected]
 
     def _events_from_log(self, found: list[Event]) -> list[Event]:
         """Events derived from the output, until the observer reports a step."""
@@ -153,10 +157,7 @@ class RunReader:
 
     def _new_events(self, path: Path, files: int) -> Iterator[Event]:
         tail = self._tails.setdefault(path, LineTail(path))
-        for line in sampled_new_lines(tail, files, self._sampling):
-            event = decode_event(line) if line else None
-            if event is not None:
-                yield event
+        return decode_events(sampled_new_lines(tail, files, self._sampling))
 
     def record(self) -> tuple[RunRecord | None, str | None]:
         """The record, or None and a sentence that says what is wrong with it."""
@@ -203,3 +204,99 @@ def read_brief(folder: RunFolder, snapshot: ProcessSnapshot | None = None) -> Ru
         reader.events()
     record, problem = reader.record()
     return RunView(reader.state, History(), status, record=record, record_problem=problem)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run of the list. `created_t` is in seconds since the epoch; `tuning` is the tuning whose trial it is.
+
+    `age_s` is the time since the run was created, `duration_s` from there to its end or, while it runs, to now.
+    `steps_s` is the current speed of a live run, and the mean speed of an ended one. `what` is its preset or command.
+    `damage` says which file of the run cannot be read; empty if all can.
+    """
+
+    run: str
+    status: str
+    sentence: str
+    path: str
+    outcome: str | None = None
+    pid: int | None = None
+    phase: str | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    eta_s: float | None = None
+    age_s: float | None = None
+    duration_s: float | None = None
+    steps_s: float | None = None
+    loss: float | None = None
+    created_t: float | None = None
+    preset: str | None = None
+    command: tuple[str, ...] = ()
+    parent: str | None = None
+    tuning: str | None = None
+    what: str = ""
+    damage: str = ""
+
+
+def list_run_or_damage(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
+    """Return the row of a run; of one that cannot be read, a row that says so."""
+    try:
+        return list_run(folder, now, snapshot)
+    except Exception as error:  # noqa: BLE001  whatever is wrong with one run, the others are listed
+        problem = f"{type(error).__name__}: {error}"
+        return RunRow(folder.id, "broken", problem, str(folder.path), damage=damage_line(folder, problem))
+
+
+def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = None) -> RunRow:
+    """Return the row of a run at `now`, in seconds since the epoch."""
+    view = read_brief(folder, snapshot)
+    state, record = view.state, view.record
+    live = view.status.live
+    time_left = eta(state, now) if live else None
+    created_t = None if record is None else record.created_t
+    rates = state.rates if live else mean_rates(state.ranks.values())
+    end_t = now if live else None if state.finished is None else state.finished.t
+    return RunRow(
+        run=folder.id,
+        status=view.status.kind,
+        sentence=view.status.sentence,
+        path=str(folder.path),
+        outcome=view.status.outcome,
+        pid=view.status.pid,
+        phase=phase_at(state, now) if live else None,
+        step=state.step,
+        total_steps=state.total_steps,
+        eta_s=None if time_left is None else time_left.seconds,
+        age_s=_span(created_t, now),
+        duration_s=_span(created_t, end_t),
+        steps_s=rates.steps_s,
+        loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
+        created_t=created_t,
+        preset=None if record is None else record.preset,
+        command=() if record is None else record.argv,
+        parent=None if record is None else record.parent,
+        tuning=None if record is None else record.tuning,
+        what="" if record is None else record.title,
+        damage=_damage(folder, view),
+    )
+
+
+def damage_line(folder: RunFolder, problem: str) -> str:
+    """Return the sentence that names a damaged run."""
+    return f"{folder.id} is damaged: {problem.removeprefix(f'{folder.path}/')}"
+
+
+def _span(start_t: float | None, end_t: float | None) -> float | None:
+    """Seconds between two times, 0 if a clock was set back; None if either is unknown."""
+    return None if start_t is None or end_t is None else max(0.0, end_t - start_t)
+
+
+def _damage(folder: RunFolder, view: RunView) -> str:
+    """Return a sentence about files of the run that cannot be read; empty if all can."""
+    irregular = folder.irregular_file()
+    if irregular is not None:
+        return damage_line(folder, f"{irregular} is not a regular file.")
+    if view.status.kind == "broken":
+        return damage_line(folder, view.status.sentence)
+    starting = view.status.kind == "starting"
+    return "" if view.record_problem is None or starting else damage_line(folder, view.record_problem)

@@ -9,22 +9,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tuner_tui.core.files import LineTail, is_locked, read_regular, wait_unlocked
+from tuner_tui.core.files import is_locked, read_regular, wait_unlocked
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, this_machine
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Event
-from tuner_tui.runs.read.event_sampling import RankClocks, sampled_new_lines
-from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
-from tuner_tui.runs.supervise.orphans import ProcessSnapshot, find_processes
-from tuner_tui.runs.supervise.outcome import read_log_tail
-from tuner_tui.runs.supervise.outcome_recovery import record_end, recover_state, settle
+from tuner_tui.runs.supervise.exit_evidence import read_log_tail
+from tuner_tui.runs.supervise.outcome import record_end, recover_state, settle
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 from tuner_tui.slurm.job_list import LOG_FILE, JobList, SlurmJob, read_job, read_list
 from tuner_tui.slurm.job_state import ENDS, JobState
 
 StatusKind = Literal["pending", "starting", "running", "ended", "lost", "foreign", "broken"]
 SLURM_PATIENCE_S = 3.0
+"""Seconds that a command waits for an answer of Slurm, which asks its controller over the network."""
 START_GRACE_S = 15.0
 """Seconds in which a new folder without supervisor counts as starting."""
 
@@ -62,58 +61,63 @@ def read_status(
 
     Whoever looks at many runs passes a `snapshot`; a run without supervisor would have every process looked at anew.
     """
+    # Nothing in the folder says by itself that a run is alive: its last program may have been killed in the middle of a
+    # word. A pid counts only with the start time and the boot of its process, and only on the machine that it is of;
+    # the lock is held by a living supervisor. Where neither can be seen from here, Slurm is asked. A run that turns out
+    # to be dead is settled: whoever looks first records the outcome.
     try:
-        known = read_supervisor_state(folder.state)
+        supervision = read_supervisor_state(folder.state)
         here = machine or this_machine()
         job = read_job(folder.path)
-        if job is not None and (known is None or known.machine != here or known.outcome is not None):
-            return _status_in_slurm(folder, job, known, here)
-        if known is not None:
-            status = _status_from_state(folder, known, here, snapshot)
+        if job is not None and (supervision is None or supervision.machine != here or supervision.outcome is not None):
+            return _status_in_slurm(folder, job, supervision, here)
+        if supervision is not None:
+            status = _status_from_state(folder, supervision, here, snapshot)
             gone = status.kind == "lost" and not status.training_alive
-            return _status_in_slurm(folder, job, known, here) if job is not None and gone else status
+            return _status_in_slurm(folder, job, supervision, here) if job is not None and gone else status
         return _status_without_state(folder, time.time() if now is None else now, here, snapshot)
     except OSError as error:
         return RunStatus("broken", f"The run folder cannot be read: {error.strerror} ({folder.path}).")
 
 
 def _status_from_state(
-    folder: RunFolder, known: SupervisorState, here: Machine, snapshot: ProcessSnapshot | None
+    folder: RunFolder, supervision: SupervisorState, here: Machine, snapshot: ProcessSnapshot | None
 ) -> RunStatus:
-    if known.outcome is not None:
-        return _ended(known)
-    if known.machine.boot_id != here.boot_id:
-        return _other_boot(folder, known, here)
-    if known.machine.pid_namespace != here.pid_namespace:
+    if supervision.outcome is not None:
+        return _ended(supervision)
+    if supervision.machine.boot_id != here.boot_id:
+        return _other_boot(folder, supervision, here)
+    if supervision.machine.pid_namespace != here.pid_namespace:
         return RunStatus(
             "foreign",
-            f"This run belongs to another container of this machine ({known.machine.host}); open it there.",
-            problems=known.problems,
+            f"This run belongs to another container of this machine ({supervision.machine.host}); open it there.",
+            problems=supervision.problems,
         )
-    if is_locked(folder.lock) or is_alive(known.supervisor):  # somebody may have deleted the lock
-        return _supervised(known)
-    return _lost(folder, known, snapshot)
+    if is_locked(folder.lock) or is_alive(supervision.supervisor):  # somebody may have deleted the lock
+        return _supervised(supervision)
+    return _without_supervisor(folder, supervision, snapshot)
 
 
-def _status_in_slurm(folder: RunFolder, job: SlurmJob, known: SupervisorState | None, here: Machine) -> RunStatus:
+def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, here: Machine) -> RunStatus:
     """The status of a run of a Slurm job whose processes cannot be seen from here: by what Slurm says of the job."""
-    ended = known if known is not None and known.outcome is not None else None
+    ended = supervision if supervision is not None and supervision.outcome is not None else None
     if ended is not None and not job.waits_again:
         return _ended(ended)
     listed = read_list(folder.path.parent.parent, job)
     found = listed.find(job)
     if ended is not None:
         return _requeued(ended, job, found)
-    if found is None or (known is not None and listed.answered_t < known.started_t):  # not asked since it started
-        return _unlisted(folder, job, known, listed)
+    asked_before_start = supervision is not None and listed.answered_t < supervision.started_t
+    if found is None or asked_before_start:
+        return _unlisted(folder, job, supervision, listed)
     if found.waits:
-        again = " again" if known is not None else ""
+        again = " again" if supervision is not None else ""
         return RunStatus("pending", f"{job.name} waits to start{again}: {found.reason_words}.")
     if found.ended:
-        return _ended_in_slurm(folder, job, known, found, here)
-    if known is None or known.training is None:
+        return _ended_in_slurm(folder, job, supervision, found, here)
+    if supervision is None or supervision.training is None:
         return RunStatus("starting", f"{job.name} starts {found.place}".rstrip() + ".")
-    return RunStatus("running", f"Running {found.place}as {job.name}.", problems=known.problems)
+    return RunStatus("running", f"Running {found.place}as {job.name}.", problems=supervision.problems)
 
 
 def _requeued(ended: SupervisorState, job: SlurmJob, found: JobState | None) -> RunStatus:
@@ -126,114 +130,97 @@ def _requeued(ended: SupervisorState, job: SlurmJob, found: JobState | None) -> 
     return RunStatus("pending", f"{ended.sentence} {job.name} reached its time limit and continues the run{why}.")
 
 
-def _unlisted(folder: RunFolder, job: SlurmJob, known: SupervisorState | None, listed: JobList) -> RunStatus:
+def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, listed: JobList) -> RunStatus:
     """The status of a run of whose job Slurm has said nothing."""
     if listed.knows_nothing_of(job):
-        settled = None if known is None else settle(folder, known, read_events(folder))
-        if settled is not None:
-            return _ended(settled)
+        lost = f"Slurm does not know job {job.job_id} any more; how the run ended is unknown."
         if job.job_id is None:
-            return RunStatus("lost", "The run never started: Slurm has no job for it.")
-        return RunStatus("lost", f"Slurm does not know job {job.job_id} any more; how the run ended is unknown.")
+            lost = "The run never started: Slurm has no job for it."
+        return _ended_or_lost(folder, supervision, lost)
     problem = f": {listed.problem}" if listed.problem else "."
-    if known is not None:
-        sentence = f"Running on {known.machine.host} as {job.name}" + (" when last seen" if listed.problem else "")
-        return RunStatus("running", sentence + problem, problems=known.problems)
+    if supervision is not None:
+        seen = " when last seen" if listed.problem else ""
+        sentence = f"Running on {supervision.machine.host} as {job.name}{seen}{problem}"
+        return RunStatus("running", sentence, problems=supervision.problems)
     return RunStatus("pending", f"{job.name} was submitted{problem}")
 
 
 def _ended_in_slurm(
-    folder: RunFolder, job: SlurmJob, known: SupervisorState | None, found: JobState, here: Machine
+    folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, found: JobState, here: Machine
 ) -> RunStatus:
     """How a run ended that could not record it, by its own files or else by the state of its job."""
     if is_locked(folder.lock):
         return RunStatus("running", f"{job.name} {ENDS[found.state][1]}; its supervisor records the end.")
-    settled = None if known is None else settle(folder, known, read_events(folder))
+    settled = None if supervision is None else settle(folder, supervision, read_events(folder))
     if settled is None:
         outcome, words = ENDS[found.state]
-        if known is None:
+        if supervision is None:
             outcome, words = ("stopped", words) if outcome == "stopped" else ("failed", words)
             words += " before the training started"
-            known = SupervisorState(here, ProcessId(0, 0), job.submitted_t)
-        said = read_log_tail(folder.path / LOG_FILE) if outcome == "failed" else ""
-        last = f": {said.splitlines()[-1][:200]}" if said else "."
-        settled = replace(known, outcome=outcome, sentence=f"{job.name} {words}{last}", ended_t=time.time())
+            supervision = SupervisorState(here, ProcessId(0, 0), job.submitted_t)
+        output = read_log_tail(folder.path / LOG_FILE) if outcome == "failed" else ""
+        last_line = f": {output.splitlines()[-1][:200]}" if output else "."
+        settled = replace(supervision, outcome=outcome, sentence=f"{job.name} {words}{last_line}", ended_t=time.time())
         record_end(folder, settled)
     return _ended(settled)
 
 
-def _ended(known: SupervisorState) -> RunStatus:
+def _ended(supervision: SupervisorState) -> RunStatus:
     return RunStatus(
         "ended",
-        known.sentence,
-        outcome=known.outcome,
-        exit_code=known.exit_code,
-        signal=known.signal,
-        problems=known.problems,
+        supervision.sentence,
+        outcome=supervision.outcome,
+        exit_code=supervision.exit_code,
+        signal=supervision.signal,
+        problems=supervision.problems,
     )
 
 
-def _other_boot(folder: RunFolder, known: SupervisorState, here: Machine) -> RunStatus:
-    if known.machine.host == here.host:
-        settled = settle(folder, known, read_events(folder))
-        if settled is not None:
-            return _ended(settled)
-        return RunStatus("lost", "The machine was rebooted while this run was training.")
+def _other_boot(folder: RunFolder, supervision: SupervisorState, here: Machine) -> RunStatus:
+    if supervision.machine.host == here.host:
+        return _ended_or_lost(folder, supervision, "The machine was rebooted while this run was training.")
     return RunStatus(
         "foreign",
-        f"This run belongs to another machine, {known.machine.host} (this is {here.host}); open it there.",
+        f"This run belongs to another machine, {supervision.machine.host} (this is {here.host}); open it there.",
     )
 
 
-def _supervised(known: SupervisorState) -> RunStatus:
-    training = known.training
+def _ended_or_lost(folder: RunFolder, supervision: SupervisorState | None, lost: str) -> RunStatus:
+    """How a run without living processes ended, by its own files; `lost` is the sentence where they do not say it."""
+    settled = None if supervision is None else settle(folder, supervision, read_events(folder))
+    return RunStatus("lost", lost) if settled is None else _ended(settled)
+
+
+def _supervised(supervision: SupervisorState) -> RunStatus:
+    training = supervision.training
     if training is None:
-        return RunStatus("starting", "The supervisor is starting the training.", problems=known.problems)
+        return RunStatus("starting", "The supervisor is starting the training.", problems=supervision.problems)
     return RunStatus(
         "running",
         f"Running as process {training.pid}.",
         pid=training.pid,
         training_alive=is_alive(training),
-        problems=known.problems,
+        problems=supervision.problems,
     )
 
 
-def _lost(folder: RunFolder, known: SupervisorState, snapshot: ProcessSnapshot | None) -> RunStatus:
-    training = known.training
+def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapshot: ProcessSnapshot | None) -> RunStatus:
+    training = supervision.training
+    pid, sentence = None, ""
     if training is not None and is_alive(training):
-        return RunStatus(
-            "lost",
-            f"The supervisor is gone; the training continues as process {training.pid}.",
-            pid=training.pid,
-            training_alive=True,
-            problems=known.problems,
-        )
-    left = None if training is None else find_processes(folder.path, training, snapshot=snapshot)
-    names = "" if left is None else left.names()
-    if left is not None and names:
-        return RunStatus(
-            "lost",
-            f"The supervisor and its process are gone; other processes of the training continue: {names}.",
-            pid=(*left.own, *left.detached)[0].pid,
-            training_alive=True,
-            problems=known.problems,
-        )
-    settled = settle(folder, known, read_events(folder))
-    if settled is not None:
-        return _ended(settled)
-    return RunStatus("lost", "The supervisor and the training are gone; how it ended is unknown.")
+        pid, sentence = training.pid, f"The supervisor is gone; the training continues as process {training.pid}."
+    elif training is not None:
+        found = find_processes(folder.path, training, snapshot=snapshot)
+        if names := found.names():
+            pid = (*found.own, *found.detached)[0].pid
+            sentence = f"The supervisor and its process are gone; other processes of the training continue: {names}."
+    if pid is not None:
+        return RunStatus("lost", sentence, pid=pid, training_alive=True, problems=supervision.problems)
+    lost = "The supervisor and the training are gone; how it ended is unknown."
+    return _ended_or_lost(folder, supervision, lost)
 
 
-def read_events(folder: RunFolder) -> list[Event]:
-    """The events of all ranks, ordered by time; a sample of long files."""
-    paths = folder.event_files()
-    lines = (line for path in paths for line in sampled_new_lines(LineTail(path), len(paths)))
-    decoded = (decode_event(line) if line else None for line in lines)
-    found = [event for event in decoded if event is not None]
-    return sorted(RankClocks().corrected(found, time.time()), key=lambda event: event.t)
-
-
-def _is_elsewhere(folder: RunFolder, here: Machine) -> bool:
+def _was_launched_elsewhere(folder: RunFolder, here: Machine) -> bool:
     """Whether the run was launched on another machine, according to its record."""
     try:
         return bool(json.loads(read_regular(folder.record)).get("host", here.host) != here.host)
@@ -246,7 +233,7 @@ def _status_without_state(folder: RunFolder, now: float, here: Machine, snapshot
         return RunStatus("broken", f"There is no run folder {folder.path}.")
     if is_locked(folder.lock):
         return RunStatus("starting", "The supervisor is starting the training.")
-    recovered = None if _is_elsewhere(folder, here) else recover_state(folder, read_events(folder))
+    recovered = None if _was_launched_elsewhere(folder, here) else recover_state(folder, read_events(folder))
     if recovered is not None:
         return _status_from_state(folder, recovered, here, snapshot)
     if os.path.lexists(folder.state):
@@ -264,8 +251,8 @@ def await_slurm(folders: Iterable[RunFolder]) -> None:
     """Wait a moment for what Slurm says of the jobs of the runs, if one has not ended and the last answer is old."""
     for folder in folders:
         job = read_job(folder.path)
-        known = None if job is None else read_supervisor_state(folder.state)
-        if job is not None and (known is None or known.outcome is None or job.waits_again):
+        supervision = None if job is None else read_supervisor_state(folder.state)
+        if job is not None and (supervision is None or supervision.outcome is None or job.waits_again):
             read_list(folder.path.parent.parent, job, SLURM_PATIENCE_S)
             return
 

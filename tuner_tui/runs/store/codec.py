@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tuner_tui.core.clock import LATEST_T
@@ -31,6 +32,11 @@ def decode_event(line: bytes) -> Event | None:
         return _event(data) if isinstance(data, dict) else None
     except (ValueError, RecursionError):
         return None
+
+
+def decode_events(lines: Iterable[bytes]) -> Iterator[Event]:
+    """The events of those lines that are events."""
+    return (event for line in lines if line and (event := decode_event(line)) is not None)
 
 
 def _event(data: dict[str, Any]) -> Event | None:

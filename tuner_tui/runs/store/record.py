@@ -112,19 +112,18 @@ def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
 
 def resolved_from_json(settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]]) -> Resolved:
     """Resolved settings from their stored form; unknown and invalid settings keep their defaults."""
-    return Resolved(_settings(settings), _origins(origins))
-
-
-def _version_suffix(data: dict[str, Any]) -> str:
-    version = data.get("program_version")
-    return f" ({version})" if isinstance(version, str) else ""
+    kinds = {kind.value: kind for kind in OriginKind}
+    known = {name: Origin(kinds[kind], detail) for name, (kind, detail) in origins.items() if kind in kinds}
+    return Resolved(_settings(settings), known)
 
 
 def read_record(folder: RunFolder) -> RunRecord:
     """Read the record. Raises `RecordError` if it is missing, damaged, or written by a newer version."""
     data = parse_record(folder.record)
     if isinstance(data.get("v"), int) and data["v"] > RECORD_VERSION:
-        raise RecordError(f"{folder.record} was written by a newer tuner-tui{_version_suffix(data)}.")
+        version = data.get("program_version")
+        newer = f"tuner-tui ({version})" if isinstance(version, str) else "tuner-tui"
+        raise RecordError(f"{folder.record} was written by a newer {newer}.")
     try:
         stored = _StoredSettings.model_validate(data)
         return _RECORD.validate_python({**data, "resolved": resolved_from_json(stored.settings, stored.origins)})
@@ -163,15 +162,11 @@ def _reason(error: Exception) -> str:
 
 def _settings(values: Mapping[str, Any]) -> Settings:
     """The valid settings among `values`."""
-    known = {name: value for name, value in values.items() if name in Settings.model_fields}
+    # Another version may have had other settings, or other values of them: those are dropped until the rest is valid.
+    kept = {name: value for name, value in values.items() if name in Settings.model_fields}
     while True:
         try:
-            return Settings.model_validate(known)
+            return Settings.model_validate(kept)
         except ValidationError as error:
             for wrong in error.errors():
-                known.pop(str(wrong["loc"][0]))
-
-
-def _origins(stored: Mapping[str, tuple[str, str]]) -> dict[str, Origin]:
-    kinds = {kind.value: kind for kind in OriginKind}
-    return {name: Origin(kinds[kind], detail) for name, (kind, detail) in stored.items() if kind in kinds}
+                kept.pop(str(wrong["loc"][0]))

@@ -16,6 +16,8 @@ from tuner_tui.core.procfs import Machine, ProcessId, send_signal, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 
 STATE_VERSION = 1
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, an exhausted quota and a limit on the size of files."""
 PADDED_BYTES = 8192
 """The file is padded to this size, so that on a full disk the outcome can still be written over the old content."""
 
@@ -56,8 +58,10 @@ def write_supervisor_state(path: Path, supervision: SupervisorState) -> None:
     try:
         write_atomic(path, content)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno not in NO_SPACE:
             raise
+        # An atomic write needs room for a second file. Overwriting needs none, as the file is as large already; a
+        # reader that looks in between finds no JSON and takes the state as unknown until the next look.
         overwrite(path, content)
 
 

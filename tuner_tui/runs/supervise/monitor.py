@@ -1,78 +1,131 @@
-"""Follows one training to its end: its events, stop orders, its exit, and the processes it leaves behind."""
+"""Follows one training to its end and records it: its events, stop orders, its exit, and the processes it leaves."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import LineTail
+from tuner_tui.core.files import LineAppender, LineTail
 from tuner_tui.core.procfs import ProcessStat, is_alive
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.processes.process_names import LOADER_WORKER
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
-from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import Order, read_order
-from tuner_tui.runs.supervise.orphans import RunProcesses, find_processes, signal_processes
-from tuner_tui.runs.supervise.outcome import (
+from tuner_tui.runs.store.supervisor_state import NO_SPACE, Order, SupervisorState, read_order, write_supervisor_state
+from tuner_tui.runs.supervise.exit_evidence import (
     NO_EVIDENCE,
-    cgroup_oom_kills,
-    determine_outcome,
-    kernel_log_oom_kill,
-    logged_kill,
+    ExitExaminer,
     read_log_evidence,
-    read_log_tail,
     silent_node,
-    slurm_end,
-    taken_port_evidence,
     with_unwritten_steps,
 )
+from tuner_tui.runs.supervise.outcome import determine_outcome, finished_event, slurm_end
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
-from tuner_tui.runs.supervise.run_writer import RunWriter
-from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
-from tuner_tui.runs.supervise.training_process import ExitStatus, SupervisedTraining
+from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.training_process import (
+    EscalationInput,
+    ExitStatus,
+    StopEscalation,
+    StopTimeouts,
+    SupervisedTraining,
+)
 from tuner_tui.slurm.job_list import LOG_FILE
 
-SHELL_SIGKILL_CODE = 128 + signal.SIGKILL
-"""Exit code of a shell whose command was killed."""
+
+class RunWriter:
+    """Writes events, samples and state of one run. Methods do not raise if a file cannot be written.
+
+    Secrets in sentences are hidden: they may quote an exception or the command of a leftover process. `lacks_space`:
+    some of it could not be written, so that the events of the training have gaps, too.
+    """
+
+    # If the folder of a live run is deleted, another run may get its name, and nothing may be written there. The open
+    # descriptor of the folder tells them apart: its inode is not used again while it is open. Files that are open
+    # already need no such check, since they still are those of the deleted folder.
+
+    def __init__(self, folder: RunFolder, supervision: SupervisorState) -> None:
+        """Write the first state. Raises `OSError`."""
+        self._folder = folder
+        self._folder_fd = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._files: dict[Path, LineAppender] = {}
+        self.lacks_space = False
+        self.supervision = supervision
+        write_supervisor_state(folder.state, supervision)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the folder is still the one in which the run started."""
+        try:
+            return os.path.samestat(os.fstat(self._folder_fd), self._folder.path.stat())
+        except OSError:
+            return False
+
+    def event(self, event: Event) -> None:
+        """Append an event of the supervisor, its sentence without secrets."""
+        if isinstance(event, Finished):
+            event = replace(event, sentence=redact_text(event.sentence))
+        self._append(self._folder.events, encode_event(event), "events")
+
+    def sample(self, sample: Sample) -> None:
+        self._append(self._folder.samples, encode_sample(sample), "samples")
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the state and write it."""
+        changed = replace(self.supervision, **changes)
+        problems = tuple(map(redact_text, changed.problems))
+        self.supervision = replace(changed, sentence=redact_text(changed.sentence), problems=problems)
+        if not self.in_place:
+            log_line(f"{self._folder.path} was deleted; the end of the run is not recorded.")
+            return
+        try:
+            write_supervisor_state(self._folder.state, self.supervision)
+        except OSError as error:
+            log_line(f"state.json: {error}")
+
+    def restore_state(self) -> None:
+        """Write `state.json` again if somebody deleted it."""
+        if not self._folder.state.exists():
+            self.update()
+
+    def problem(self, sentence: str) -> None:
+        """Record a problem, once."""
+        sentence = redact_text(sentence)
+        if sentence not in self.supervision.problems:
+            self.update(problems=(*self.supervision.problems, sentence))
+
+    def _append(self, path: Path, line: bytes, what: str) -> None:
+        try:
+            if path not in self._files:
+                if not self.in_place:
+                    return
+                self._files[path] = LineAppender(path)
+            self._files[path].append(line)
+        except OSError as error:
+            self.lacks_space = self.lacks_space or error.errno in NO_SPACE
+            self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {what} are missing from now on.")
+
+
+def log_line(text: str) -> None:
+    """Write a line to the supervisor's log, if possible."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
 ORDERED_BY_SIGNAL = -1
 """In place of the time of an order that came as SIGTERM, not in the file."""
-
-
-class ExitExaminer:
-    """Examines how a process ended. Compares the kill counter of the cgroup with its value at the start."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._kills_before = cgroup_oom_kills()
-
-    def examine(self, pid: int, ended: ExitStatus, now: float) -> Exited:
-        """The `Exited` event of process `pid`, with evidence of an OOM kill."""
-        kills = cgroup_oom_kills()
-        counted = kills is not None and self._kills_before is not None and kills > self._kills_before
-        line = kernel_log_oom_kill(pid) if ended.signal == signal.SIGKILL else None
-        evidence = (["the cgroup counted an out-of-memory kill"] if counted else []) + ([line] if line else [])
-        if ended.exit_code:
-            evidence += taken_port_evidence(read_log_tail(self._log))
-        killed = line is not None or (counted and self._was_killed(ended))
-        return Exited(
-            t=now,
-            exit_code=ended.exit_code,
-            signal=ended.signal,
-            oom_kill=killed if kills is not None or line is not None else None,
-            evidence=tuple(evidence),
-        )
-
-    def _was_killed(self, ended: ExitStatus) -> bool:
-        """Whether the training or a process it needs was killed, by its exit status, that of a shell, or its log."""
-        if ended.signal == signal.SIGKILL or ended.exit_code == SHELL_SIGKILL_CODE:
-            return True
-        return ended.exit_code != 0 and logged_kill(self._log)
 
 
 class TrainingMonitor:
@@ -105,7 +158,7 @@ class TrainingMonitor:
         """Stop the training because the supervisor was asked to end; it is supervised until it has ended."""
         self._ordered("terminate", now)
         if self._writer.supervision.order_ns != ORDERED_BY_SIGNAL:
-            self._writer.update(lambda known: replace(known, order_ns=ORDERED_BY_SIGNAL))
+            self._writer.update(order_ns=ORDERED_BY_SIGNAL)
 
     def done(self, now: ClockReading) -> bool:
         """Check everything once; True when the run is over and recorded."""
@@ -122,17 +175,21 @@ class TrainingMonitor:
         orphans = self._processes()
         if self._runs_in_background(orphans):
             return False
+        # The exit is examined at once, while the kernel log and the cgroup's counter are fresh. The outcome waits until
+        # the processes that were left have ended, as their events and output may say why the training failed.
         if self._state.exited is None:
             self._record(self._exit_examiner.examine(self._training.process.pid, self._exit, self._ended.wall_s))
         return not self._waits_for_orphans(orphans, now) and self._finish(orphans, now)
 
     def _follow(self) -> None:
-        """Fold what the training reports. How it ends is not its to say while this process is its parent."""
+        """Fold what the training reports."""
+        # Any process of the training can write to the event files. One that writes `exited` or `finished` must not end
+        # the run, or turn its failure into a success: while this process is the parent, it sees the exit itself.
         for path in self._folder.event_files():
             tail = self._tails.setdefault(path.name, LineTail(path))
-            events = (event for line in tail.lines() if (event := decode_event(line)) is not None)
             ours = (Exited, Finished) if self._training.subreaper is not None else ()
-            self._state = fold_all(self._state, (event for event in events if not isinstance(event, ours)))
+            found = (event for event in decode_events(tail.lines()) if not isinstance(event, ours))
+            self._state = fold_all(self._state, found)
 
     def _read_output(self, now: ClockReading, over: bool) -> None:
         """Record what the training prints of its loss and metrics; they come back with the other events."""
@@ -140,15 +197,17 @@ class TrainingMonitor:
             self._writer.event(event)
 
     def _take_orders(self, now: ClockReading) -> None:
+        # The time of the file tells a repeated order from one that was taken already; its confirmation in `state.json`
+        # is what `launch.orders` waits for.
         found = read_order(self._folder.control)
         if found is None or found[1] == self._last_order_ns:
             return
         order, self._last_order_ns = found
         self._ordered(order, now)
-        self._writer.update(lambda known: replace(known, order_ns=found[1]))
+        self._writer.update(order_ns=self._last_order_ns)
 
     def _ordered(self, order: Order, now: ClockReading) -> None:
-        if self._escalation.press(order, now.monotonic_s) or order == "checkpoint":
+        if self._escalation.request(order, now.monotonic_s) or order == "checkpoint":
             self._record(StopRequested(t=now.wall_s, how=order))
 
     def _processes(self) -> RunProcesses:
@@ -178,12 +237,11 @@ class TrainingMonitor:
         return None if self._saving is None else self._saving[1]
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signals the processes of the training.
-
-        No process gets SIGTERM twice, which trainers take as a demand to exit at once. Processes that a launcher
-        started in their own sessions are terminated by the launcher, and only after it by the supervisor, but killed
-        with it. Loader workers are ended by their trainer, which needs their batches if it saves on SIGTERM.
-        """
+        """Signal the processes of the training."""
+        # SIGTERM goes to the session of the launcher first: processes that it started in sessions of their own are
+        # terminated by the launcher, and by the supervisor only after it is gone. Loader workers are left to their
+        # trainer, which needs their batches if it saves on SIGTERM. SIGKILL goes to the group of the leader in one
+        # call, so that a launcher cannot start a replacement in between, and then to everybody else.
         leader = self._training.process
         alive = self._exit is None and is_alive(leader)
         if alive and number == signal.SIGKILL:
@@ -195,7 +253,7 @@ class TrainingMonitor:
         )
 
     def _send(self, processes: Iterable[ProcessStat], number: signal.Signals) -> None:
-        """Signal each process, but none with SIGTERM twice."""
+        """Signal each process, but none with SIGTERM twice: trainers take the second as a demand to exit at once."""
         chosen = [one for one in processes if number != signal.SIGTERM or one.pid not in self._terminated]
         self._terminated |= {one.pid for one in chosen}
         signal_processes(chosen, number)
@@ -223,11 +281,11 @@ class TrainingMonitor:
             self._follow()
             self._read_output(now, over=True)
         exited = self._state.exited or Exited(t=now.wall_s)
-        log = self._folder.output_log
         self._state = with_unwritten_steps(self._state, self._folder)
         succeeded = exited.exit_code == 0
+        # On a full disk the last step that was recorded is not the one at which the training ended.
         state = replace(self._state, step=None) if self._writer.lacks_space else self._state
-        evidence = NO_EVIDENCE if succeeded else read_log_evidence(log)
+        evidence = NO_EVIDENCE if succeeded else read_log_evidence(self._folder.output_log)
         supervision = self._writer.supervision
         silent = None if succeeded else silent_node(state, self._folder, supervision.machine.host)
         judged = determine_outcome(state, exited, evidence, silent)
@@ -238,21 +296,14 @@ class TrainingMonitor:
         sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:
             sentence += f" The disk of the state folder was full{_recorded_until(self._state)}."
-        self._record(
-            Finished(
-                t=now.wall_s, outcome=judged.outcome, sentence=sentence, step=state.step,
-                total_steps=state.total_steps, loss=state.loss,
-            )
-        )  # fmt: skip
+        judged = replace(judged, sentence=sentence)
+        self._record(finished_event(now.wall_s, judged, state))
         self._writer.update(
-            lambda known: replace(
-                known,
-                ended_t=exited.t,
-                exit_code=exited.exit_code,
-                signal=exited.signal,
-                outcome=judged.outcome,
-                sentence=sentence,
-            )
+            ended_t=exited.t,
+            exit_code=exited.exit_code,
+            signal=exited.signal,
+            outcome=judged.outcome,
+            sentence=sentence,
         )
         return True
 

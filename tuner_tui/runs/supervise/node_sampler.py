@@ -16,7 +16,7 @@ from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.store.codec import encode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
-from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
 TICK_S = 1.0
 
@@ -26,12 +26,13 @@ def main(argv: list[str]) -> None:
     folder, host = RunFolder(Path(argv[0])), this_machine().host
     sampler = open_sampler(folder.path)
     file: LineAppender | None = None
-    # The state is there before this process starts, but a file system over the network may show it later.
-    while folder.path.exists() and ((known := read_supervisor_state(folder.state)) is None or known.outcome is None):
-        if known is not None and known.machine.host == host:
+    while folder.path.exists():
+        # The state is there before this process starts, but a file system over the network may show it later.
+        supervision = read_supervisor_state(folder.state)
+        if supervision is not None and (supervision.outcome is not None or supervision.machine.host == host):
             return
         snapshot = ProcessSnapshot()
-        pids = [one.pid for one in snapshot.processes if snapshot.names_run(one.pid, folder.path)]
+        pids = [each.pid for each in snapshot.processes if snapshot.names_run(each.pid, folder.path)]
         with suppress(OSError):  # a full disk: the next one may fit
             file = file or LineAppender(folder.node_samples(host))
             file.append(encode_sample(sampler.sample(pids)))

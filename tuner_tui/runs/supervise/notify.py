@@ -59,14 +59,14 @@ def start_notifying(folder: RunFolder, environ: Mapping[str, str]) -> None:
 
 def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
     """Notify; return 0 on success."""
-    known = read_supervisor_state(folder.state)
+    supervision = read_supervisor_state(folder.state)
     target = environ.get(NOTIFY_VARIABLE, "")
-    if known is None or not target:
+    if supervision is None or not target:
         return 2
-    text = notification_text(folder.id, known)
+    text = notification_text(folder.id, supervision)
     if _ADDRESS.match(target):
-        return _by_apprise(target, f"tuner-tui {folder.id}: {known.outcome}", text)
-    details = {"TUNER_RUN": folder.id, "TUNER_RUN_FOLDER": str(folder.path), "TUNER_OUTCOME": known.outcome or ""}
+        return _by_apprise(target, f"tuner-tui {folder.id}: {supervision.outcome}", text)
+    details = {"TUNER_RUN": folder.id, "TUNER_RUN_FOLDER": str(folder.path), "TUNER_OUTCOME": supervision.outcome or ""}
     try:
         return subprocess.run(
             [*shlex.split(target), text], env={**environ, **details}, timeout=NOTIFY_TIMEOUT_S
@@ -76,9 +76,10 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
         return 1
 
 
-def notification_text(run: str, known: SupervisorState) -> str:
+def notification_text(run: str, supervision: SupervisorState) -> str:
     """`r007 completed: All 9,000 steps are done.`"""
-    return f"{run} {known.outcome or 'ended'}" + (f": {redact_text(known.sentence)}" if known.sentence else "")
+    sentence = f": {redact_text(supervision.sentence)}" if supervision.sentence else ""
+    return f"{run} {supervision.outcome or 'ended'}{sentence}"
 
 
 def _by_apprise(target: str, title: str, text: str) -> int:

@@ -1,214 +1,40 @@
-"""The outcome of a run, and the evidence for it: events, exit, log, kernel, cgroup, the holder of a port.
-
-The observer writes counters once a second, and the number of optimizer calls to a file of its own at every step.
-"""
+"""The outcome of a run: determined from its events and the evidence, and recorded where no supervisor did."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
-import socket
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.core.files import open_regular, read_regular
-from tuner_tui.core.procfs import PROC, read_command, read_text
-from tuner_tui.core.redaction import redact_argv
-from tuner_tui.core.units import format_duration
-from tuner_tui.hardware.host.system_info import Cgroups, listening_pids
-from tuner_tui.runs.events.run_state import RankState, RunState, fatal_event, is_memory_error
-from tuner_tui.runs.events.types import Exited, OutOfMemory
-from tuner_tui.runs.log_parsing.failures import LauncherReport, parse_launcher_report
-from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines, read_head_and_tail
-from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.orphans import named_run
-
-LOG_TAIL_BYTES = 16_384
-OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})
-"""Causes that count as out of memory. A full /dev/shm does not: a smaller batch would not help."""
-_ERROR_LINE = re.compile(r"(?:[\w./-]+: )?(?:fatal )?error: (?=\S)", re.IGNORECASE)
-_MISSING_SCRIPT = re.compile(
-    r"^\S*?(python[\d.]*: (?:can't open file .+|No module named .+)"
-    r"|(?:ba|da|z|k)?sh: .+: (?:No such file or directory|(?:command )?not found))$",
-    re.MULTILINE,
+from tuner_tui.core.files import LockedError, acquire_lock, append_line
+from tuner_tui.core.procfs import (
+    ProcessId,
+    all_processes,
+    identify_process,
+    this_machine,
 )
-_FAILED_NODE = re.compile(r"^(?:\d+: )?srun: error: Node failure on (\S+)", re.MULTILINE)
-_ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
-_KILLED = re.compile(rb"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRank:
-    """The rank that torchrun reports as the first to fail; a negative exit code is minus the signal."""
-
-    rank: int
-    exit_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogEvidence:
-    """What a log says about the end of a training: an out-of-memory error, the failed rank, a last error message, and
-    the node that failed by a message of srun."""
-
-    out_of_memory: str | None = None
-    failed_rank: FailedRank | None = None
-    error: str | None = None
-    failed_node: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SilentNode:
-    """A node of which nothing was heard in the last seconds of the run."""
-
-    host: str
-    seconds: float
-
-
-def cgroup_oom_kills(proc: Path = PROC) -> int | None:
-    """Processes in the cgroup of this process that the kernel has killed for memory so far; None if unknown.
-
-    Read from `memory.events` (cgroup 2) or `memory.oom_control` (cgroup 1).
-    """
-    for folder in Cgroups.of_this_process(proc).memory:
-        for name in ("memory.events", "memory.oom_control"):
-            found = re.search(r"^oom_kill (\d+)$", read_text(folder / name), re.MULTILINE)
-            if found:
-                return int(found[1])
-    return None
-
-
-def kernel_log_oom_kill(pid: int) -> str | None:
-    """The line of the kernel log that says it killed `pid` for memory; None if there is none or it cannot be read."""
-    try:
-        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        return _find_kill(descriptor, pid)
-    finally:
-        os.close(descriptor)
-
-
-def read_log_evidence(path: Path) -> LogEvidence:
-    """What the log of a failed training says; empty if it cannot be read."""
-    try:
-        lines = parse_lines(read_head_and_tail(path))
-    except OSError:
-        return LogEvidence()
-    report = parse_launcher_report(lines)
-    tail = read_log_tail(path)
-    node = _FAILED_NODE.search(tail)
-    return LogEvidence(
-        _memory_error(lines, report),
-        _failed_rank(report),
-        _last_error(tail),
-        None if node is None else _printable(node[1]),
-    )
-
-
-def _memory_error(lines: Sequence[LogLine], report: LauncherReport) -> str | None:
-    """The fatal failure if it is certainly an out-of-memory error; found as `diagnose` finds it."""
-    from tuner_tui.runs.log_parsing.fatal_failure import find_fatal_failure  # patterns are only needed on failure
-
-    match = find_fatal_failure(lines, report, exited_badly=True)
-    certain = match is not None and match.pattern is not None and match.pattern.confidence == "certain"
-    return match.failure.headline[:200] if match and certain and match.cause in OUT_OF_MEMORY_CAUSES else None
-
-
-def _failed_rank(report: LauncherReport) -> FailedRank | None:
-    code = report.exit_code if report.signal is None else -report.signal
-    return None if report.rank is None or code is None else FailedRank(report.rank, code)
-
-
-def _last_error(tail: str) -> str | None:
-    """A script or command that does not exist, as Python or a shell says; else the last line, if it is an error
-    message."""
-    missing = _MISSING_SCRIPT.search(tail)
-    if missing is not None:
-        return _printable(missing[1])
-    text = tail.rpartition("\n")[2].strip()
-    found = _ERROR_LINE.match(text)
-    return None if found is None else _printable(text[found.end() :])
-
-
-def _printable(text: str) -> str:
-    return "".join(filter(str.isprintable, text))[:300].rstrip(". ")
-
-
-def read_log_tail(path: Path) -> str:
-    """The end of the log without escape sequences; empty if it cannot be read."""
-    return _ESCAPE.sub(b"", _log_tail(path)).replace(b"\r", b"\n").decode("utf-8", "replace").strip()
-
-
-def logged_kill(path: Path) -> bool:
-    """Whether the end of the log says that a process of the training was killed: a loader worker, a rank."""
-    return _KILLED.search(_log_tail(path)) is not None
-
-
-def _log_tail(path: Path) -> bytes:
-    try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
-            return file.read(LOG_TAIL_BYTES)
-    except OSError:
-        return b""
-
-
-def _find_kill(descriptor: int, pid: int) -> str | None:
-    wanted = re.compile(rf"[Kk]illed process {pid} \(")
-    found = None
-    while True:
-        try:
-            record = os.read(descriptor, 8192).decode("utf-8", "replace")
-        except BrokenPipeError:  # the oldest record was overwritten; the next read continues after it
-            continue
-        except OSError:  # the end of the log
-            return found
-        if wanted.search(record):
-            found = record.partition(";")[2].splitlines()[0][:200]
-
-
-SILENT_S = 60.0
-"""A file system over the network may take half a minute to show what another machine wrote."""
-
-
-def silent_node(state: RunState, folder: RunFolder, here: str) -> SilentNode | None:
-    """The node that was silent for longest, while the supervisor's, `here`, or another went on.
-
-    It is asked when the training has failed. A node that is sampled is silent without samples; any other if its ranks
-    wrote no event, though one elsewhere lived to see that it had lost a peer. The times are those of the files: clocks
-    of nodes differ.
-    """
-    sampled = {host: _modified_t(folder.node_samples(host)) for host in folder.nodes() if host != here}
-    ranks = {host: max(map(_modified_t, _files_of(host, state, folder)), default=0.0) for host in state.hosts}
-    lost_peer = state.raised is not None and LOST_PEER.search(state.raised.message) is not None
-    newest = max(ranks.values(), default=0.0) if lost_peer else 0.0
-    silent = {host: newest - t for host, t in ranks.items() if t and host != here and host not in sampled}
-    silent |= {host: _modified_t(folder.samples) - t for host, t in sampled.items() if t}
-    host, seconds = max(silent.items(), key=lambda item: item[1], default=("", 0.0))
-    return SilentNode(host, seconds) if seconds >= SILENT_S else None
-
-
-def _files_of(host: str, state: RunState, folder: RunFolder) -> list[Path]:
-    """The event files of the ranks on `host`: each of several ranks has its own."""
-    return [folder.path / f"events-rank{rank.rank}.jsonl" for rank in state.ranks.values() if rank.host == host]
-
-
-def _modified_t(path: Path) -> float:
-    """When the file was last written; 0 if it cannot be read. Opened for that: over NFS the time may be an old one."""
-    try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            return os.fstat(file.fileno()).st_mtime
-    except OSError:
-        return 0.0
-
-
-NO_EVIDENCE = LogEvidence()
-LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
-"""In an exception that a rank raises because another one is gone."""
+from tuner_tui.core.redaction import redact_text
+from tuner_tui.core.units import format_duration
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
+from tuner_tui.runs.events.types import Event, Exited, Finished, Launched, OutOfMemory
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+from tuner_tui.runs.supervise.exit_evidence import (
+    LOST_PEER,
+    NO_EVIDENCE,
+    FailedRank,
+    LogEvidence,
+    SilentNode,
+    read_log_evidence,
+    read_log_tail,
+    with_unwritten_steps,
+)
+from tuner_tui.runs.supervise.run_processes import names_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +52,9 @@ def determine_outcome(
 
     An out-of-memory error from which the training recovered does not count: the process must fail after it.
     """
+    # From the strongest evidence to the weakest. Memory goes before a requested stop, since a run that ran out of
+    # memory while it was stopped has an answer; a stop goes before a failure, since trainings that are told to stop may
+    # end with any code. A lost node explains what the ranks of the others raise, so its sentence comes first.
     if exited.exit_code is None and exited.signal is None:
         return _unwatched_outcome(state, log)
     if exited.exit_code == 0:
@@ -257,14 +86,13 @@ _SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT (\d{4}-\d\d-\d\dT\d
 
 def slurm_end(state: RunState, job_log: Path, since_t: float, failed_node: str | None = None) -> RunOutcome | None:
     """How Slurm ended the job of a run that started at `since_t`, by the output of its script; None if it did not."""
-    found = [one.groups("") for one in _SLURM_END.finditer(read_log_tail(job_log))]
-    if not found:
+    matches = list(_SLURM_END.finditer(read_log_tail(job_log)))
+    if not matches:
         return None
-    when, reason = found[-1]
+    when, reason = matches[-1].groups("")
     if time.mktime(time.strptime(when, "%Y-%m-%dT%H:%M:%S")) < int(since_t):  # of an earlier start of the job
         return None
-    known = next((key for key in SLURM_ENDS if key and reason.startswith(key)), "")
-    outcome, words = SLURM_ENDS[known]
+    outcome, words = SLURM_ENDS[next((key for key in SLURM_ENDS if key and reason.startswith(key)), "")]
     node = "a node" if failed_node is None else f"node {failed_node}"
     return RunOutcome(outcome, f"{words.format(node=node)}{_at_step(state)}.")
 
@@ -356,8 +184,8 @@ def _raised_first(state: RunState, failed: FailedRank) -> bool:
 def _rank_name(state: RunState, rank: int | None) -> str:
     if rank is None or len(state.ranks) < 2:
         return "The training"
-    known = state.ranks.get(rank)
-    return f"Rank {rank}" + (f" on {known.host}" if known is not None and known.host and len(state.hosts) > 1 else "")
+    host = state.ranks[rank].host if rank in state.ranks and len(state.hosts) > 1 else None
+    return f"Rank {rank}" + (f" on {host}" if host else "")
 
 
 def signal_name(number: int) -> str:
@@ -385,61 +213,102 @@ def _at_step(state: RunState) -> str:
     )
 
 
-MAX_BYTES = 64
+def finished_event(t: float, outcome: RunOutcome, state: RunState) -> Finished:
+    """The last event of a run whose last state is `state`."""
+    return Finished(
+        t=t,
+        outcome=outcome.outcome,
+        sentence=outcome.sentence,
+        step=state.step,
+        total_steps=state.total_steps,
+        loss=state.loss,
+    )
 
 
-def with_unwritten_steps(state: RunState, folder: RunFolder) -> RunState:
-    """`state` at the last step of each rank: to be asked when the training has ended."""
-    steps = [unwritten_steps(rank, folder) for rank in state.ranks.values()]
-    more = max(steps, default=0)
-    return state if not more or state.step is None else replace(state, step=state.step + more)
+def settle(folder: RunFolder, supervision: SupervisorState, events: list[Event]) -> SupervisorState | None:
+    """The state with the outcome of a run whose processes are all gone; None if it cannot be known.
 
-
-def unwritten_steps(rank: RankState, folder: RunFolder) -> int:
-    """Steps of a rank after its newest counters; 0 where nothing is known. Several optimizers may make one step."""
-    latest = rank.latest
-    if rank.pid is None or latest is None or not latest.optimizer_calls or not latest.own_steps:
-        return 0
+    The outcome is written to the folder if that is possible, as its supervisor would have done.
+    """
+    # Several programs may look at once, and a supervisor may be about to adopt the run: who has the lock writes, and
+    # reads the state again first, since another may have written it since.
     try:
-        calls = int(read_regular(folder.optimizer_calls(rank.host, rank.pid), MAX_BYTES))
-    except (OSError, ValueError):
-        return 0
-    return max(0, (calls - latest.optimizer_calls) * latest.own_steps // latest.optimizer_calls)
-
-
-TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
-PORT = re.compile(r"port:? `?(\d{2,5})\b|\[?[\w.:]*\]?:(\d{4,5})\b")
-MAX_COMMAND_CHARS = 120
-
-
-def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
-    """What a log that says that a port is taken does not: the process that holds it, and a port that is free."""
-    port = next((found for line in log_tail.splitlines() if TAKEN.search(line) and (found := _port(line))), None)
-    if port is None:
-        return ()
-    holder = next(_holders(port), None)
-    held = f"port {port} is used by {holder}" if holder else f"no visible process uses port {port} now"
-    free = _free_port()
-    return (held, *(() if free is None else (f"port {free} is free",)))
-
-
-def _port(line: str) -> int | None:
-    found = PORT.search(line)
-    return None if found is None else int(found[1] or found[2])
-
-
-def _holders(port: int) -> Iterator[str]:
-    """The processes that listen on `port`: pid, command and, if it belongs to one, the run."""
-    for pid in listening_pids(port):
-        words = " ".join(" ".join(redact_argv(read_command(pid))).split())
-        run = named_run(pid)
-        yield f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
-
-
-def _free_port() -> int | None:
-    try:
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return int(probe.getsockname()[1])
+        lock = acquire_lock(folder.lock, 0.0)
+    except LockedError:
+        return None  # a supervisor is there after all, or somebody else looks
     except OSError:
+        return _state_at_end(folder, supervision, events)
+    try:
+        recorded = read_supervisor_state(folder.state)
+        if recorded is not None and recorded.outcome is not None:
+            return recorded
+        ended = _state_at_end(folder, supervision, events)
+        if ended is not None:
+            _record(folder, ended, events)
+        return ended
+    finally:
+        os.close(lock)
+
+
+def record_end(folder: RunFolder, ended: SupervisorState) -> None:
+    """Record the end of a run that no supervisor has recorded and of which its files say nothing."""
+    try:
+        lock = acquire_lock(folder.lock, 0.0, needed=False)
+    except (LockedError, OSError):
+        return
+    try:
+        recorded = read_supervisor_state(folder.state)
+        if recorded is None or recorded.outcome is None:
+            _record(folder, ended, [])
+    finally:
+        os.close(lock)
+
+
+def recover_state(folder: RunFolder, events: list[Event]) -> SupervisorState | None:
+    """The state of a run whose `state.json` is lost, from its events and from /proc; None if it was never launched.
+
+    The supervisor in it is that of no process.
+    """
+    launched = next((event for event in events if isinstance(event, Launched)), None)
+    if launched is None:
         return None
+    training = _marked_process(launched.pid, folder.path) or ProcessId(launched.pid, 0)
+    state = SupervisorState(this_machine(), ProcessId(0, 0), launched.t, training)
+    finished = next((event for event in events if isinstance(event, Finished)), None)
+    if finished is None:
+        return state
+    return replace(state, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
+
+
+def _marked_process(pid: int, run: Path) -> ProcessId | None:
+    """Process `pid` if it belongs to the run, else its oldest process."""
+    if names_run(pid, run):
+        return identify_process(pid)
+    marked = [each for each in all_processes() if each.is_running and names_run(each.pid, run)]
+    oldest = min(marked, key=lambda process: process.start_ticks, default=None)
+    return None if oldest is None else ProcessId(oldest.pid, oldest.start_ticks)
+
+
+def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[Event]) -> SupervisorState | None:
+    state = with_unwritten_steps(fold_all(RunState(), events), folder)
+    finished = state.finished
+    if finished is not None:
+        return replace(supervision, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
+    last_t = state.last_event_t or time.time()
+    judged = determine_outcome(state, state.exited or Exited(t=last_t), read_log_evidence(folder.output_log))
+    if judged.outcome == "lost":
+        return None
+    return replace(supervision, ended_t=last_t, outcome=judged.outcome, sentence=redact_text(judged.sentence))
+
+
+def _record(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> None:
+    """Record the outcome. On a full disk or in a folder of another user it is found again by the next who looks."""
+    assert ended.outcome is not None
+    try:
+        if not any(isinstance(event, Finished) for event in events):
+            state = with_unwritten_steps(fold_all(RunState(), events), folder)
+            finished = finished_event(time.time(), RunOutcome(ended.outcome, ended.sentence), state)
+            append_line(folder.events, encode_event(finished))
+        write_supervisor_state(folder.state, ended)
+    except OSError:
+        return

@@ -15,11 +15,10 @@ from pathlib import Path
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan
-from tuner_tui.runs.read.log_only.output_lines import (
+from tuner_tui.runs.log_parsing.progress_lines import (
     FIGURE_WORDS,
     LABEL_ALONE,
     LOG,
-    LineFigures,
     ProgressRecord,
     parse_line,
     parse_output,
@@ -66,6 +65,9 @@ class PrintedMetrics:
         due = over or now.monotonic_s - self._read_s >= INTERVAL_S
         if not due or not state.step or state.accepts_orders or state.source is not None:
             return []
+        # A line says a loss, but seldom its step. The output of a second was printed between the step counted last time
+        # and the one counted now: a line gets the step at its share of that output. A line that states its step is
+        # believed where the observer saw an evaluation there.
         self._read_s = now.monotonic_s
         lines = self._lines(state, over)
         first, self._step = min(self._step, state.step), state.step
@@ -152,6 +154,8 @@ class PrintedMetrics:
         if over or data.rstrip().endswith(b"]"):  # a bar is whole before the next one begins
             end = len(data)
         self._rest = data[end:][-MAX_BYTES:]
+        # The observer reports where in the output an evaluation began and ended. A line in between, such as `loss 0.5`,
+        # gets a label that makes the parser take its figures for those of an evaluation.
         text = data[:end].replace(b"\r", b"\n").replace(b"\b", b"\n")
         start = self._offset - len(data)
         for began, ended in reversed(state.evaluation_output):
@@ -167,7 +171,7 @@ class PrintedMetrics:
             return b""
         try:
             size = os.fstat(descriptor).st_size
-            if not self._offset <= size <= self._offset + MAX_BYTES:
+            if not self._offset <= size <= self._offset + MAX_BYTES:  # truncated, or more than can be read
                 self._offset, self._rest = max(0, size - LAST_BYTES), b""
             data = os.pread(descriptor, size - self._offset, self._offset)
         except OSError:
@@ -181,10 +185,12 @@ class PrintedMetrics:
 class EvaluationSteps:
     """Gives printed evaluations the steps at which the observer saw them.
 
-    Output is read as it comes, but the counters arrive once a second: a printed evaluation without a step waits for
-    the next look. Not all evaluations print, and of a running one only the beginning may be printed. Those of the steps
-    in `stated` are certain: their lines say the step.
+    Those of the steps in `stated` are certain: their lines say the step.
     """
+
+    # Output is read as it comes, but the counters that say after which steps the loop evaluated arrive once a second: a
+    # printed evaluation without a step waits for the next look. Not all evaluations print, so printed ones are matched
+    # with the newest steps that were seen, in order; one that finds no step by the next look keeps its estimated one.
 
     def __init__(self) -> None:
         self.stated: set[int] = set()
@@ -206,7 +212,7 @@ class EvaluationSteps:
         certain = [event for event in found if event.step in self.stated]
         self._taken = max([self._taken, *(event.step for event in certain)])
         waited, printed = len(self._waiting), [*self._waiting, *(event for event in found if event not in certain)]
-        count = len(printed) + (newest is not None)
+        count = len(printed) + (newest is not None)  # `newest` will need a step of its own
         steps = [step for step in state.evaluation_steps if step > self._taken]
         if state.phase == "evaluating" and len(steps) > count:
             steps.pop()  # it has not printed anything
@@ -229,16 +235,19 @@ def stated_step(record: ProgressRecord, state: RunState, first: int) -> int | No
     step = record.evaluation_step
     if not record.evaluation or step is None or step + 1 < first:
         return None
-    seen = next((one for one in state.evaluation_steps if step <= one <= step + 1), None)
+    seen = next((each for each in state.evaluation_steps if step <= each <= step + 1), None)
     return 0 if seen is None and step == first == 0 else seen
 
 
-def planned_steps(position: ProgressRecord | LineFigures, state: RunState, first: int) -> int | None:
+def planned_steps(position: ProgressRecord, state: RunState, first: int) -> int | None:
     """The optimizer steps of the whole training by a printed `position`, which was printed after step `first`.
 
-    A count that keeps up with the optimizer's steps counts them; an epoch has the batches that the line says, or else
-    those of the loader. A line that does not say the number of epochs is of as many as the script plans.
+    An epoch has the batches that the line says, or else those of the loader. A line that does not say the number of
+    epochs is of as many as the script plans.
     """
+    # `75/300` may count optimizer steps, batches, or epochs of a script that steps once an epoch. It counts optimizer
+    # steps if it was at or ahead of the observer's count of the last look and not beyond the one of now. A count below
+    # 2, or more than twice the steps, could keep up by chance.
     epochs = position.epochs or state.planned_epochs
     batches = state.position[1] if state.position is not None else None
     if position.per_epoch:
@@ -251,7 +260,7 @@ def planned_steps(position: ProgressRecord | LineFigures, state: RunState, first
             return int(total)
     if epochs is None or batches is None:
         return None
-    counters = state.ranks[min(state.ranks)].latest
+    counters = None if state.first_rank is None else state.first_rank.latest
     accumulation = 1 if counters is None else max(1, round(counters.micro_steps / max(1, counters.own_steps)))
     return int(epochs) * -(-batches // accumulation)
 
@@ -262,10 +271,10 @@ def _thinned(lines: Sequence[bytes]) -> list[tuple[float, bytes]]:
     An evaluation may first print its result, and then many lines, or last, after a line for each batch.
     """
     found = [(line, lower) for line in lines if any(map((lower := line.lower()).__contains__, _FIGURES))]
-    evaluates = [any(map(lower.__contains__, _EVALUATION)) for _, lower in found]
-    chosen = [index for index, one in enumerate(evaluates) if one]
+    of_evaluation = [any(map(lower.__contains__, _EVALUATION)) for _, lower in found]
+    chosen = [index for index, evaluates in enumerate(of_evaluation) if evaluates]
     chosen = [*chosen[:2], *chosen[2:][2 - MAX_LINES :]]
-    others = [index for index, one in enumerate(evaluates) if not one and _LOSS.search(found[index][0])]
+    others = [index for index, evaluates in enumerate(of_evaluation) if not evaluates and _LOSS.search(found[index][0])]
     spacing = max(1, -(-len(others) // MAX_LINES))
     chosen = sorted({*chosen, *others[::-spacing]})
     return [((index + 1) / len(found), found[index][0]) for index in chosen]

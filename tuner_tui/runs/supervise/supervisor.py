@@ -21,20 +21,20 @@ from tuner_tui.core.files import LineTail, LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive, this_machine
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.sampler import Sampler, open_sampler
-from tuner_tui.runs.events.types import Event, Finished, Launched
-from tuner_tui.runs.store.codec import decode_event
+from tuner_tui.runs.events.types import Finished, Launched
+from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
-from tuner_tui.runs.supervise.monitor import TrainingMonitor
+from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor, log_line
 from tuner_tui.runs.supervise.notify import start_notifying
-from tuner_tui.runs.supervise.orphans import become_subreaper
-from tuner_tui.runs.supervise.outcome_recovery import recover_state
-from tuner_tui.runs.supervise.run_writer import RunWriter, log_line
-from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
+from tuner_tui.runs.supervise.outcome import recover_state
+from tuner_tui.runs.supervise.run_processes import become_subreaper
 from tuner_tui.runs.supervise.training_process import (
+    DEFAULT_TIMEOUTS,
     AdoptedTraining,
     LaunchSpec,
     StartedTraining,
+    StopTimeouts,
     SupervisedTraining,
     load_launch_spec,
 )
@@ -43,9 +43,12 @@ from tuner_tui.runs.supervise.training_process import (
 class Wakeups:
     """Signals that end a wait. A context manager for the main thread.
 
-    SIGCHLD: a child ended. SIGUSR1: an order was written. SIGHUP: ignored. SIGTERM and SIGINT set `terminated`. All are
-    handled instead of ignored, because child processes inherit ignored signals.
+    SIGCHLD: a child ended. SIGUSR1: an order was written. SIGHUP: ignored. SIGTERM and SIGINT set `terminated`.
     """
+
+    # Python writes a byte for each signal to the wakeup descriptor, at once and from C. Waiting for that pipe with
+    # `select` has no gap in which a signal could arrive unnoticed before the wait begins, as a flag and `sleep` would
+    # have. All signals get a handler, even those that do nothing: an ignored signal stays ignored in child processes.
 
     def __init__(self) -> None:
         self.terminated = False
@@ -87,10 +90,14 @@ def main(argv: list[str]) -> None:
     """Supervise the run in folder `argv[0]`; writes `ok` or an error to standard output, then closes it."""
     folder = RunFolder(Path(argv[0]))
     spec_bytes = b"" if "--adopt" in argv else sys.stdin.buffer.read()
+    # The launcher started this process in a session of its own, so that no terminal reaches it. The second process
+    # leads no session, hence can get no terminal by opening one, and belongs to init, so that the launcher leaves no
+    # zombie.
     if os.fork():
-        os._exit(0)  # the launcher waits for this process only; init adopts the supervisor
+        os._exit(0)
     with Wakeups() as wakeups:
         try:
+            # The kernel releases the lock however this process ends: who can take it knows that there is no supervisor.
             lock = acquire_lock(folder.lock, needed=False)
             spec = None if "--adopt" in argv else load_launch_spec(spec_bytes)
             training, writer = _adopt(folder) if spec is None else _start(folder, spec)
@@ -105,7 +112,7 @@ def main(argv: list[str]) -> None:
 
 
 def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, RunWriter]:
-    become_subreaper()
+    become_subreaper()  # before the training exists: an orphan of the first moments would belong to init
     writer = RunWriter(folder, SupervisorState(this_machine(), _this_process(), time.time()))
     try:
         training = StartedTraining(spec, folder.output_log)
@@ -113,31 +120,28 @@ def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, Run
         _never_started(writer, f"The command could not be started: {_sentence(error)}.")
         raise
     writer.event(Launched(t=time.time(), pid=training.process.pid, argv=redact_argv(spec.argv)))
-    writer.update(lambda known: replace(known, training=training.process))
+    writer.update(training=training.process)
     return training, writer
 
 
 def _never_started(writer: RunWriter, sentence: str) -> None:
     now = time.time()
     writer.event(Finished(t=now, outcome="failed", sentence=sentence))
-    writer.update(lambda known: replace(known, ended_t=now, outcome="failed", sentence=sentence))
+    writer.update(ended_t=now, outcome="failed", sentence=sentence)
 
 
 def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
-    known = read_supervisor_state(folder.state) or recover_state(folder, _events(folder))
-    if known is None or known.training is None or known.outcome is not None:
+    supervision = read_supervisor_state(folder.state) or recover_state(
+        folder, list(decode_events(LineTail(folder.events).lines()))
+    )
+    if supervision is None or supervision.training is None or supervision.outcome is not None:
         raise ValueError("There is no training to supervise.")
-    if known.machine != this_machine():
-        raise ValueError(f"The training belongs to {known.machine.host}.")
-    if is_alive(known.supervisor):  # somebody deleted its lock
+    if supervision.machine != this_machine():
+        raise ValueError(f"The training belongs to {supervision.machine.host}.")
+    if is_alive(supervision.supervisor):  # somebody deleted its lock
         raise LockedError(str(folder.lock))
-    training = AdoptedTraining(known.training)
-    return training, RunWriter(folder, replace(known, supervisor=_this_process()))
-
-
-def _events(folder: RunFolder) -> list[Event]:
-    found = (decode_event(line) for line in LineTail(folder.events).lines())
-    return [event for event in found if event is not None]
+    training = AdoptedTraining(supervision.training)
+    return training, RunWriter(folder, replace(supervision, supervisor=_this_process()))
 
 
 def _supervise(

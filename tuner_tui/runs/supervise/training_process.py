@@ -1,9 +1,10 @@
-"""The training process as the supervisor sees it, and the specification by which it starts one."""
+"""The training process: how the supervisor starts, adopts and ends it."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,94 @@ from typing import Protocol
 from tuner_tui.core.files import open_to_append
 from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
-from tuner_tui.runs.supervise.stop_escalation import DEFAULT_TIMEOUTS, StopTimeouts
+from tuner_tui.runs.store.supervisor_state import ORDERS, Order
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimeouts:
+    """Seconds to wait at each stage."""
+
+    stop_s: float = 60.0
+    """After asking a training to save and stop: at least this, or five steps. An evaluation, which has to end before
+    the training can obey, gets as long as a save."""
+    kill_s: float = 10.0
+    """Between SIGTERM and SIGKILL, if `kill` was ordered."""
+    saving_s: float = 300.0
+    """For a checkpoint that is being written; a longer save counts as hung."""
+    orphan_s: float = 5.0
+    """After a failed training, for its remaining processes to exit; then they get SIGTERM."""
+
+
+DEFAULT_TIMEOUTS = StopTimeouts()
+
+
+@dataclass(frozen=True, slots=True)
+class EscalationInput:
+    """The training at `now`, in monotonic seconds. `obeys`: it saves and stops when asked to."""
+
+    now: float
+    obeys: bool
+    saving_since: float | None = None
+    step_time_s: float | None = None
+    evaluating: bool = False
+
+
+class StopEscalation:
+    """Decides which signal is due. A later order can only be stronger."""
+
+    def __init__(self, timeouts: StopTimeouts) -> None:
+        self._timeouts = timeouts
+        self._order: Order | None = None
+        self._ordered_s = 0.0
+        self._terminated_s: float | None = None
+        self._killed = False
+
+    @property
+    def order(self) -> Order | None:
+        """The strongest order so far; a checkpoint is none."""
+        return self._order
+
+    def request(self, order: Order, now: float) -> bool:
+        """Take an order; return whether it changes anything."""
+        if order == "checkpoint" or (self._order is not None and ORDERS.index(order) <= ORDERS.index(self._order)):
+            return False
+        self._order, self._ordered_s = order, now
+        return True
+
+    # stage        sent when                                                          next stage after
+    # control      a stop is ordered and the training obeys the control file          stop_s, 5 steps, an evaluation
+    # SIGTERM      a stop is ordered and it does not obey, or the stage before failed  kill_s, if `kill` was ordered
+    # SIGKILL      `kill` was ordered and the process ignored SIGTERM                 -
+    #
+    # Without `kill` a training that ignores SIGTERM is left alone: it may be about to write its last checkpoint. For
+    # the same reason a save delays every signal but those of `kill`.
+
+    def due(self, situation: EscalationInput) -> signal.Signals | None:
+        """The signal to send now, or None; it counts as sent."""
+        if self._order is None or self._waits_for_save(situation):
+            return None
+        if self._terminated_s is None:
+            if not self._term_is_due(situation):
+                return None
+            self._terminated_s = situation.now
+            return signal.SIGTERM
+        late = situation.now - max(self._terminated_s, self._ordered_s) >= self._timeouts.kill_s
+        if self._order == "kill" and late and not self._killed:
+            self._killed = True
+            return signal.SIGKILL
+        return None
+
+    def _term_is_due(self, situation: EscalationInput) -> bool:
+        if self._order != "stop" or not situation.obeys:
+            return True
+        evaluation_s = self._timeouts.saving_s if situation.evaluating else 0.0
+        grace_s = max(self._timeouts.stop_s, 5 * (situation.step_time_s or 0.0), evaluation_s)
+        return situation.now - self._ordered_s >= grace_s
+
+    def _waits_for_save(self, situation: EscalationInput) -> bool:
+        since = None if self._order == "kill" else situation.saving_since
+        return since is not None and situation.now - since < self._timeouts.saving_s
+
 
 MEMORY_LIMIT = Path(__file__).with_name("memory_limit.py")
 
@@ -45,17 +133,17 @@ class SupervisedTraining(Protocol):
 class StartedTraining:
     """A training started by this process in its own session, with its output redirected to a file."""
 
-    def __init__(self, plan: LaunchSpec, log: Path) -> None:
+    def __init__(self, spec: LaunchSpec, log: Path) -> None:
         """Start it. Raises `OSError` if the command or its folder does not exist."""
-        argv = list(plan.argv)
-        if plan.data_limit_bytes is not None:
-            argv = [sys.executable, "-I", "-S", str(MEMORY_LIMIT), str(plan.data_limit_bytes), *argv]
+        argv = list(spec.argv)
+        if spec.data_limit_bytes is not None:
+            argv = [sys.executable, "-I", "-S", str(MEMORY_LIMIT), str(spec.data_limit_bytes), *argv]
         descriptor = open_to_append(log)
         try:
             self._child = subprocess.Popen(
                 argv,
-                cwd=plan.cwd,
-                env=dict(plan.env),
+                cwd=spec.cwd,
+                env=dict(spec.env),
                 stdin=subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=descriptor,
@@ -77,14 +165,16 @@ class StartedTraining:
 
     def collect(self) -> ExitStatus | None:
         """Reap all ended children, including orphans of the training; return the status of the training itself."""
-        ended = None
-        while (found := _reap_child()) is not None:
-            if found[0] == self._process.pid:
-                self._child.returncode = found[1]
-                ended = found[1]
-        if ended is None:
+        # `Popen.poll` would reap only the training. As the subreaper, this process gets every orphan as a child, and
+        # those that nobody reaps stay zombies, which look as if the run had processes left. `Popen` has to be told the
+        # code, else it waits for a process that no longer exists.
+        code = None
+        while (ended := _reap_child()) is not None:
+            if ended[0] == self._process.pid:
+                self._child.returncode = code = ended[1]
+        if code is None:
             return None
-        return ExitStatus(exit_code=ended) if ended >= 0 else ExitStatus(signal=-ended)
+        return ExitStatus(exit_code=code) if code >= 0 else ExitStatus(signal=-code)
 
 
 class AdoptedTraining:

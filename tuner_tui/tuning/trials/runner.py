@@ -17,7 +17,7 @@ from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.supervise.stop_escalation import StopTimeouts
+from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.tuning.parallel.trial_share import THREADS_VARIABLE, bind

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.situation import Situation
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.runs.read.run_list import RunRow
+    from tuner_tui.runs.read.reader import RunRow, RunView
     from tuner_tui.runs.store.supervisor_state import Order
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.job import Job

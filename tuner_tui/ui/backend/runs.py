@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.launch.restart import RestartPlan
-    from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.runs.read.run_list import RunRow
+    from tuner_tui.runs.read.reader import RunRow, RunView
     from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.settings.model import Resolved
     from tuner_tui.ui.backend.records import TrainingConfig
@@ -25,9 +24,9 @@ MAX_LISTED_RUNS = 200
 @translate_errors()
 def list_newest_runs() -> Sequence[RunRow]:
     """Return the newest runs, newest first."""
-    from tuner_tui.runs.read.run_list import list_run_or_damage
+    from tuner_tui.runs.read.reader import list_run_or_damage
     from tuner_tui.runs.store.folder import list_runs, runs_dir
-    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+    from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
     snapshot, now_s = ProcessSnapshot(), time.time()
     return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]

@@ -90,7 +90,7 @@ def finish_rows(scene: RunScene, finished: Finished, width: int) -> list[Row]:
         rows.append(_group("best", value, format_metrics(best.metrics), width, rank=1))
     elif state.loss is not None:
         rows.append(_group("last loss", f.metric(state.loss), [], width, rank=1))
-    from tuner_tui.runs.events.rates import mean_rates
+    from tuner_tui.runs.events.progress import mean_rates
 
     speed = mean_rates(state.ranks.values())
     if speed.steps_s is not None:
@@ -309,6 +309,6 @@ def step_time_s(rank: RankState) -> float | None:
 
 def _data_wait(rank: RankState) -> float | None:
     """Return the share of recent step time that the rank waited for data, 0 to 1."""
-    from tuner_tui.runs.events.rates import data_wait_share
+    from tuner_tui.runs.events.progress import data_wait_share
 
     return data_wait_share(rank.recent[0], rank.recent[-1]) if rank.recent else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from textual.events import Key
     from textual.widget import Widget
 
-    from tuner_tui.runs.read.run_list import RunRow
+    from tuner_tui.runs.read.reader import RunRow
     from tuner_tui.settings.model import Value
     from tuner_tui.ui.backend.records import PresetListing
 

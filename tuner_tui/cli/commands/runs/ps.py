@@ -16,7 +16,7 @@ from tuner_tui.cli.options import AsJson
 from tuner_tui.runs.store.folder import list_runs, runs_dir
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.read.run_list import RunRow
+    from tuner_tui.runs.read.reader import RunRow
 
 HEADINGS = ("RUN", "STATUS", "STEP", "AGE", "TIME", "LEFT", "STEPS/S", "LOSS")
 MIN_COMMAND, MAX_COMMAND = 20, 60
@@ -30,9 +30,9 @@ def register(app: typer.Typer) -> None:
 def ps(as_json: AsJson = False) -> None:
     """List runs with their state, age, speed, loss and command."""
     now = time.time()
-    from tuner_tui.runs.read.run_list import list_run_or_damage
+    from tuner_tui.runs.read.reader import list_run_or_damage
     from tuner_tui.runs.read.status import await_slurm
-    from tuner_tui.runs.supervise.orphans import ProcessSnapshot
+    from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
     snapshot = ProcessSnapshot()
     folders = list_runs(runs_dir())

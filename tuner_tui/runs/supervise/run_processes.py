@@ -30,7 +30,7 @@ from tuner_tui.core.procfs import (
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_COMMAND_LENGTH = 120
-RUN_VARIABLE = b"TUNER_RUN_DIR="
+RUN_VARIABLE = "TUNER_RUN_DIR"
 """Set in the environment of every training; its value is the run folder."""
 
 
@@ -45,16 +45,16 @@ class RunProcesses:
 
     def names(self) -> str:
         """Pids and commands in one line, of those that are still alive; empty if there are none."""
-        processes = [one for one in (*self.own, *self.detached) if is_alive(one)]
-        commands = {one.pid: " ".join(read_command(one.pid))[:MAX_COMMAND_LENGTH] for one in processes[:3]}
+        processes = [each for each in (*self.own, *self.detached) if is_alive(each)]
+        commands = {each.pid: " ".join(read_command(each.pid))[:MAX_COMMAND_LENGTH] for each in processes[:3]}
         named = ", ".join(f"{pid} ({command})" for pid, command in commands.items())
         return named + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")
 
     def with_marked(self) -> RunProcesses:
         """The same, with the detached processes that name the run folder among its own."""
-        marked = tuple(one for one in self.detached if one.pid in self.marked)
-        rest = tuple(one for one in self.detached if one.pid not in self.marked)
-        return RunProcesses((*self.own, *marked), rest, self.marked)
+        marked = tuple(each for each in self.detached if each.pid in self.marked)
+        unmarked = tuple(each for each in self.detached if each.pid not in self.marked)
+        return RunProcesses((*self.own, *marked), unmarked, self.marked)
 
 
 def become_subreaper() -> bool:
@@ -71,7 +71,7 @@ class ProcessSnapshot:
     @cached_property
     def processes(self) -> list[ProcessStat]:
         """All running processes."""
-        return [one for one in all_processes() if one.is_running]
+        return [each for each in all_processes() if each.is_running]
 
     def names_run(self, pid: int, run: Path) -> bool:
         """Whether the environment of the process names the run folder."""
@@ -95,18 +95,21 @@ def find_processes(
     """
     snapshot = snapshot or ProcessSnapshot()
     processes = snapshot.processes
-    later = (one for one in processes if one.start_ticks >= training.start_ticks and one.pid != os.getpid())
-    marked = frozenset(one.pid for one in later if run is not None and snapshot.names_run(one.pid, run))
-    found = {one.pid: one for one in processes if one.pid in marked}
+    # Three ways that miss different processes: the environment misses what cleared it, descent misses what another
+    # supervisor had as a child, the session misses what left it. Environments are read only of processes that started
+    # after the training: reading those of all is most of the cost of a look.
+    later = (each for each in processes if each.start_ticks >= training.start_ticks and each.pid != os.getpid())
+    marked = frozenset(each.pid for each in later if run is not None and snapshot.names_run(each.pid, run))
+    found = {each.pid: each for each in processes if each.pid in marked}
     alive = is_alive(training)
     roots = ([subreaper] if subreaper is not None else []) + ([training.pid] if alive else [])
-    found |= {one.pid: one for one in descendants_in(processes, roots)}
+    found |= {each.pid: each for each in descendants_in(processes, roots)}
     if alive:
-        found |= {one.pid: one for one in processes if one.session == training.pid}
+        found |= {each.pid: each for each in processes if each.session == training.pid}
     sessions = {training.pid, *observed}
-    own = tuple(one for one in found.values() if one.pid in sessions or one.session in sessions)
-    rest = tuple(one for one in found.values() if one.pid not in sessions and one.session not in sessions)
-    return RunProcesses(own, rest, marked)
+    own = tuple(each for each in found.values() if sessions & {each.pid, each.session})
+    detached = tuple(each for each in found.values() if not sessions & {each.pid, each.session})
+    return RunProcesses(own, detached, marked)
 
 
 def names_run(pid: int, run: Path) -> bool:
@@ -121,10 +124,8 @@ def named_run(pid: int) -> str | None:
             environment = file.read()
     except OSError:
         return None
-    at = environment.find(RUN_VARIABLE)
-    if at < 0 or (at > 0 and environment[at - 1]):
-        return None
-    return os.fsdecode(environment[at + len(RUN_VARIABLE) :].partition(b"\0")[0])
+    _, found, value = (b"\0" + environment).partition(f"\0{RUN_VARIABLE}=".encode())
+    return os.fsdecode(value.partition(b"\0")[0]) if found else None
 
 
 def is_named(run: Path, named: str | None) -> bool:
@@ -136,7 +137,7 @@ def is_named(run: Path, named: str | None) -> bool:
 
 def signal_processes(processes: Iterable[ProcessStat], number: signal.Signals) -> None:
     """Signal each process that still is the same one, and wake those that are stopped: they would not notice."""
-    for one in processes:
-        send_signal(one, number)
-        if one.state == "T":
-            send_signal(one, signal.SIGCONT)
+    for process in processes:
+        send_signal(process, number)
+        if process.state == "T":
+            send_signal(process, signal.SIGCONT)

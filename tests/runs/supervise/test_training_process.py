@@ -7,14 +7,14 @@ from signal import SIGKILL, SIGTERM
 import pytest
 
 from tuner_tui.runs.store.supervisor_state import Order
-from tuner_tui.runs.supervise.stop_escalation import EscalationInput, StopEscalation, StopTimeouts
+from tuner_tui.runs.supervise.training_process import EscalationInput, StopEscalation, StopTimeouts
 
 PATIENCE = StopTimeouts(stop_s=60.0, kill_s=10.0, saving_s=300.0)
 
 
 def ladder(order: Order, now: float = 0.0) -> StopEscalation:
     made = StopEscalation(PATIENCE)
-    assert made.press(order, now)
+    assert made.request(order, now)
     return made
 
 
@@ -28,7 +28,7 @@ def unobserved(now: float) -> EscalationInput:
 
 def test_nothing_without_an_order() -> None:
     made = StopEscalation(PATIENCE)
-    assert not made.press("checkpoint", 0.0)
+    assert not made.request("checkpoint", 0.0)
     assert made.due(unobserved(1e9)) is None
     assert made.order is None
 
@@ -74,7 +74,7 @@ def test_sigkill_after_the_grace_and_once() -> None:
 def test_a_later_kill_counts_its_grace_from_the_order() -> None:
     made = ladder("terminate")
     assert made.due(unobserved(0.0)) is SIGTERM
-    assert made.press("kill", 100.0)
+    assert made.request("kill", 100.0)
     assert made.due(unobserved(105.0)) is None
     assert made.due(unobserved(110.0)) is SIGKILL
 
@@ -96,6 +96,6 @@ def test_a_kill_waits_for_no_checkpoint() -> None:
 
 def test_a_softer_order_changes_nothing() -> None:
     made = ladder("terminate")
-    assert not made.press("stop", 1.0)
-    assert not made.press("terminate", 1.0)
+    assert not made.request("stop", 1.0)
+    assert not made.request("terminate", 1.0)
     assert made.order == "terminate"

@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner_tui.core.files import open_regular
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Phase, Plan, Steps
-from tuner_tui.runs.read.log_only.output_lines import (
+from tuner_tui.runs.log_parsing.progress_lines import (
     ProgressRecord,
     parse_count,
     parse_duration,
@@ -49,6 +49,11 @@ class LogEventBuilder:
         self._first_t = 0.0
         self._plan: int | None = None
         self._evaluating = False
+
+    # A bar counts from 0 again in every epoch, and an evaluation draws a bar of its own between those of the training.
+    # The state that tells them apart: `_bar_total` is the length of the training's bar, `_bar_done` its last position,
+    # `_before_steps` and `_before_s` are the steps and seconds of the epochs before the current bar. The step of the
+    # run is `_before_steps + _bar_done`. A bar of another length is an evaluation's while the training's has not ended.
 
     def events(self, records: Iterable[ProgressRecord], now: float) -> list[Event]:
         """The events of records read at `now` (seconds since the epoch): every metric, and the newest counters."""
@@ -92,6 +97,7 @@ class LogEventBuilder:
             return True
         longer = (record.total_steps or 0) > self._bar_total
         ended = self._bar_done >= self._bar_total
+        # `for epoch in tqdm(range(3)): for batch in tqdm(loader)`: the outer bar is drawn first and stays at 0.
         if longer and self._bar_done == 0 and self._bar_total <= MAX_EPOCH_BAR:
             self._epochs = self._bar_total
             return True
@@ -276,33 +282,43 @@ def read_tool_file(path: Path) -> list[ProgressRecord]:
 def trainer_log(text: str) -> Iterator[ProgressRecord]:
     """Records of LLaMA-Factory's `trainer_log.jsonl`."""
     for line in _objects(text):
-        yield ProgressRecord(
-            "trainer_log.jsonl",
-            step=parse_count(line.get("current_steps")),
-            total_steps=parse_count(line.get("total_steps")),
-            elapsed_s=parse_duration(line.get("elapsed_time")),
-            loss=parse_number(line.get("loss")),
-            learning_rate=parse_number(line.get("lr", line.get("learning_rate"))),
-            epoch=parse_number(line.get("epoch")),
-            evaluation=_evaluation(line),
-        )
+        yield _logged("trainer_log.jsonl", line, line.get("current_steps"), line.get("total_steps"))
 
 
 def logging_jsonl(text: str) -> Iterator[ProgressRecord]:
     """Records of ms-swift's `logging.jsonl`; the value of `global_step/max_steps` is a text such as `10/100`."""
     for line in _objects(text):
         step, _, total = str(line.get("global_step/max_steps", "")).partition("/")
-        yield ProgressRecord(
-            "logging.jsonl",
-            step=parse_count(step),
-            total_steps=parse_count(total),
-            elapsed_s=parse_duration(line.get("elapsed_time")),
-            loss=parse_number(line.get("loss")),
-            learning_rate=parse_number(line.get("learning_rate")),
-            grad_norm=parse_number(line.get("grad_norm")),
-            epoch=parse_number(line.get("epoch")),
-            evaluation=_evaluation(line),
-        )
+        yield _logged("logging.jsonl", line, step, total)
+
+
+def trainer_state(text: str) -> Iterator[ProgressRecord]:
+    """Records of the log history in a checkpoint of Trainer."""
+    state = json.loads(text)
+    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
+        return
+    for line in state["log_history"]:
+        if isinstance(line, dict):
+            yield _logged("trainer_state.json", line, line.get("step"), state.get("max_steps"))
+
+
+def _logged(source: str, line: Mapping[str, Any], step: Any, total: Any) -> ProgressRecord:
+    """The record of what a Trainer, or a tool built on it, logged at one step."""
+    return ProgressRecord(
+        source,
+        step=parse_count(step),
+        total_steps=parse_count(total),
+        elapsed_s=parse_duration(line.get("elapsed_time")),
+        loss=parse_number(line.get("loss")),
+        learning_rate=parse_number(line.get("lr", line.get("learning_rate"))),
+        grad_norm=parse_number(line.get("grad_norm")),
+        epoch=parse_number(line.get("epoch")),
+        evaluation={
+            name: number
+            for name, value in line.items()
+            if name.startswith("eval_") and (number := parse_number(value)) is not None
+        },
+    )
 
 
 def metrics_csv(text: str) -> Iterator[ProgressRecord]:
@@ -324,25 +340,6 @@ def metrics_csv(text: str) -> Iterator[ProgressRecord]:
         )
 
 
-def trainer_state(text: str) -> Iterator[ProgressRecord]:
-    """Records of the log history in a checkpoint of Trainer."""
-    state = json.loads(text)
-    if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
-        return
-    total = parse_count(state.get("max_steps"))
-    for line in (each for each in state["log_history"] if isinstance(each, dict)):
-        yield ProgressRecord(
-            "trainer_state.json",
-            step=parse_count(line.get("step")),
-            total_steps=total,
-            loss=parse_number(line.get("loss")),
-            learning_rate=parse_number(line.get("learning_rate")),
-            grad_norm=parse_number(line.get("grad_norm")),
-            epoch=parse_number(line.get("epoch")),
-            evaluation=_evaluation(line),
-        )
-
-
 _READERS: Mapping[str, Callable[[str], Iterator[ProgressRecord]]] = {
     "trainer_log.jsonl": trainer_log,
     "logging.jsonl": logging_jsonl,
@@ -359,11 +356,3 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(value, dict):
             yield value
-
-
-def _evaluation(line: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: found
-        for name, value in line.items()
-        if name.startswith("eval_") and (found := parse_number(value)) is not None
-    }

@@ -15,14 +15,18 @@ from typing import Any
 
 from tuner_tui.runs.log_parsing.lines import ANSI, MAX_LINE_CHARACTERS
 
+BARS, LOG = "progress bar", "log lines"
+"""Sources of records."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProgressRecord:
     """Progress parsed from one line of output or of a tool's file; None where it does not say.
 
     `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only, and the
-    counter of a line does if it is `per_epoch`; `epochs` is the number of epochs. `evaluation` holds metrics by their
-    names; `evaluation_step` is the step on its line, which may be one of the evaluation itself.
+    counter of a line does if it is `per_epoch`: it starts again in every epoch. `epochs` is the number of epochs.
+    `evaluation` holds the metrics of an evaluation by their names; `evaluation_step` is the step on its line, which may
+    be one of the evaluation itself.
     """
 
     source: str
@@ -73,8 +77,6 @@ def parse_duration(text: Any) -> float | None:
     return None
 
 
-BARS, LOG = "progress bar", "log lines"
-
 MAX_NAME_CHARACTERS = 300
 """Of the text before a bar."""
 _BAR = re.compile(r"\d+%\|[^|\r\n]{0,300}\| *(\d+)/(\d+) \[(\d[\d:]*)<[^,\]\r\n]*, *([^\]\r\n]*)\]")
@@ -112,6 +114,9 @@ def parse_output(text: str) -> Iterator[ProgressRecord]:
 
 def _thinned(pieces: list[str]) -> Iterator[str]:
     """The pieces without most of the states of bars that a later state of the same bar follows."""
+    # A day of a bar that is redrawn ten times a second is most of a log, and parsing all of it takes minutes. The
+    # states where a bar ends or another one begins are kept whatever the distance: they are what tells epochs,
+    # evaluations and the training apart when the records are added up.
     bars = [number for number, piece in enumerate(pieces) if "%|" in piece]
     stride = len(bars) // MAX_BARS
     if stride < 2:
@@ -131,7 +136,7 @@ def _goes_on(counts: list[tuple[str, str]], later: list[tuple[str, str]]) -> boo
     if len(counts) != 1 or len(later) != 1:
         return False
     (done, total), (later_done, later_total) = counts[0], later[0]
-    return total == later_total and int(done[-18:]) <= int(later_done[-18:])
+    return total == later_total and int(done[-18:]) <= int(later_done[-18:])  # int() refuses thousands of digits
 
 
 def _parse_piece(piece: str) -> Iterator[ProgressRecord]:
@@ -152,6 +157,8 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
         if _EVALUATES.match(name):
             yield ProgressRecord(BARS, evaluating=True)
             continue
+        # The name before a bar and the postfix after it may hold figures: `loss 0.4: 10%|█ | 5/50 [00:01<00:09,
+        # 5it/s]`.
         figures = parse_line(f"{name} | {match[4]}" if may_have_figures(name) else match[4])
         if (not name or _TRAINS.match(name)) and _counts_steps(match[4]):
             epochs = _EPOCHS.search(name)
@@ -202,9 +209,9 @@ def _parse_loosely(text: str) -> dict[str, Any]:
 
 def _printed_line(piece: str) -> Iterator[ProgressRecord]:
     if not may_have_figures(piece):
-        alone = _EPOCH_LINE.fullmatch(ANSI.sub("", piece)) if "poch" in piece else None
-        if alone is not None:
-            yield ProgressRecord(LOG, epochs=int(alone[2]))
+        epoch_line = _EPOCH_LINE.fullmatch(ANSI.sub("", piece)) if "poch" in piece else None
+        if epoch_line is not None:
+            yield ProgressRecord(LOG, epochs=int(epoch_line[2]))
         return
     text = ANSI.sub("", piece)
     row = _TABLE_ROW.fullmatch(text)
@@ -214,23 +221,14 @@ def _printed_line(piece: str) -> Iterator[ProgressRecord]:
     if bar is not None:
         yield ProgressRecord(BARS, int(bar[1]), int(bar[2]), loss=found.loss, bar=True)
     elif found.loss is not None:
-        yield ProgressRecord(
-            LOG,
-            found.step,
-            found.total_steps,
-            loss=found.loss,
-            learning_rate=found.learning_rate,
-            grad_norm=found.grad_norm,
-            epoch=found.epoch,
-            per_epoch=found.per_epoch,
-            epochs=found.epochs,
-        )
+        yield replace(found, evaluation={})
     if found.evaluation:
         step = None if found.per_epoch or found.total_steps is not None else found.step
         yield ProgressRecord(LOG, evaluation=found.evaluation, epoch=found.epoch, evaluation_step=step)
 
 
-# All patterns are for text in lower case: ignoring the case would take several times as long.
+# All patterns are for text in lower case: ignoring the case would take several times as long. Each begins with a plain
+# word that must be there, which keeps them linear; `may_have_figures` rejects most lines first.
 VALUE = r"(?P<value>[-+]?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))(?![\w])"
 ASSIGNED = rf"['\"\])]?\s{{0,3}}(?:[:=]\s{{0,8}})?['\"(\[]?\s{{0,6}}(?:tensor\()?{VALUE}"
 EVALUATION_WORDS = "val|vali|valid|validation|eval|evaluation|test|testing|dev|devel|heldout"
@@ -281,24 +279,6 @@ _EPOCH = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LineFigures:
-    """The figures of one line; None where it does not say.
-
-    `per_epoch`: `step` starts again in every epoch. `evaluation` holds the metrics of an evaluation by their names.
-    """
-
-    step: int | None = None
-    total_steps: int | None = None
-    per_epoch: bool = False
-    loss: float | None = None
-    learning_rate: float | None = None
-    grad_norm: float | None = None
-    epoch: float | None = None
-    epochs: int | None = None
-    evaluation: Mapping[str, float] = field(default_factory=dict)
-
-
 def may_have_figures(text: str) -> bool:
     """Whether a line may have a loss or a metric: a quick test."""
     text = text.lower()
@@ -313,20 +293,20 @@ _METRIC_WORDS = (*FIGURE_WORDS[2:], *("top", "prec", "map", "ssim", "error", "we
 _LABEL_WORDS = ("val", "test", "dev", "heldout", "train")
 
 
-def parse_line(text: str) -> LineFigures:
-    """The figures of one line."""
+def parse_line(text: str) -> ProgressRecord:
+    """The figures of one printed line."""
     text = _CAMEL_CASE.sub("_", text).lower()
     figures = _figures_of(text)
-    both = _EPOCH_AND_BATCH.match(text)
-    if both is None:
+    counters = _EPOCH_AND_BATCH.match(text)
+    if counters is None:
         return figures
     return replace(
-        figures, step=int(both["count"]), total_steps=int(both["total"]), per_epoch=True,
-        epoch=float(both["epoch"]), epochs=int(both["epochs"]),
+        figures, step=int(counters["count"]), total_steps=int(counters["total"]), per_epoch=True,
+        epoch=float(counters["epoch"]), epochs=int(counters["epochs"]),
     )  # fmt: skip
 
 
-def _figures_of(text: str) -> LineFigures:
+def _figures_of(text: str) -> ProgressRecord:
     labels = _labels(text)
     loss, evaluation = _losses(text, labels)
     evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
@@ -335,7 +315,8 @@ def _figures_of(text: str) -> LineFigures:
     count = _BATCHES.search(text) or _STEP.search(text)
     epoch = _EPOCH.search(text)
     total = None if count is None else count["total"]
-    return LineFigures(
+    return ProgressRecord(
+        LOG,
         step=None if count is None else _whole(count["count"]),
         total_steps=None if total is None else _whole(total),
         per_epoch=count is not None
@@ -354,6 +335,9 @@ _Labels = list[tuple[int, bool]]
 
 def _labels(text: str) -> _Labels:
     """Where the labels of a line are, and whether each is that of an evaluation."""
+    # Lines such as `Train: loss 0.4 acc 0.9 | Val: loss 0.5 acc 0.8` name the set once for several figures: a label
+    # counts for all that follows until the next one. `val acc 0.8` is no label, it names one metric only: that is
+    # judged by the words of its own name, which count more than labels (see `_is_evaluation`).
     if not any(word in text for word in _LABEL_WORDS):
         return []
     return [(label.start(), label["evaluates"] is not None) for label in _LABEL.finditer(text)]
@@ -372,6 +356,8 @@ def _losses(text: str, labels: _Labels) -> tuple[float | None, dict[str, float]]
             evaluated.setdefault("eval_loss", value)
         else:
             trained.setdefault(name, value)
+    # Of `loss_ce 1.2 loss_kl 0.1 total_loss 1.3` the sum is what the optimizer minimizes. Without a sum the first loss
+    # is taken, which nearly every script prints before its parts.
     total = next((name for name in trained if name in ("loss", "train_loss") or "total" in name), None)
     return (next(iter(trained.values()), None) if total is None else trained[total]), evaluated
 
@@ -388,8 +374,8 @@ def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
             found.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
     for match in _NAMED_BY_LABEL.finditer(text):
         found["eval_" + match["key"]] = float(match["value"])
-    of = _ACCURACY_OF.search(text)
-    if of is not None and (value := _value(of)) is not None and not re.search(r"\btrain", of[0]):
+    sentence = _ACCURACY_OF.search(text)
+    if sentence is not None and (value := _value(sentence)) is not None and not re.search(r"\btrain", sentence[0]):
         found["eval_accuracy"] = value
     return found
 
@@ -399,8 +385,8 @@ def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
         return False
     if words & _EVALUATION:
         return True
-    before = [evaluates for at, evaluates in labels if at < start]
-    return bool(before) and before[-1]
+    earlier = [evaluates for label_start, evaluates in labels if label_start < start]
+    return bool(earlier) and earlier[-1]
 
 
 _EVALUATION = frozenset(EVALUATION_WORDS.split("|"))
@@ -408,6 +394,8 @@ _TRAINING = frozenset({"train", "training"})
 
 
 def _name(match: re.Match[str]) -> str:
+    # Patterns begin at `loss` or `acc`; what stands before it without a separator such as `:` or `=` belongs to the
+    # name.
     before = match.string[max(0, match.start() - _NAME_LENGTH) : match.start()]
     words = before[len(before.rstrip(_NAME_CHARACTERS)) :] + match["key"]
     return _SEPARATORS.sub("_", words.lower()).strip("_")
