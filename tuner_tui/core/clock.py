@@ -19,5 +19,4 @@ class ClockReading:
 
     @classmethod
     def now(cls) -> ClockReading:
-        """Reads both clocks."""
         return cls(time.time(), time.monotonic())

@@ -13,7 +13,6 @@ ResultT = TypeVar("ResultT")
 
 
 def start_daemon_thread(name: str, work: Callable[[], None]) -> None:
-    """Runs `work` in a daemon thread."""
     threading.Thread(target=work, name=name, daemon=True).start()
 
 

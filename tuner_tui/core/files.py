@@ -214,7 +214,6 @@ class LineTail:
             return 0
 
     def skip_to(self, offset: int) -> None:
-        """Continue at byte `offset`, the beginning of a line."""
         self.offset, self._torn = offset, b""
 
     def lines(self) -> Iterator[bytes]:

@@ -94,9 +94,9 @@ def _union(converters: list[Convert]) -> Convert:
         if value is None:
             return None
         # In the order of the hint, the first that accepts the value: `int | float` keeps whole numbers whole.
-        for one in converters:
+        for converter in converters:
             try:
-                return one(value)
+                return converter(value)
             except (ValueError, TypeError):
                 continue
         raise ValueError("no alternative fits")
@@ -107,7 +107,7 @@ def _union(converters: list[Convert]) -> Convert:
 def _tuple(arguments: tuple[Any, ...]) -> Convert:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         item = _converter(arguments[0])
-        return lambda value: tuple(item(one) for one in _list(value))
+        return lambda value: tuple(item(element) for element in _list(value))
     items = [_converter(argument) for argument in arguments]
     return lambda value: tuple(item(one) for item, one in zip(items, _list(value), strict=True))
 

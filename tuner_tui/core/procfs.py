@@ -110,7 +110,6 @@ def read_stat(pid: int, proc: str | Path = PROC) -> ProcessStat | None:
 
 
 def list_pids(proc: str | Path = PROC) -> list[int]:
-    """The pids of all processes."""
     return [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208
 
 

@@ -141,7 +141,6 @@ def _redact_assignment(word: str) -> str:
 
 
 def _hide_values(text: str) -> str:
-    """Hides the values that follow the name of a secret."""
     # All heads are searched in the same text before anything is replaced: a replacement would move what the others
     # found. Of two spans that overlap the one that begins first counts.
     spans = [span for heads in (_ASSIGNED, _OPTION, _SET) for head in heads.finditer(text) if (span := _value(head))]
@@ -186,5 +185,5 @@ def _looks_random(word: str) -> bool:
     if len(word) < 24 or not {"a", "A", "0"} <= set(classes):
         return False
     neighbours = zip(classes, classes[1:])  # noqa: B905, RUF007  Python 3.8
-    changes = sum(one != other for one, other in neighbours if one and other)
+    changes = sum(left != other for left, other in neighbours if left and other)
     return changes >= _RANDOM_CHANGES * len(word)

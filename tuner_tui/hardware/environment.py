@@ -81,7 +81,7 @@ def with_slice(gpu: Gpu, named: str | None) -> Gpu:
     if not gpu.mig or not gpu.slices:
         return gpu
     entry = "" if named is None else named.split(",")[0].strip()
-    chosen = next((one for one in gpu.slices if entry and (one.uuid or "").startswith(entry)), gpu.slices[0])
+    chosen = next((mig for mig in gpu.slices if entry and (mig.uuid or "").startswith(entry)), gpu.slices[0])
     return replace(
         gpu,
         name=chosen.name,
@@ -104,7 +104,7 @@ def gpu_index(entry: str, gpus: Sequence[Gpu]) -> int | None:
 def gpu_of_mig_slice(entry: str, gpus: Sequence[Gpu]) -> tuple[int, ...]:
     """The card of a MIG slice: the named one (`MIG-GPU-<uuid>/1/0`, older drivers), else the first with MIG enabled."""
     sliced = [gpu for gpu in gpus if gpu.mig]
-    named = [gpu.index for gpu in sliced if any((one.uuid or "").startswith(entry) for one in gpu.slices)]
+    named = [gpu.index for gpu in sliced if any((mig.uuid or "").startswith(entry) for mig in gpu.slices)]
     named += [gpu.index for gpu in sliced if gpu.uuid and entry.removeprefix(MIG).startswith(f"{gpu.uuid}/")]
     return tuple(named or [gpu.index for gpu in sliced])[:1]
 

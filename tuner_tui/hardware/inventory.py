@@ -232,7 +232,7 @@ def abilities(capability: Capability | None, architecture: str | None = None, na
     """
     if capability is None:
         unknown = "The driver does not report this GPU's compute capability."
-        return tuple(Ability(one, None, unknown) for one in [need.name for need in REQUIREMENTS] + ["torch"])
+        return tuple(Ability(name, None, unknown) for name in [need.name for need in REQUIREMENTS] + ["torch"])
     has = describe_generation(capability, architecture)
     answers = [check_requirement(need, capability, has, has_tensor_cores(name, capability)) for need in REQUIREMENTS]
     return (*answers, torch_ability(capability, has))

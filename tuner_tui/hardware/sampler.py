@@ -86,7 +86,6 @@ class GpuMonitor:
         self.answered.set()
 
     def pause_s(self) -> float:
-        """Seconds until the next refresh."""
         return LOST_PERIOD_S if self._sample.lost else FAST_PERIOD_S
 
     def newest(self) -> GpuSample:
@@ -173,7 +172,6 @@ class Sampler:
         """The reason for having no cards, as long as there is one."""
 
     def start(self) -> None:
-        """Starts to read the cards in the background."""
         start_daemon_thread("gpu-open", self._open)
 
     def sample(self, watched: Sequence[int] = ()) -> Sample:
@@ -194,7 +192,6 @@ class Sampler:
         self._polling.clear()
 
     def resume(self) -> None:
-        """Polls the cards again."""
         self._polling.set()
 
     def wait_ready(self, timeout_s: float) -> bool:

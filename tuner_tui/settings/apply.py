@@ -250,7 +250,6 @@ def apply_inject(
 
 
 def format_argument(value: Any) -> str:
-    """A value as a command-line argument: `true`, `4e-05`, `bf16`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -108,7 +108,7 @@ def placeholder_command(
 
 def _matches(spellings: Sequence[str], name: str) -> bool:
     known = FLAGS.get(name, "").split()
-    return any(one.lstrip("-").replace("-", "").replace("_", "").lower() in known for one in spellings)
+    return any(spelling.lstrip("-").replace("-", "").replace("_", "").lower() in known for spelling in spellings)
 
 
 def _replace_value(words: list[str], name: str, spellings: Collection[str]) -> bool:

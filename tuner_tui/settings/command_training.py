@@ -135,7 +135,7 @@ def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
 def _model_of(values: Mapping[str, object]) -> str | None:
     """The model among named values; a name with a slash or a file of settings is none."""
     found = (values.get(name) for name in MODEL_OPTIONS)
-    return next((one for one in found if isinstance(one, str) and _NO_NAME.match(one) is None), None)
+    return next((value for value in found if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 
 def _model_of_file(path: Path) -> str | None:
@@ -179,7 +179,11 @@ def _default_model(source: str) -> str | None:
 
 def _defaults(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-        names = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        names = [
+            argument.value
+            for argument in node.args
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        ]
         default = _keyword_text(node, "default")
         for name in names if default is not None else ():
             yield name.lstrip("-").replace("-", "_"), default or ""
@@ -192,7 +196,7 @@ def _defaults(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def _keyword_text(call: ast.Call, name: str) -> str | None:
-    return next((_text(one.value) for one in call.keywords if one.arg == name), None)
+    return next((_text(keyword.value) for keyword in call.keywords if keyword.arg == name), None)
 
 
 def _text(node: ast.expr | None) -> str | None:
@@ -288,10 +292,10 @@ def _own_files(path: Path) -> Iterator[tuple[Path, str, ast.Module]]:
         yield file, text, tree
         for name in _imports(tree):
             base = path.parent / name.replace(".", "/")
-            for one in (base.with_suffix(".py"), base / "__init__.py"):
-                if one not in seen and len(seen) < MAX_FILES and one.is_file():
-                    seen.add(one)
-                    waiting.append(one)
+            for module in (base.with_suffix(".py"), base / "__init__.py"):
+                if module not in seen and len(seen) < MAX_FILES and module.is_file():
+                    seen.add(module)
+                    waiting.append(module)
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -311,12 +315,16 @@ def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
         if name not in ("add_argument", "option"):
             continue
-        given = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-        words = [word for one in given for word in one.split("/") if word.startswith("-") and " " not in word]
-        values = {one.arg: ast.unparse(one.value).strip("'\"") for one in node.keywords}
+        given = [
+            argument.value
+            for argument in node.args
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        ]
+        words = [word for spelling in given for word in spelling.split("/") if word.startswith("-") and " " not in word]
+        values = {keyword.arg: ast.unparse(keyword.value).strip("'\"") for keyword in node.keywords}
         action = values.get("action", "")
         is_switch = action.startswith(("store_", "count", "version")) or action.endswith("BooleanOptionalAction")
-        is_switch = is_switch or values.get("is_flag") == "True" or any("/" in one for one in given)
+        is_switch = is_switch or values.get("is_flag") == "True" or any("/" in spelling for spelling in given)
         if words:
             yield " ".join(words), is_switch
 

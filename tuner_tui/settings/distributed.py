@@ -261,7 +261,7 @@ def _deepspeed_processes(options: Mapping[str, str], env: Mapping[str, str], car
     """`--include host:0,2@other:1` lists the GPUs; otherwise `--num_gpus` on each of `--num_nodes`."""
     included = options.get("include")
     if included:
-        return sum(len(slots.split(",")) for _, _, slots in (one.partition(":") for one in included.split("@")))
+        return sum(len(slots.split(",")) for _, _, slots in (host.partition(":") for host in included.split("@")))
     return _parse_process_count(options.get("num_gpus", "auto"), cards) * _parse_node_count(
         options.get("num_nodes") or env.get("PET_NNODES", "1")
     )

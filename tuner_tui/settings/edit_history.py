@@ -27,12 +27,10 @@ class EditHistory:
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a change to undo."""
         return bool(self.past)
 
     @property
     def can_redo(self) -> bool:
-        """Whether there is an undone change."""
         return bool(self.future)
 
     @property
@@ -43,7 +41,6 @@ class EditHistory:
 
     @property
     def dirty(self) -> bool:
-        """Whether anything differs from the saved preset."""
         return self.current.settings != self.saved.settings
 
     def edit(self, name: str, value: Value, origin: Origin = EDITED) -> EditHistory:
@@ -62,14 +59,12 @@ class EditHistory:
         return replace(self, current=Resolved(settings.changed(**new), origins), past=past, future=())
 
     def undo(self) -> EditHistory:
-        """Undo the last change, if any."""
         if not self.past:
             return self
         future = (*self.future, self.current)
         return replace(self, current=self.past[-1], past=self.past[:-1], future=future)
 
     def redo(self) -> EditHistory:
-        """Redo the change undone last, if any."""
         if not self.future:
             return self
         past = (*self.past, self.current)

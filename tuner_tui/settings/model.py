@@ -359,7 +359,6 @@ def spec_of(name: str) -> FieldSpec:
 
 
 def unknown_field_message(name: str) -> str:
-    """The error message for an unknown field name."""
     near = closest_match(name, FIELDS)
     return f"unknown setting '{shorten_text(name)}'" + (f"; did you mean '{near}'?" if near else "")
 
@@ -500,7 +499,6 @@ class Resolved:
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def origin(self, name: str) -> Origin:
-        """The origin of the field `name`."""
         return self.origins.get(name, Origin(OriginKind.DEFAULT))
 
     @property

@@ -260,10 +260,9 @@ class FileUpdate:
 
     @property
     def diff(self) -> str:
-        """The changes as a unified diff."""
         before, after = self.before.splitlines(keepends=True), self.after.splitlines(keepends=True)
         changes = unified_diff(before, after, str(self.path), str(self.path), n=1)
-        return "".join(one if one.endswith("\n") else f"{one}\n\\ No newline at end of file\n" for one in changes)
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in changes)
 
 
 def update_tool_file(
@@ -300,7 +299,9 @@ def update_tool_file(
     )
     # One setting at a time, each on the text that the one before left: a setting that the file cannot take is then
     # reported alone. `kept` are written again, since a new value may change a key that they share.
-    for name in (one for one in FIELDS if one in {*names, *kept}):  # what one place does not take keeps no other
+    for name in FIELDS:
+        if name not in names and name not in kept:
+            continue
         changes = file_changes(tool, parse_file(after, path).values, wanted, [name], targets)
         left_out += changes.notes
         try:
@@ -473,12 +474,10 @@ def shipped_folder() -> Path:
 
 
 def is_shipped(name: str) -> bool:
-    """Whether a preset of that name comes with the program."""
     return any((shipped_folder() / f"{name}{suffix}").is_file() for suffix in SUFFIXES)
 
 
 def user_folder() -> Path:
-    """The folder of the user's own presets."""
     return user_config_path("tuner-tui") / "presets"
 
 
@@ -549,7 +548,7 @@ def suiting_first(
         return (hardware.min_memory_gib if hardware else None) or 0.0
 
     marked = [(entry, entry.loaded is not None and made_for(entry.loaded.preset, gpus, cores)) for entry in entries]
-    return tuple(sorted(marked, key=lambda one: (not one[1], -least_memory(one[0]) if one[1] else 0.0)))
+    return tuple(sorted(marked, key=lambda pair: (not pair[1], -least_memory(pair[0]) if pair[1] else 0.0)))
 
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:
@@ -603,7 +602,6 @@ def _check_unshared(place: Path) -> None:
 
 
 def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:
-    """The files of all folders by preset name."""
     files: dict[str, Path] = {}
     for folder in preset_folders() if folders is None else folders:
         try:

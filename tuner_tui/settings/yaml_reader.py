@@ -229,7 +229,7 @@ def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
     # only its expansion is not. Each shared node is counted once and its size used wherever an alias refers to it.
     if id(node) not in known:
         known[id(node)] = MAX_NODES + 1  # while it is counted: met again only inside itself
-        pairs = node.value if isinstance(node, yaml.SequenceNode) else [one for pair in node.value for one in pair]
+        pairs = node.value if isinstance(node, yaml.SequenceNode) else [child for pair in node.value for child in pair]
         known[id(node)] = 1 + sum(_expanded_size(child, known) for child in pairs)
     return known[id(node)]
 

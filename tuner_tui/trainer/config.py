@@ -77,14 +77,9 @@ def did_you_mean(key: str, known: set[str]) -> str:
     return f", did you mean `{close[0]}`?" if close else ""
 
 
-def union_members(hint: Any) -> tuple[Any, ...]:
-    """The member types of a union, or the hint itself."""
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
 def coerce_value(key: str, value: Any, hint: Any, path: str) -> Any:
     """Convert `value` to the type of `key`: `1e-5`, which YAML reads as text, becomes a number. Raises `JobError`."""
-    kinds = union_members(hint)
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if value is None or isinstance(value, (dict, list)) or str in kinds or not {bool, int, float} & set(kinds):
         return value
     if bool in kinds and isinstance(value, bool):
@@ -163,7 +158,9 @@ def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) 
     """
     cards = [torch.cuda.get_device_properties(number) for number in range(arguments.n_gpu)]
     best = max(range(len(cards)), key=lambda number: (*_rank(cards[number]), -number))
-    if any((one.name, one.total_memory // 2**30) != (cards[0].name, cards[0].total_memory // 2**30) for one in cards):
+    if any(
+        (card.name, card.total_memory // 2**30) != (cards[0].name, cards[0].total_memory // 2**30) for card in cards
+    ):
         arguments._n_gpu = 1
         chosen = f"training on {cards[best].name} only (set CUDA_VISIBLE_DEVICES to choose others)"
         print(f"the GPUs differ: {chosen}", flush=True)
@@ -189,5 +186,4 @@ def start_again_on(number: int) -> None:
 
 
 def has_accelerator() -> bool:
-    """Whether PyTorch finds a GPU of any vendor."""
     return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())

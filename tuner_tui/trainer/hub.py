@@ -52,7 +52,6 @@ def find_config_problem(model: str) -> str | None:
 
 
 def is_reachable(host: str, port: int) -> bool:
-    """Whether a TCP connection to `host` opens within `CONNECT_TIMEOUT_S`."""
     try:
         with socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S):
             return True

@@ -61,7 +61,6 @@ def load_model(
 
 
 def model_class(job: JobArguments) -> Any:
-    """The Auto class for the task of `job`."""
     return AutoModelForCausalLM if job.task == "causal-lm" else AutoModelForSequenceClassification
 
 
@@ -111,7 +110,6 @@ def model_config(job: JobArguments, tokenizer: Any, class_names: list[str] | Non
 
 
 def set_class_names(config: Any, names: list[str] | None) -> Any:
-    """`config` with one output for each of `names`."""
     if names is not None:
         config.num_labels = len(names)
         config.id2label = dict(enumerate(names))
@@ -138,7 +136,6 @@ def model_error(model: str, error: BaseException) -> JobError:
 
 
 def count_parameters(model: Any) -> tuple[int, int]:
-    """The number of all parameters and of trained ones."""
     sizes = [(unpacked_size(parameter), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
 
@@ -193,7 +190,9 @@ def cast_to_fp32(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """16-bit inputs in fp32; under autocast they stay, as it casts the operands itself."""
     if torch.is_autocast_enabled(inputs[0].device.type):
         return inputs
-    return tuple(one.float() if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in inputs)
+    return tuple(
+        value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in inputs
+    )
 
 
 def find_heads(model: Any) -> list[str]:

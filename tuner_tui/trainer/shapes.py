@@ -81,7 +81,7 @@ def shape_config(name: str, task: str, tokenizer: Any) -> Any:
     }
     builders: dict[str, Callable[..., Any]] = {
         "tiny": tiny_decoder if task == "causal-lm" else tiny_encoder,
-        "bert-base": bert_base,
+        "bert-base": BertConfig,  # its defaults are the sizes of bert-base-uncased (Devlin et al. 2018)
         "bert-large": bert_large,
         "gpt2": GPT2Config,
         "llama-1b": llama_1b,
@@ -124,11 +124,6 @@ def tiny_decoder(**tokens: int) -> Any:
         tie_word_embeddings=True,
         **tokens,
     )
-
-
-def bert_base(**tokens: int) -> Any:
-    """The sizes of bert-base-uncased (Devlin et al. 2018), the defaults of Transformers."""
-    return BertConfig(**tokens)
 
 
 def bert_large(**tokens: int) -> Any:

@@ -21,7 +21,6 @@ from transformers import TrainerCallback
 
 
 def is_distributed() -> bool:
-    """Whether this process is one of several ranks."""
     return bool(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 

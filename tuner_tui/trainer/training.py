@@ -17,6 +17,7 @@ from .models import add_adapters, count_parameters, load_model, load_tokenizer
 from .sigterm_checkpoint import EXIT_CODE, CheckpointOnSigterm
 
 TENSOR_CORE_MULTIPLE = 8
+"""Batches are padded to a multiple of it on a GPU, where other sizes miss the tensor cores."""
 
 
 def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
@@ -56,7 +57,6 @@ def train(trainer: JobTrainer, resume_from: str | None) -> None:
 
 
 def report_data(job: JobArguments, opened: SplitData, data: TokenizedData) -> None:
-    """Print the amount of data."""
     unit = "samples" if job.task == "classification" else f"blocks of {job.max_length} tokens"
     evaluation = "none" if data.evaluation is None else f"{len(data.evaluation):,}"
     classes = f", {len(opened.class_names)} classes" if opened.class_names else ""
@@ -110,13 +110,16 @@ def build_trainer(
         print("not enough data for an evaluation split: no evaluation")
         arguments.eval_strategy = type(arguments.eval_strategy)("no")
     classify = job.task == "classification"
+    multiple = TENSOR_CORE_MULTIPLE if arguments.device.type == "cuda" else None
     trainer = JobTrainer(
         model=model,
         args=arguments,
         train_dataset=data.train,
         eval_dataset=evaluation,
         processing_class=tokenizer,
-        data_collator=build_collator(tokenizer, arguments) if classify else default_data_collator,
+        data_collator=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=multiple)
+        if classify
+        else default_data_collator,
         compute_loss_func=classification_loss(arguments) if classify else None,
         compute_metrics=classification_metrics if classify else None,
         preprocess_logits_for_metrics=predicted_class if classify else None,
@@ -124,13 +127,6 @@ def build_trainer(
     )
     trainer.language_model = not classify
     return trainer
-
-
-def build_collator(tokenizer: Any, arguments: TrainingArguments) -> Any:
-    """Pads a batch to its longest sample; on a GPU to a multiple of 8 for tensor cores."""
-    return DataCollatorWithPadding(
-        tokenizer, pad_to_multiple_of=TENSOR_CORE_MULTIPLE if arguments.device.type == "cuda" else None
-    )
 
 
 def finish_training(trainer: JobTrainer) -> None:

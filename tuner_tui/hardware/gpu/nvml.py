@@ -90,7 +90,6 @@ class NvmlReader:
         self._cards: dict[int, NvmlCard] = {}
 
     def open(self) -> int:
-        """Starts NVML and returns the number of cards. Raises `GpusUnavailable`."""
         nvml = load_pynvml(self._library)
         try:
             nvml.nvmlInit()
@@ -114,15 +113,12 @@ class NvmlReader:
             return Driver()
 
     def describe(self, index: int) -> Gpu:
-        """The card, without its abilities. Raises `CardUnavailable`."""
         return self._cards[index].describe()
 
     def fast(self, index: int) -> FastFigures:
-        """Utilisation, memory, power, clocks and throttle reasons. Raises `CardUnavailable`."""
         return self._cards[index].fast()
 
     def slow(self, index: int) -> SlowFigures:
-        """Temperature, fan and compute processes. Raises `CardUnavailable`."""
         return self._cards[index].slow()
 
     def xids(self, index: int) -> tuple[int, ...]:

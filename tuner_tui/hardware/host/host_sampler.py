@@ -79,7 +79,6 @@ class HostSampler:
         )
 
     def _per_core(self) -> tuple[float, ...]:
-        """Percent busy since the previous call, for each usable core."""
         before, self._cores = self._cores, core_times(read_text(self._proc / "stat"), self._allowed)
         if before.keys() != self._cores.keys():
             return ()
@@ -145,7 +144,6 @@ def core_times(stat: str, allowed: frozenset[int] | None) -> dict[int, tuple[int
 
 
 def mean(values: tuple[float, ...]) -> float | None:
-    """The mean; None without values."""
     return sum(values) / len(values) if values else None
 
 

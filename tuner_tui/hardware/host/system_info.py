@@ -200,8 +200,12 @@ def listening_pids(port: int) -> list[int]:
         sockets = psutil.net_connections("tcp")
     except (psutil.Error, OSError):
         return []
-    found = (one for one in sockets if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port)
-    return sorted({one.pid for one in found if one.pid is not None})
+    found = (
+        socket
+        for socket in sockets
+        if socket.status == psutil.CONN_LISTEN and socket.laddr and socket.laddr.port == port
+    )
+    return sorted({socket.pid for socket in found if socket.pid is not None})
 
 
 @dataclass(frozen=True, slots=True)

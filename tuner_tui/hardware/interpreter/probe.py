@@ -256,7 +256,6 @@ def resolve_executable(path: Path) -> Path:
 
 
 def interpreter_from_answer(path: Path, answer: Mapping[str, Any], problem: str | None) -> Interpreter:
-    """The interpreter described by the answer of the probe script."""
     packages = answer.get("packages", {})
     return Interpreter(
         path=str(path),

@@ -80,7 +80,7 @@ def measure_other_load(
         cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own / cores),
         processes=tuple(BusyProcess(command=_name(pid, proc), cores=round(used[pid], 2)) for pid in busiest),
         gpu_share=max(
-            (one.utilisation_pct / 100 for one in sample.gpus if one.utilisation_pct is not None), default=None
+            (gpu.utilisation_pct / 100 for gpu in sample.gpus if gpu.utilisation_pct is not None), default=None
         ),
         gpu_processes=_gpu_commands(sample.gpus),
     )

@@ -98,7 +98,9 @@ def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingP
         if stat is not None and stat.is_running and pid not in found:
             process = found[pid] = _classify(proc, pid, stat.comm, parent)
             pending += [(child, process) for child in children(pid)]
-    return tuple(sorted(found.values(), key=lambda one: (ROLE_ORDER[one.process.role], one.rank or 0, one.pid)))
+    return tuple(
+        sorted(found.values(), key=lambda process: (ROLE_ORDER[process.process.role], process.rank or 0, process.pid))
+    )
 
 
 def read_rank(proc: Path, pid: int) -> int | None:

@@ -105,7 +105,6 @@ class ProcessTable:
         return True
 
     def _due(self, pids: Collection[int], wanted: Collection[int]) -> list[int]:
-        """The pids to read at this scan."""
         # A pid is read at every scan if it is wanted, new, or young; else when its pid modulo SHARES has its turn. A
         # host with thousands of processes then costs a fifth per scan, and no process is older than SHARES scans.
         turn, known = self._scans % SHARES, self._entries
@@ -115,7 +114,6 @@ class ProcessTable:
 
     @property
     def processes(self) -> Mapping[int, HostProcess]:
-        """All processes by pid."""
         return {pid: entry.process for pid, entry in self._entries.items()}
 
     def load(self, pid: int) -> ProcessLoad | None:

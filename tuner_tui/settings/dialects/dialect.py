@@ -192,7 +192,7 @@ def write_settings(
     missing: list[str] = []
     notes: list[str] = []
     keys_of: dict[str, Collection[str]] = {}
-    for name in (one for one in FIELDS if one in only):
+    for name in (field_name for field_name in FIELDS if field_name in only):
         written = _written_keys(dialect, name, getattr(settings, name), own or {})
         why: tuple[str, ...] = (_no_place(dialect, name, settings),)
         if written is None and dialect.extends_hf and not _defines(dialect, name):
@@ -365,7 +365,8 @@ def _typed(value: Any, known: Collection[Any]) -> Any:
     """`value`, which an option of a command line gives as text, as the one of `known` that is written so."""
     if not isinstance(value, str) or value in known:
         return value
-    return next((one for one in known if isinstance(one, bool | int) and str(one).lower() == value.lower()), value)
+    spelled = {str(word).lower(): word for word in known if isinstance(word, bool | int)}
+    return spelled.get(value.lower(), value)
 
 
 def _spells(dialect: Dialect, key: str) -> bool:
@@ -413,8 +414,8 @@ def dialects() -> Mapping[str, Dialect]:
     Loaded at the first use: the built-in job needs none of them.
     """
     modules = (import_module(f"{tools.__name__}.{found.name}") for found in pkgutil.iter_modules(tools.__path__))
-    found = [one for module in modules for one in vars(module).values() if isinstance(one, Dialect)]
-    return {one.name: one for one in sorted(found, key=lambda one: (one.name != HF, one.name))}
+    found = [dialect for module in modules for dialect in vars(module).values() if isinstance(dialect, Dialect)]
+    return {dialect.name: dialect for dialect in sorted(found, key=lambda dialect: (dialect.name != HF, dialect.name))}
 
 
 def dialect_by_name(name: str) -> Dialect:
@@ -429,7 +430,7 @@ def dialect_by_name(name: str) -> Dialect:
 
 def dialect_of_command(command: Sequence[str]) -> Dialect:
     """The dialect of the tool that a command starts, by its program or module, or the plain Hugging Face one."""
-    programs = {program: one for one in dialects().values() for program in one.programs}
+    programs = {program: dialect for dialect in dialects().values() for program in dialect.programs}
     for word in command[:4]:
         found = programs.get(PurePath(word).name.partition(".")[0])
         if found is not None:
@@ -447,8 +448,11 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     if not isinstance(values.get("defaults"), list):  # Hydra's is a list of files; others have a section of that name
         keys -= {"defaults"}
     files: tuple[Form, ...] = ("yaml", "json", "overrides")
-    candidates = [one for one in dialects().values() if one.form in (files if form in files else (form,))]
-    scores = {one.name: len(one.file_keys & keys) + CERTAIN * bool(one.certain_keys & keys) for one in candidates}
+    candidates = [dialect for dialect in dialects().values() if dialect.form in (files if form in files else (form,))]
+    scores = {
+        dialect.name: len(dialect.file_keys & keys) + CERTAIN * bool(dialect.certain_keys & keys)
+        for dialect in candidates
+    }
     best = max(scores, key=lambda name: scores[name])
     if scores[best] >= (2 if form in files else 1):
         return dialects()[best]
@@ -469,6 +473,6 @@ def _has_sections_of_arguments(values: Mapping[str, Any]) -> bool:
     arguments = frozenset(spelling for name in FIELDS for spelling in hf.argument_names(name))
     sections: list[Mapping[str, Any]] = [values]
     for section in sections:
-        sections += (one for one in section.values() if isinstance(one, Mapping))
-    most = max((len(arguments & one.keys()) for one in sections[1:]), default=0)
+        sections += (value for value in section.values() if isinstance(value, Mapping))
+    most = max((len(arguments & inner.keys()) for inner in sections[1:]), default=0)
     return most > max(1, len(arguments & values.keys()))

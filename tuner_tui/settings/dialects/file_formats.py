@@ -44,7 +44,6 @@ MOST_BYTES = {".py": 2**20, ".ipynb": 2**26}  # a notebook holds pictures
 
 
 def form_of_file(path: Path) -> Form:
-    """The form of the values in the file, by its suffix."""
     suffix = path.suffix.lower()
     return SCRIPT_FORMS.get(suffix, "json" if suffix == ".json" else "yaml")
 
@@ -154,7 +153,7 @@ def file_changes(
     # say another value of the setting, or an old name of it, are removed; then the new values are set where they
     # differ.
     unsupported, notes, without = list(written.unsupported), list(written.notes), set[str]()
-    for name in (one for one in changed if one not in written.unsupported):
+    for name in (setting for setting in changed if setting not in written.unsupported):
         spelled = write_settings(dialect, settings, targets, [name], flat).values
         new = {key: place_of(key) for key in spelled if not _is_default(place_of(key), spelled[key], flat)}
         reasons = [why for place in new.values() if place not in flat and (why := _no_place(dialect, own, place))]
@@ -164,7 +163,7 @@ def file_changes(
             without |= spelled.keys()
     values: dict[KeyPath, Any] = {}
     renamed = dialect.renamed.keys() | (hf.RENAMED.keys() if dialect.extends_hf else set())
-    for name in (one for one in changed if one not in unsupported):
+    for name in (setting for setting in changed if setting not in unsupported):
         gone = sorted(key for key in dialect_keys(dialect, name) if written.values.get(key) is None)
         kept = {places.get(key, key) for key, value in written.values.items() if value is not None}
         sections = {place.rpartition(".")[0] for place in kept}
@@ -174,7 +173,7 @@ def file_changes(
             # An old name in another section than the new one is a key of the user's own.
             if (place := places.get(key, key)) in flat and (key not in renamed or place.rpartition(".")[0] in sections)
         ]
-        for place in (one for one in gone if one not in kept):  # both names with one value: each has a reader
+        for place in (old for old in gone if old not in kept):  # both names with one value: each has a reader
             same = place in renamed and flat[place] is not None
             twins = [written.values.get(new) for new in kept if same and flat.get(new) == flat[place]]
             values[_path(dialect, place)] = next(iter(twins), None)
@@ -245,11 +244,11 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
     patched = text
     # From the end to the beginning, so that the marks of what is still to be edited stay valid.
-    for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
         patched = patched[: edit.start] + edit.text + patched[edit.end :]
     # The edits are made in the text, by the marks of the YAML nodes. Whether that was right is not argued but checked:
     # the patched text must parse to the old values with just these changes.
-    before, after = (flatten(parse_tool_text(one, source, suffix).values) for one in (text, patched))
+    before, after = (flatten(parse_tool_text(version, source, suffix).values) for version in (text, patched))
     expected = {**before, **{".".join(path): value for path, value in changes.items()}}
     gone = {".".join(path) for path, value in changes.items() if value is None}
     if after != {key: value for key, value in expected.items() if key not in gone}:

@@ -213,14 +213,13 @@ def arguments_of_file(keys: Collection[str]) -> frozenset[str]:
 
 
 def argument_names(name: str) -> tuple[str, ...]:
-    """Every name of the setting `name` on a command line."""
     return (*ARGUMENT_NAMES.get(name, (name,)), *(other for other, same in RENAMED.items() if same == name))
 
 
 def setting_of_argument(argument: str) -> str:
     """The setting that a command-line argument belongs to; the argument itself if it belongs to none."""
     name = RENAMED.get(argument, argument)
-    return next((one for one, spellings in ARGUMENT_NAMES.items() if name in spellings), name)
+    return next((setting for setting, spellings in ARGUMENT_NAMES.items() if name in spellings), name)
 
 
 class _UnsupportedError(Exception):

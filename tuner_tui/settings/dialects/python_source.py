@@ -38,6 +38,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
 
@@ -126,12 +127,12 @@ def _read(codes: list[str], source: str) -> ToolFile:
     lines: dict[str, int] = {}
     trees = [_parsed(code, source) for code in codes]
     names = _constants(trees)
-    names |= {f"args.{name}": _evaluated(node, names) for name, (_, node) in _defaults(trees).items()}
+    names |= {f"args.{name}": evaluate_literal(node, names) for name, (_, node) in _defaults(trees).items()}
     if any(UNSLOTH in _imported(tree) for tree in trees):
         values[UNSLOTH] = True
     for code, tree in zip(codes, trees, strict=True):
         for call in _calls(tree):
-            keywords = {one.arg: one.value for one in call.node.keywords if one.arg is not None}
+            keywords = {keyword.arg: keyword.value for keyword in call.node.keywords if keyword.arg is not None}
             first = FIRST_ARGUMENT.get(call.section)
             if first is not None and call.node.args:
                 keywords = {first: call.node.args[0]} | keywords
@@ -176,7 +177,7 @@ def _edit(
 ) -> tuple[int, int, int, str]:
     """Cell, start, end and new text of one changed argument; a value of None removes it."""
     for index, node in places:
-        keyword = next((one for one in node.keywords if one.arg == name), None)
+        keyword = next((argument for argument in node.keywords if argument.arg == name), None)
         if keyword is None:
             continue
         default = defaults.get(_argument(keyword.value) or "")
@@ -196,16 +197,16 @@ def _edit(
     index, node = places[0]
     if value is None:
         return index, 0, 0, ""
-    if any(one.arg is None for one in node.keywords):
+    if any(keyword.arg is None for keyword in node.keywords):
         raise SettingsError(f"{source}:{node.lineno}: {name} may be among the arguments that the call unpacks (**)")
     code, offsets = codes[index], _line_offsets(codes[index])
-    arguments: list[ast.expr] = [*node.args, *(one.value for one in node.keywords)]
+    arguments: list[ast.expr] = [*node.args, *(keyword.value for keyword in node.keywords)]
     if not arguments:
         end = _offset(node.end_lineno or 0, (node.end_col_offset or 1) - 1, code, offsets)
         return index, end, end, f"{name}={value!r}"
-    last = max(arguments, key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0))
+    last = max(arguments, key=lambda argument: (argument.end_lineno or 0, argument.end_col_offset or 0))
     end = _span(last, code, offsets)[1]
-    begin = next((one for one in node.keywords if one.value is last), None)
+    begin = next((keyword for keyword in node.keywords if keyword.value is last), None)
     column = last.col_offset if begin is None else begin.col_offset
     line = begin.lineno if begin is not None else last.lineno
     own_line = not code[offsets[line - 1] : _offset(line, column, code, offsets)].strip()
@@ -247,15 +248,14 @@ def _parsed(code: str, source: str) -> ast.Module:
 def _calls(tree: ast.Module) -> Iterator[_Call]:
     """The calls that configure a training, in the order of the source."""
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for node in sorted(found, key=lambda one: (one.lineno, one.col_offset)):
+    for node in sorted(found, key=lambda call: (call.lineno, call.col_offset)):
         section = _section(node)
         if section is not None:
             yield _Call(section, node)
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """The packages that a module imports."""
-    found = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
+    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     found |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     return {name.partition(".")[0] for name in found}
 
@@ -289,7 +289,7 @@ def _constants(trees: list[ast.Module]) -> dict[str, Any]:
     for name, values in bound.items():
         try:
             if len(values) == 1:
-                found[name] = _evaluated(values[0], found)
+                found[name] = evaluate_literal(values[0], found)
         except (ValueError, TypeError, ArithmeticError):
             continue
     return found
@@ -301,7 +301,7 @@ def _defaults(trees: list[ast.Module]) -> dict[str, tuple[int, ast.expr]]:
     for index, tree in enumerate(trees):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _last_name(node.func) == "add_argument":
-                words = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
+                words = [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
                 options = [word[2:].replace("-", "_") for word in words if word.startswith("--")]
                 found.setdefault(options[0] if options else "", []).append((index, _keyword(node, "default")))
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -316,7 +316,7 @@ def _defaults(trees: list[ast.Module]) -> dict[str, tuple[int, ast.expr]]:
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((one.value for one in call.keywords if one.arg == name), None)
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def _argument(node: ast.expr) -> str | None:
@@ -328,12 +328,12 @@ def _argument(node: ast.expr) -> str | None:
 def _value(node: ast.expr, names: Mapping[str, Any], code: str) -> Any:
     """The value of an argument; source in `<>` for one that is only known when the script runs."""
     try:
-        return _evaluated(node, names)
+        return evaluate_literal(node, names)
     except (ValueError, TypeError, ArithmeticError):
         return f"<{' '.join((ast.get_source_segment(code, node) or '…').split())}>"
 
 
-def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """The value of a literal, a known name or arithmetic of them. Raises `ValueError` for anything else."""
     if isinstance(node, ast.Name) and node.id in names:
         return names[node.id]
@@ -342,9 +342,11 @@ def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Attribute) and _last_name(node.value) == "torch":
         return node.attr  # torch.bfloat16, which the libraries take as text, too
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = _evaluated(node.left, names), _evaluated(node.right, names)
-        if all(isinstance(one, int | float) for one in (left, right)):
+        left, right = evaluate_literal(node.left, names), evaluate_literal(node.right, names)
+        if all(isinstance(number, int | float) for number in (left, right)):
             return _OPERATORS[type(node.op)](left, right)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -evaluate_literal(node.operand, names)
     return ast.literal_eval(node)
 
 

@@ -33,9 +33,11 @@ def _matches(path: Path, marker: str) -> Iterator[dict[Path, str]]:
     """The scripts with `marker`, by the folders above the file, the nearest first; then those of the whole checkout."""
     pattern = re.compile(marker)
     for folder in _folders_above(path):
-        near = [one for inner in (folder, folder / "src", folder / "scripts") for one in sorted(inner.glob("*.py"))]
+        near = [
+            script for inner in (folder, folder / "src", folder / "scripts") for script in sorted(inner.glob("*.py"))
+        ]
         for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
-            if found := {one: source for one in candidates if pattern.search(source := read_source(one))}:
+            if found := {script: source for script in candidates if pattern.search(source := read_source(script))}:
                 yield found
 
 
@@ -48,7 +50,9 @@ def find_script(path: Path, marker: str, wanted: str | None = None) -> Path | No
     """
     if wanted is not None:
         for found in _matches(path, marker):
-            named = {one: source for one, source in found.items() if wanted in re.split(r"[^a-z0-9]+", one.stem)}
+            named = {
+                script: source for script, source in found.items() if wanted in re.split(r"[^a-z0-9]+", script.stem)
+            }
             if named and (script := _likeliest(path, named)):
                 return script
     found = find_scripts(path, marker)
@@ -58,8 +62,10 @@ def find_script(path: Path, marker: str, wanted: str | None = None) -> Path | No
 def find_shell_scripts(path: Path) -> Iterator[Path]:
     """The shell scripts above the file that name it, the nearest first."""
     for folder in _folders_above(path):
-        near = [one for inner in (folder, folder / "scripts", folder / "shell") for one in sorted(inner.glob("*.sh"))]
-        yield from (one for one in near[:MOST_SCRIPTS] if path.name in read_source(one))
+        near = [
+            script for inner in (folder, folder / "scripts", folder / "shell") for script in sorted(inner.glob("*.sh"))
+        ]
+        yield from (script for script in near[:MOST_SCRIPTS] if path.name in read_source(script))
 
 
 def names_file(source: str, path: Path) -> bool:
@@ -90,7 +96,7 @@ def console_script(scripts: Collection[Path]) -> str | None:
             return None
         ((name, target),) = programs.items()
         package = str(target).partition(".")[0]
-        return str(name) if all(package in one.relative_to(root).parts[:2] for one in scripts) else None
+        return str(name) if all(package in script.relative_to(root).parts[:2] for script in scripts) else None
     return None
 
 
@@ -104,19 +110,21 @@ def _folders_above(path: Path) -> Iterator[Path]:
 def _whole_checkout(folder: Path) -> list[Path]:
     if not any((folder / mark).exists() for mark in ROOT_MARKS):
         return []
-    inner = (one for pattern in INNER for one in sorted(folder.glob(pattern)))
-    kept = (one for one in inner if not any(p in SKIPPED or p[0] == "." for p in one.relative_to(folder).parts))
+    inner = (script for pattern in INNER for script in sorted(folder.glob(pattern)))
+    kept = (
+        script for script in inner if not any(p in SKIPPED or p[0] == "." for p in script.relative_to(folder).parts)
+    )
     return list(islice(kept, MOST_SCRIPTS))
 
 
 def _likeliest(path: Path, found: dict[Path, str]) -> Path | None:
-    training = {one: source for one, source in found.items() if not one.stem.lower().startswith(EVALUATES)}
+    training = {script: source for script, source in found.items() if not script.stem.lower().startswith(EVALUATES)}
     found = training or found
-    named = [one for one, source in found.items() if names_file(source, path)]
+    named = [script for script, source in found.items() if names_file(source, path)]
     if len(named) == 1 or len(found) == 1:
         return next(iter(named or found))
-    trains = [one for one in found if any(word in one.stem for word in TRAINS)]
-    trains = trains or [one for one in found if one.stem in ENTRIES]
+    trains = [script for script in found if any(word in script.stem for word in TRAINS)]
+    trains = trains or [script for script in found if script.stem in ENTRIES]
     if len(trains) == 1:
         return trains[0]
     wanted = _words(path.stem) | _words(path.absolute().parent.name)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
@@ -15,6 +14,7 @@ from typing import Any
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS
+from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
 from tuner_tui.settings.yaml_reader import ToolFile
@@ -35,10 +35,6 @@ _ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 """Every word of an array."""
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.+)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}  # fmt: skip
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _END = re.compile(r"&&|\|\|?|;|>>?|2>&1|&|#.*")
 
@@ -135,7 +131,9 @@ def _with_variable(text: str, variable: str, value: str, name: str, source: str)
     """`text` with another value of a variable that it sets once."""
     pattern = rf"^(?P<begin>[ \t]*(?:(?:{'|'.join(DECLARATIONS)})[ \t]+)?{variable}=)(?P<value>{_VALUE})"
     places = [
-        one for one in re.finditer(pattern, text, re.MULTILINE) if not _CALLERS.fullmatch(one["value"].strip("\"'"))
+        assignment
+        for assignment in re.finditer(pattern, text, re.MULTILINE)
+        if not _CALLERS.fullmatch(assignment["value"].strip("\"'"))
     ]
     default = len(places) == 1 and re.fullmatch(
         rf"[\"']?\$\{{{variable}:?-(?P<value>[^$}}]*)\}}[\"']?", places[0]["value"]
@@ -248,7 +246,7 @@ def _score(words: tuple[str, ...]) -> int:
     options = len(known_options() & read_options(words).keys()) + len(read_overrides(words))
     program = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), "")
     reads_file = any(word.endswith((".yaml", ".yml")) for word in words)
-    return options + (FILE_SCORE if reads_file and any(program in one.programs for one in dialects().values()) else 0)
+    return options + (FILE_SCORE if reads_file and any(program in tool.programs for tool in dialects().values()) else 0)
 
 
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
@@ -308,19 +306,9 @@ def _arithmetic(terms: str) -> int | None:
         return None
     try:
         tree = ast.parse(terms.strip().replace("//", "?").replace("/", "//"), mode="eval")
-        return _evaluated(tree.body)
-    except (SyntaxError, ArithmeticError, RecursionError):
+        return int(evaluate_literal(tree.body, {}))
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError):
         return None
-
-
-def _evaluated(node: ast.expr) -> int:
-    if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_evaluated(node.left), _evaluated(node.right))
-    if isinstance(node, ast.UnaryOp):
-        return -_evaluated(node.operand)
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    raise ArithmeticError
 
 
 def _filled(line: str, variables: Mapping[str, str]) -> str:

@@ -61,10 +61,10 @@ def open_rows(name: str, folder: Path, most: int) -> tuple[list[Mapping[str, Any
     path = find_listed(name, folder) or folder / Path(name).expanduser()
     texts = sorted(path.glob("*.txt")) if path.is_dir() else []
     if path.is_dir() and not texts:
-        files = (one for one in sorted(path.iterdir()) if one.suffix in (".jsonl", ".json", ".parquet", ".csv"))
+        files = (file for file in sorted(path.iterdir()) if file.suffix in (".jsonl", ".json", ".parquet", ".csv"))
         path = next(files, path)
     if texts:
-        rows: list[Mapping[str, Any]] = [{"text": "\n".join(read_lines(one))} for one in texts]
+        rows: list[Mapping[str, Any]] = [{"text": "\n".join(read_lines(text))} for text in texts]
     elif path.suffix == ".txt" and path.is_file():
         rows = [{"text": line} for line in read_lines(path)]
     elif path.suffix in (".jsonl", ".json") and path.is_file():
@@ -140,7 +140,7 @@ def sample_text(row: Mapping[str, Any]) -> str:
 def turn_text(value: object) -> str:
     """A text, that of a turn of a conversation, or of several turns."""
     if isinstance(value, list):
-        return "\n".join(turn_text(one) for one in value)
+        return "\n".join(turn_text(turn) for turn in value)
     if isinstance(value, dict):
         return next((turn_text(value[key]) for key in TURN_TEXTS if key in value), "")
     return value if isinstance(value, str) else ""

@@ -172,13 +172,11 @@ def tokenize_data(job: JobArguments, opened: SplitData, tokenizer: Any) -> Token
         return shuffled_blocks(table, columns.text, job.max_length, tokenizer, max_blocks)
 
     train = tokenised(opened.train, job.max_samples)
-    held_out = opened.evaluation
-    return TokenizedData(train, None if held_out is None else tokenised(held_out, quarter(job.max_samples)))
-
-
-def quarter(count: int | None) -> int | None:
-    """A quarter of `count`, at least 1; None for None."""
-    return None if count is None else max(1, count // 4)
+    if opened.evaluation is None:
+        return TokenizedData(train, None)
+    # A trial with few samples should not spend its time on evaluation.
+    most = None if job.max_samples is None else max(1, job.max_samples // 4)
+    return TokenizedData(train, tokenised(opened.evaluation, most))
 
 
 def shuffled_blocks(table: Any, column: str, max_length: int, tokenizer: Any, count: int | None) -> Any:

@@ -64,12 +64,10 @@ class Pool:
         """The block before the unmapped rest of the expandable segment."""
 
     def put(self, block: Block) -> None:
-        """Make `block` available."""
         insort(self._order, (block.size, block.address))
         self._blocks[block.address] = block
 
     def take(self, block: Block) -> None:
-        """Remove a free block."""
         del self._order[bisect_left(self._order, (block.size, block.address))]
         del self._blocks[block.address]
 
@@ -194,7 +192,6 @@ class CachingAllocator:
 
 
 def segment_bytes(size: int) -> int:
-    """Bytes of a new segment for a rounded request."""
     if size <= SMALL_REQUEST_BYTES:
         return SMALL_SEGMENT_BYTES
     if size < OWN_SEGMENT_REQUEST_BYTES:

@@ -54,7 +54,7 @@ def run_in_fp32(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def widening(*args: Any, **options: Any) -> Any:
         if torch.is_autocast_enabled("cpu") and options.get("dtype") is None:
-            args = tuple(to_fp32(one) for one in args)
+            args = tuple(to_fp32(argument) for argument in args)
         return function(*args, **options)
 
     return widening
@@ -108,7 +108,7 @@ def attention(
     """
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
-        query, key, value = (one.to(kind) for one in (query, key, value))
+        query, key, value = (tensor.to(kind) for tensor in (query, key, value))
     if enable_gqa and query.dtype is torch.float32:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True)

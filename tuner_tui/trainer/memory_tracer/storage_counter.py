@@ -57,7 +57,6 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
         )
 
     def enter(self, phase: str) -> None:
-        """Start `phase`."""
         self.phase = phase
 
     def weights(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -127,7 +126,6 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
 
 
 def is_free(event: Event) -> bool:
-    """Whether the event frees what was allocated before."""
     return event[1] == FREED
 
 
@@ -164,7 +162,6 @@ class ModuleCounter(StorageCounter):
         self._tensor: torch.Tensor | None = None
 
     def enter(self, phase: str) -> None:
-        """Start `phase`."""
         super().enter(phase)
         self._update_peak()
 
@@ -243,7 +240,6 @@ class ModuleCounter(StorageCounter):
 
 
 def kind_of(module: str) -> str:
-    """The kind of what a module of this name allocates."""
     return next((kind for kind, pattern in MODULE_KINDS if pattern.search(module)), OTHER)
 
 

@@ -127,7 +127,6 @@ def trace_update(traced: Any) -> tuple[Sequence[Event], Sequence[Event], int]:
 
 
 def training_passes(traced: Any, batch: int) -> BatchEvents:
-    """The events of forward and backward with micro batch `batch`."""
     from .training_step import count_storages, forward_and_backward
 
     with count_storages(traced) as storages:
@@ -158,7 +157,6 @@ def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:
 
 
 def evaluation_passes(traced: Any, batch: int) -> BatchEvents:
-    """The events of an evaluation with batch size `batch`."""
     from .training_step import count_storages, evaluate
 
     with count_storages(traced) as storages:
@@ -187,17 +185,17 @@ def without_packed_sequence_masks() -> Iterator[None]:
 def model_sizes(traced: Any) -> dict[str, Any]:
     """Counts of parameters, and bytes of weights, gradients and optimizer states (None if not traced)."""
     parameters = list(traced.model.parameters())
-    stored = {one.untyped_storage(): None for one in [*parameters, *traced.model.buffers()]}
+    stored = {tensor.untyped_storage(): None for tensor in [*parameters, *traced.model.buffers()]}
     states: int | None = None
     if traced.optimizer is not None:
         values = [value for state in traced.optimizer.state.values() for value in state.values()]
         states = sum(value.nbytes for value in values if hasattr(value, "nbytes"))
-    trained = [one for one in parameters if one.requires_grad]
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
     return {
-        "parameters": sum(one.numel() for one in parameters),
-        "trainable": sum(one.numel() for one in trained),
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "trainable": sum(parameter.numel() for parameter in trained),
         "weight_bytes": sum(storage.nbytes() for storage in stored),
-        "gradient_bytes": sum(one.nbytes for one in trained),
+        "gradient_bytes": sum(parameter.nbytes for parameter in trained),
         "state_bytes": states,
         "quantizable": quantizable_weights(traced.model),
     }
@@ -218,8 +216,8 @@ def quantizable_weights(model: Any) -> dict[str, int]:
         and "original_module" not in name
     ]
     return {
-        "total_bytes": sum(one.nbytes for one in frozen),
-        "numbers": sum(one.numel() for one in frozen),
-        "rows": sum(one.shape[0] for one in frozen),
-        "largest": max((one.numel() for one in frozen), default=0),
+        "total_bytes": sum(weight.nbytes for weight in frozen),
+        "numbers": sum(weight.numel() for weight in frozen),
+        "rows": sum(weight.shape[0] for weight in frozen),
+        "largest": max((weight.numel() for weight in frozen), default=0),
     }

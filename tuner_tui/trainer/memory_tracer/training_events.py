@@ -48,8 +48,7 @@ class BatchEvents:
 
     @property
     def peak(self) -> LiveBytes:
-        """The highest of `live`."""
-        return max(self.live, key=lambda one: one.total)
+        return max(self.live, key=lambda moment: moment.total)
 
 
 def training_events(fixed: FixedEvents, batch: BatchEvents) -> Iterator[Event]:
@@ -113,7 +112,8 @@ def events_at(traced: Mapping[int, BatchEvents], batch: int) -> BatchEvents | No
         for (name, size), (_, larger) in zip(first.passes, last.passes, strict=True)
     ]
     live = [
-        replace(one, total=scaled(one.total, larger.total)) for one, larger in zip(first.live, last.live, strict=True)
+        replace(smaller, total=scaled(smaller.total, larger.total))
+        for smaller, larger in zip(first.live, last.live, strict=True)
     ]
     return BatchEvents(passes, first.zero_grad, first.gradients, live)
 
@@ -121,7 +121,7 @@ def events_at(traced: Mapping[int, BatchEvents], batch: int) -> BatchEvents | No
 def _order(events: BatchEvents) -> tuple[object, ...]:
     """What does not depend on the batch."""
     names = [(name, size == FREED) for name, size in events.passes]
-    return names, [(one.gradients, one.copies) for one in events.live]
+    return names, [(moment.gradients, moment.copies) for moment in events.live]
 
 
 def _highest(events: Iterable[Event]) -> int:

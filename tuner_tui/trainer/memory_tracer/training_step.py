@@ -23,15 +23,14 @@ TOKENS = SimpleNamespace(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
 
 def build_meta_model(job: JobArguments, labels: int, checkpointing: bool) -> Any:
-    """The job's model on the meta device, where weights take neither memory nor time to initialise."""
+    """The job's model, with `labels` outputs for a classifier, its adapters and checkpointing.
+
+    It is on the meta device, where weights take neither memory nor time to initialise.
+    """
+    names = None if job.task == "causal-lm" else [str(number) for number in range(labels)]
     with torch.device("meta"):
-        return configure_model(job, labels, checkpointing)
-
-
-def configure_model(job: JobArguments, labels: int, checkpointing: bool) -> Any:
-    """The model with adapters and checkpointing, on the current default device."""
-    model = model_class(job).from_config(trace_config(job, labels), **model_options(job))
-    model = add_adapters(model, job, checkpointing)
+        model = model_class(job).from_config(model_config(job, TOKENS, names), **model_options(job))
+        model = add_adapters(model, job, checkpointing)
     model.config.use_cache = False
     if checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -59,12 +58,6 @@ def empty_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
     return empty
-
-
-def trace_config(job: JobArguments, labels: int) -> Any:
-    """The configuration, with `labels` outputs for a classifier."""
-    names = None if job.task == "causal-lm" else [str(number) for number in range(labels)]
-    return model_config(job, TOKENS, names)
 
 
 def build_optimizer(model: Any, name: str, foreach: bool) -> Any | None:
@@ -197,10 +190,10 @@ def count_storages(traced: TracedStep, counter: StorageCounter | None = None) ->
             if isinstance(value, torch.Tensor):
                 storages.add(value)
     storages.kind = None
-    trained = [one for one in traced.model.parameters() if one.requires_grad]
-    hooks = [one.register_post_accumulate_grad_hook(storages.gradient) for one in trained]
+    trained = [parameter for parameter in traced.model.parameters() if parameter.requires_grad]
+    hooks = [parameter.register_post_accumulate_grad_hook(storages.gradient) for parameter in trained]
     if traced.accumulation > 1:
-        hooks += [one.register_hook(storages.accumulate) for one in trained]
+        hooks += [parameter.register_hook(storages.accumulate) for parameter in trained]
     with storages:
         yield storages
     for hook in hooks:

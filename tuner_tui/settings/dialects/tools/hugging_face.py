@@ -24,7 +24,6 @@ def to_arguments(values: Mapping[str, Any]) -> list[str]:
 
 
 def render_arguments(values: Mapping[str, Any]) -> str:
-    """The arguments of a command line, one on each line."""
     words = to_arguments(values)
     pairs = (shlex.join(words[index : index + 2]) for index in range(0, len(words), 2))
     return " \\\n".join(pairs)
@@ -113,7 +112,6 @@ CALLS = {
 
 
 def render_script(values: Mapping[str, Any]) -> str:
-    """The values as calls to put into a script."""
     return render_calls(values, "TrainingArguments", CALLS)
 
 

@@ -52,12 +52,14 @@ def group_of(path: Path) -> Group | None:
     # chooses such a group is the root.
     for above in [*place.parents][1 : FOLDERS_UP + 1]:
         name = place.parent.relative_to(above).as_posix()
-        listed = {one: chosen for one in sorted(above.glob("*.yaml")) if (chosen := _chosen_groups(one)) is not None}
-        related = {one: chosen for one, chosen in listed.items() if chosen & _with_parents(name)}
+        listed = {file: chosen for file in sorted(above.glob("*.yaml")) if (chosen := _chosen_groups(file)) is not None}
+        related = {file: chosen for file, chosen in listed.items() if chosen & _with_parents(name)}
         if not related and listed and is_named(next(iter(listed))):
             related = listed  # its files choose the group, as an experiment does
         if related:
-            primary = min(related, key=lambda one: (name not in related[one], one.stem not in PRIMARY_STEMS, one.stem))
+            primary = min(
+                related, key=lambda file: (name not in related[file], file.stem not in PRIMARY_STEMS, file.stem)
+            )
             return Group(name, primary, name in related[primary] or not related[primary] & _with_parents(name))
     return None
 
@@ -157,7 +159,7 @@ def _choices(entry: object) -> Iterator[tuple[str, str]]:
 def _find(path: Path, group: str, name: str) -> Path | None:
     file = Path(group, name if name.endswith(".yaml") else f"{name}.yaml")
     places = (folder / file for folder in [*path.absolute().parents][: FOLDERS_UP + 1])
-    return next((one for one in places if one.is_file() and one != path.absolute()), None)
+    return next((place for place in places if place.is_file() and place != path.absolute()), None)
 
 
 def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def choose_command(values: Mapping[str, Any], path: Path) -> str:
     component = str(model.get("_component_", "")) if isinstance(model, Mapping) else ""
     words = {*re.split(r"[^a-z0-9]+", path.stem.lower())} | ({"kd"} if "teacher_model" in values else set())
     words |= {"lora"} if re.search("lora|dora", component + path.stem) else {"full"}
-    recipe = next(one for one in RECIPES if one[0] in words)
+    recipe = next(recipe_names for recipe_names in RECIPES if recipe_names[0] in words)
     return f"tune run {recipe[2 if 'distributed' in words else 1]} --config {{config}}"
 
 

@@ -15,7 +15,6 @@ CALLS = {
 
 
 def render_cell(values: Mapping[str, Any]) -> str:
-    """The values as calls to put into a cell."""
     return render_calls(values, "SFTConfig", CALLS)
 
 
