@@ -153,7 +153,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
 def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
     """The cause by the best evidence: the kernel, then a known error in the log, the observer, the exit status."""
     status, launcher = _process_exit(situation.state), parse_launcher_report(lines)
-    if status.bad is False and not launcher.spoke:
+    if status.bad is False and not launcher.reported_failure:
         return None
     killed = _cause_from_kernel(situation.state)
     if killed is not None:

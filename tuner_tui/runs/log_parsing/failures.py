@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine
@@ -28,12 +28,12 @@ TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
 """A line inside a traceback, in any of its forms."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")
 MAX_DRAWN_LINES = 600
-NAMED = (
+NAME_ENDINGS = (
     r"(?:Error|Exception|Exit|Interrupt|Timeout|Failed|Missing|NotFound|Unsupported|OutOfResources|Fault|HitLimit"
     r"|Invalid)"
 )
 EXCEPTION = re.compile(
-    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAMED}\w*|StopIteration|BadZipFile)"
+    rf"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Za-z_]\w*{NAME_ENDINGS}\w*|StopIteration|BadZipFile)"
     r"|(?:[a-z_]\w*\.)+(?:exc|exceptions?|errors?)\.[A-Z]\w+|queue\.(?:Empty|Full))(?:\s?\([^)]*\))?"
     r"(?:: ?(?P<message>.*)|)$"
 )
@@ -52,7 +52,7 @@ class Failure:
 
     `headline` is the exception line or native message, `message` all its lines, `statement` the source line that raised
     it, if the traceback shows it. Exceptions raised while handling one another share a `chain`. `uncaught`: the
-    traceback starts at the entry point of the program; `aside`: Python reports that the program continues; `thread`:
+    traceback starts at the entry point of the program; `ignored`: Python reports that the program continues; `thread`:
     only a thread ended.
     """
 
@@ -67,7 +67,7 @@ class Failure:
     chain: int = 0
     uncaught: bool = False
     traceback: bool = False
-    aside: bool = False
+    ignored: bool = False
     thread: bool = False
 
 
@@ -76,79 +76,84 @@ def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
     streams: dict[int | None, list[LogLine]] = defaultdict(list)
     for line in lines:
         streams[line.rank].append(line)
-    found = [failure for stream in streams.values() for failure in _Reader(stream).read()]
+    found = [failure for stream in streams.values() for failure in _ExceptionParser(stream).parse()]
     return tuple(sorted(found, key=lambda failure: failure.first))
 
 
-class _Reader:
-    """Parses the lines of one rank in a single pass."""
+class _ExceptionParser:
+    """Parses the lines of one rank in a single pass.
+
+    `position` is the index of the next line. `chain`, `ignored` and `thread` belong to the exceptions that come next.
+    """
 
     def __init__(self, lines: Sequence[LogLine]) -> None:
         self.lines = lines
-        self.at = 0
+        self.position = 0
         self.statement = ""
         self.chain = 0
-        self.aside = False
+        self.ignored = False
         self.thread = False
 
-    def read(self) -> Iterator[Failure]:
-        while self.at < len(self.lines):
-            line = self.lines[self.at]
+    def parse(self) -> Iterator[Failure]:
+        while self.position < len(self.lines):
+            line = self.lines[self.position]
             if IGNORED.match(line.text) or THREAD.match(line.text):
                 self.thread = THREAD.match(line.text) is not None
-                self.aside = not self.thread
-                self.at += 1
+                self.ignored = not self.thread
+                self.position += 1
             elif TRACEBACK.match(line.text):
-                yield from self._traceback()
+                yield from self._parse_traceback()
             elif DRAWN.match(line.text):
-                yield from self._drawing()
+                yield from self._parse_drawing()
             elif not line.quiet and EXCEPTION.match(line.text) and not line.text.endswith("Warning"):
-                yield self._exception(line, self._frames_before(), traceback=False)
+                yield self._parse_exception(line, self._frames_above(), traceback=False)
                 self._follow_link()
             else:
-                self.at += 1
+                self.position += 1
 
-    def _traceback(self) -> Iterator[Failure]:
+    def _parse_traceback(self) -> Iterator[Failure]:
         """Parses a traceback up to the end of its message; yields nothing if it is cut off before any frame."""
-        start, quiet = self.lines[self.at], self.lines[self.at].quiet
-        self.at += 1
-        frames = tuple(self._frames())
-        if self.at >= len(self.lines):
+        start, quiet = self.lines[self.position], self.lines[self.position].quiet
+        self.position += 1
+        frames = tuple(self._parse_frames())
+        if self.position >= len(self.lines):
             if frames:
                 last = self.lines[-1].number
                 yield Failure(start.number, last, "", "", rank=start.rank, frames=frames, chain=self.chain)
             return
-        if TRACEBACK.match(self.lines[self.at].text):
-            return  # the message of the exception is itself the traceback of another process: the same chain
-        failure = self._exception(self.lines[self.at], frames, traceback=True)
-        yield replace(failure, first=start.number, aside=self.aside or quiet, statement=self.statement)
+        if TRACEBACK.match(self.lines[self.position].text):
+            # Old releases of torch raise in the parent with the worker's traceback as the message ("OSError: Traceback
+            # ..."). The worker's exception follows and belongs to the same chain.
+            return
+        failure = self._parse_exception(self.lines[self.position], frames, traceback=True)
+        yield replace(failure, first=start.number, ignored=self.ignored or quiet, statement=self.statement)
         self._follow_link()
 
-    def _drawing(self) -> Iterator[Failure]:
+    def _parse_drawing(self) -> Iterator[Failure]:
         """Parses a drawn traceback up to its exception line; these are always uncaught."""
-        start = self.lines[self.at]
+        start = self.lines[self.position]
         frames: list[tuple[str, str]] = []
-        for ahead in range(self.at + 1, min(len(self.lines), self.at + MAX_DRAWN_LINES)):
+        for ahead in range(self.position + 1, min(len(self.lines), self.position + MAX_DRAWN_LINES)):
             text = self.lines[ahead].text
             if EXCEPTION.match(text) and not DRAWN.match(text):
-                self.at = ahead
-                failure = self._exception(self.lines[ahead], tuple(frames), traceback=True)
+                self.position = ahead
+                failure = self._parse_exception(self.lines[ahead], tuple(frames), traceback=True)
                 yield replace(failure, first=start.number, uncaught=True)
                 self._follow_link()
                 return
             if frame := DRAWN_FRAME.match(text):
                 frames.append((frame["file"], frame["function"].rpartition(".")[2]))
-        self.at += 1
+        self.position += 1
 
-    def _frames(self) -> Iterator[tuple[str, str]]:
+    def _parse_frames(self) -> Iterator[tuple[str, str]]:
         """The frames of a traceback, outermost first; stops at the exception line.
 
         Pasted output often has no indentation: the line after a frame is then its source.
         """
         source_follows = False
         self.statement = ""
-        while self.at < len(self.lines):
-            text = self.lines[self.at].text
+        while self.position < len(self.lines):
+            text = self.lines[self.position].text
             frame = FRAME.match(text)
             if frame is not None:
                 self.statement = ""
@@ -158,7 +163,7 @@ class _Reader:
             elif source_follows:
                 self.statement = text.strip()
             source_follows = frame is not None
-            self.at += 1
+            self.position += 1
 
     @staticmethod
     def _ends_frames(text: str, source_follows: bool) -> bool:
@@ -166,33 +171,38 @@ class _Reader:
         outside = text[:1] not in (" ", "\t") and bool(text.strip()) and not BAR.search(text)
         return outside and (not source_follows or EXCEPTION.match(text) is not None)
 
-    def _frames_before(self) -> tuple[tuple[str, str], ...]:
+    def _frames_above(self) -> tuple[tuple[str, str], ...]:
         """The frames right above the current line: of a traceback whose beginning was cut off."""
         found: list[tuple[str, str]] = []
+        # Read upwards, the line above a frame is the source of the frame before it; without indentation only its place
+        # tells it from other output. The line above the exception is always such a source.
         source_follows = True
-        for line in reversed(self.lines[max(0, self.at - MAX_DRAWN_LINES) : self.at]):
+        for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
             frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
             if frame is not None:
                 found.append((frame["file"].strip(), (frame["function"] or "").rpartition(".")[2]))
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
-            source_follows = frame is not None  # read upwards: the line above a frame is the source of the one before
+            source_follows = frame is not None
         return tuple(reversed(found))
 
-    def _exception(self, line: LogLine, frames: tuple[tuple[str, str], ...], traceback: bool) -> Failure:
+    def _parse_exception(self, line: LogLine, frames: tuple[tuple[str, str], ...], traceback: bool) -> Failure:
         """Parses the exception at the current line, with the lines of its message."""
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
-        self.at += 1
+        self.position += 1
         message = [line.text]
-        while self.at < len(self.lines) and len(message) < MAX_MESSAGE_LINES and self._continues(self.lines[self.at]):
-            message.append(self.lines[self.at].text)
-            self.at += 1
+        for following in self.lines[self.position : self.position + MAX_MESSAGE_LINES - 1]:
+            if not self._continues(following):
+                break
+            message.append(following.text)
+            self.position += 1
         root = frames[0][1] if frames else ""
-        following = next((ahead.text for ahead in self.lines[self.at : self.at + 3] if not ahead.blank), "")
-        spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(following)
+        # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
+        after = next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
+        spawned = line.text.rstrip() == "Exception:" and SPAWNED.match(after)
         return Failure(
             first=line.number,
-            last=self.lines[self.at - 1].number,
+            last=self.lines[self.position - 1].number,
             headline=line.text.strip(),
             message="\n".join(message),
             type="ProcessRaisedException" if spawned else match["type"] if match else None,
@@ -201,19 +211,21 @@ class _Reader:
             chain=self.chain,
             uncaught=traceback and root in UNCAUGHT_ROOTS,
             traceback=traceback,
-            aside=self.aside,
+            ignored=self.ignored,
             thread=self.thread,
         )
 
     def _continues(self, line: LogLine) -> bool:
         """Whether `line` continues a message: no progress, log line or other failure."""
+        # Nothing marks the end of a message. Blank lines end it although some messages contain them: what comes after
+        # is mostly the output of other processes.
         begins = any(start.match(line.text) for start in (TRACEBACK, IGNORED, THREAD, FRAME))
         goes_on = BAR.search(line.text) or reports_progress(line.text) or DEALT_WITH.search(line.text)
         return not (line.blank or line.level or goes_on or begins or line.text.startswith("{'"))
 
     def _follow_link(self) -> None:
         """Continues the chain if the next lines say that another exception followed."""
-        ahead = self.at
+        ahead = self.position
         while ahead < len(self.lines) and self.lines[ahead].blank:
             ahead += 1
         linked = ahead < len(self.lines) and (
@@ -221,7 +233,7 @@ class _Reader:
         )
         if not linked:
             self._next_chain()
-            self.aside = self.thread = False
+            self.ignored = self.thread = False
 
     def _next_chain(self) -> int:
         self.chain += 1
@@ -267,7 +279,7 @@ class ProgressSigns:
     bars: tuple[BarState, ...]
     logged: tuple[tuple[int, int | None], ...]
 
-    def goes_on(self, after: int, rank: int | None, buffered: bool) -> bool:
+    def continue_after(self, after: int, rank: int | None, buffered: bool) -> bool:
         """Whether the training made progress after line `after`.
 
         `rank`: only lines of that rank count. `buffered`: ordinary output may have been held back and written at exit,
@@ -276,15 +288,15 @@ class ProgressSigns:
         logged = any(number > after and _is_of_rank(rank, other) for number, other in self.logged)
         return self._bars_advance(after, rank) or (logged and not buffered)
 
-    def speaks_before(self, number: int) -> bool:
+    def is_logged_before(self, number: int) -> bool:
         """Whether ordinary output precedes line `number`, and so is not held back until exit."""
         return any(line < number for line, _ in self.logged)
 
     def _bars_advance(self, after: int, rank: int | None) -> bool:
-        """Whether a bar advanced or a new one moved; a process that ends only draws its last bar again.
-
-        That one may be the only state of its bar that the output holds, and is unfinished.
-        """
+        """Whether a bar advanced or a new one moved."""
+        # tqdm draws a bar once more when it is closed, so a process that dies after its traceback prints "12/60" again:
+        # the same count is no progress. If the output holds no earlier state of that bar, a single unfinished state is
+        # taken for such a last drawing.
         before = _furthest(bar for bar in self.bars if bar.number <= after)
         following = [bar for bar in self.bars if bar.number > after and _is_of_rank(rank, bar.rank)]
         if len(following) == 1 and str(following[0].done) != following[0].total:
@@ -328,28 +340,26 @@ def _furthest(bars: Iterable[BarState]) -> dict[str, int]:
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")
 RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+)")
 EXIT = re.compile(r"^\s*exitcode\s+: (?P<code>-?\d+)")
-FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
-DEEPSPEED = re.compile(r"exits with return code = (?P<code>-?\d+)")
-DIED = re.compile(r"died with <Signals\.(?P<signal>SIG[A-Z]+): \d+>")
-SPAWNED_EXIT = re.compile(r"process (?P<rank>\d+) terminated with signal (?P<signal>SIG[A-Z]+)")
-SRUN_TASK = re.compile(
-    r"^srun: error: .*tasks? [\d,-]+: (?:Exited with exit code (?P<code>\d+)|(?P<signal>[A-Z][a-z]\w*(?: \w+)*))"
+EXIT_CODES = (
+    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)"),
+    re.compile(r"exits with return code = (?P<code>-?\d+)"),
+    re.compile(r"^srun: error: .*tasks? [\d,-]+: Exited with exit code (?P<code>\d+)"),
 )
-CAUGHT = re.compile(
-    r"(?i)\b(?:caught|received|by|with|on) signal:?[ (]+(?P<number>\d{1,2})\b|\(signal (?P<quoted>\d{1,2})\)"
-    r"|^(?:\[\S+\] )?Signal: [A-Z][\w ]+ \((?P<mpi>\d{1,2})\)$|\bexit code: 1(?P<shell>3[2-6]|39)\b"
+"""How torchrun, DeepSpeed and srun report the exit code of a process; minus a number is that signal."""
+SIGNALS = (
+    re.compile(r"died with <Signals\.(?P<name>SIG[A-Z]+): \d+>|process \d+ terminated with signal (?P<spawned>SIG\w+)"),
+    re.compile(r"^srun: error: .*tasks? [\d,-]+: (?P<words>[A-Z][a-z]+(?: [a-z]+)*)"),
+    re.compile(r"(?i)\b(?:caught|received|by|with|on) signal:?[ (]+(?P<number>\d{1,2})\b"),
+    re.compile(r"\(signal (?P<number>\d{1,2})\)|^(?:\[\S+\] )?Signal: [A-Z][\w ]+ \((?P<mpi>\d{1,2})\)$"),
+    re.compile(r"(?i)\bexit code: (?P<shell>13[2-6]|139)\b"),
+    re.compile(
+        r"(?i)\b(?:crash|exit|fail|terminat|died|kill)\w*\b.{0,20}\b(?:code|status)[ :=]{1,3}-(?P<number>[1-9]\d?)\b"
+    ),
 )
-"""A signal's number in the words of MPI, UCX and shells, whose exit code is 128 more; STOPS are no crashes."""
-STOPS = frozenset({int(signal.SIGHUP), int(signal.SIGINT), int(signal.SIGTERM)})
-SIGNAL_WORDS = {
-    "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS", "Aborted": "SIGABRT", "Killed": "SIGKILL",
-    "Terminated": "SIGTERM", "Illegal instruction": "SIGILL", "Floating point exception": "SIGFPE",
-}  # fmt: skip
-"""The words of strsignal(3)."""
-SIGNALLED = re.compile(
-    r"(?i)\b(?:crash|exit|fail|terminat|died|kill)\w*\b.{0,20}\b(?:code|status)[ :=]{1,3}-(?P<number>[1-9]\d?)\b"
-)
-"""A launcher's own words for a process that a signal ended."""
+"""How subprocess, torch.multiprocessing, srun, UCX, MPI and other launchers report the signal that ended a process."""
+SIGNAL_OF_WORDS = {(signal.strsignal(number) or "").partition(":")[0]: int(number) for number in signal.Signals}
+REQUESTS = frozenset(map(int, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)))
+"""Signals that ask a training to stop or to save; a process that they end has not crashed."""
 LAUNCHER_TYPES = re.compile(
     r"(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|SystemExit|RayTaskError\S*|ProcessFailure)$"
 )
@@ -360,54 +370,54 @@ LAUNCHER_COMMAND = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LauncherReport:
-    """The rank that failed first and its exit; `spoke`: whether any launcher reported a failure."""
+    """The rank that failed first and its exit; `reported_failure`: whether any launcher reported a failure."""
 
     rank: int | None = None
     exit_code: int | None = None
     signal: int | None = None
-    spoke: bool = False
+    reported_failure: bool = False
 
 
 def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
-    """The first failed process, as torchrun, accelerate, DeepSpeed or `mp.spawn` reports it."""
+    """The first failed process and how it ended, by the words of its launcher."""
     rank, code, number = None, None, None
     in_root = False
     for line in lines:
+        # torchrun lists the processes in the order in which it collected them; only under "Root Cause" is the first.
         in_root = in_root or ROOT_CAUSE.match(line.text) is not None
         if in_root and (found := RANK.match(line.text)):
             rank = int(found["rank"])
         if in_root and (found := EXIT.match(line.text)):
             code = int(found["code"])
-        if (found := FAILED.search(line.text)) and code is None:
-            code, rank = int(found["code"]), rank if rank is not None else int(found["rank"])
-        elif (found := DEEPSPEED.search(line.text)) and code is None:
+        elif code is None and (found := _search_any(EXIT_CODES, line.text)):
             code = int(found["code"])
-        elif (found := DIED.search(line.text) or SPAWNED_EXIT.search(line.text)) and number is None:
-            number = _signal_number(found["signal"])
-        elif (found := SRUN_TASK.match(line.text)) and found["code"] and code is None:
-            code = int(found["code"])
-        elif (found := SRUN_TASK.match(line.text)) and number is None:
-            number = _signal_number(SIGNAL_WORDS.get(found["signal"] or "", ""))
-        elif (found := CAUGHT.search(line.text)) and number is None:
-            caught = int(found["number"] or found["quoted"] or found["mpi"] or 0) or int(f"1{found['shell']}") - 128
-            number = None if caught in STOPS else caught
-        elif (found := SIGNALLED.search(line.text)) and number is None and code is None:
-            number = int(found["number"])
-    spoke = code is not None or number is not None or in_root
-    return (
-        LauncherReport(rank, None, -code, spoke)
-        if code is not None and code < 0
-        else LauncherReport(rank, code, number, spoke)
-    )
+            rank = int(found["rank"]) if rank is None and "rank" in found.re.groupindex else rank
+        elif code is None and number is None and (found := _search_any(SIGNALS, line.text)):
+            number = _signal_number(found.groupdict())
+    reported_failure = code is not None or number is not None or in_root
+    if code is not None and code < 0:
+        return LauncherReport(rank, None, -code, reported_failure)
+    return LauncherReport(rank, code, number, reported_failure)
+
+
+def _search_any(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    return next((found for pattern in patterns if (found := pattern.search(text))), None)
+
+
+def _signal_number(found: Mapping[str, str | None]) -> int | None:
+    """The number of the signal in the groups of one of `SIGNALS`; None if it is unknown or a request."""
+    name, words, shell = found.get("name") or found.get("spawned"), found.get("words"), found.get("shell")
+    if name is not None:
+        number = int(signal.Signals.__members__.get(name, 0))
+    elif words is not None:
+        number = SIGNAL_OF_WORDS.get(words, 0)
+    elif shell is not None:
+        number = int(shell) - 128  # a shell's exit code for a process that a signal ended
+    else:
+        number = int(found.get("number") or found.get("mpi") or 0)
+    return None if not number or number in REQUESTS else number
 
 
 def is_launcher_error(type_name: str | None, headline: str) -> bool:
     """Whether an exception only reports that a child process failed."""
     return bool(type_name and LAUNCHER_TYPES.search(type_name)) or bool(LAUNCHER_COMMAND.search(headline))
-
-
-def _signal_number(name: str) -> int | None:
-    try:
-        return int(signal.Signals[name])
-    except KeyError:
-        return None

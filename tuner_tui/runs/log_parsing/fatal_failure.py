@@ -42,7 +42,7 @@ MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 
 @dataclass(frozen=True, slots=True)
 class FailureContext:
-    """Signs of progress and ordinary lines of an output, found once.
+    """What an output shows around its failures: signs of progress and ordinary lines, found once.
 
     `ended`: it is known that the training failed. `ordinary`: numbers of the lines that are neither blank nor written
     by a process that crashes, ascending.
@@ -55,37 +55,43 @@ class FailureContext:
 
     def survived(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether the training continued after `failure`; `later` are the failures after it."""
-        if failure.aside and not failure.uncaught:
+        if failure.ignored and not failure.uncaught:
             return True
         if failure.traceback and not failure.headline:
+            # The traceback was cut off before its exception: only one from the entry point can have ended the program.
             return not failure.uncaught
-        if self._goes_on(failure):
+        if self._makes_progress_after(failure):
             return True
         if failure.uncaught:
             return False
-        dies = any(other.uncaught and other.headline == failure.headline for other in later)
-        return (self._dealt_with(failure) and not dies) or (not self.ended and self._far_from_end(failure, later))
+        # A program that retries logs the same error several times, and the last one, uncaught, ends it. Then the words
+        # "retrying" after the first ones do not count.
+        raised_again = any(other.uncaught and other.headline == failure.headline for other in later)
+        return (self._is_handled(failure) and not raised_again) or (
+            not self.ended and self._is_far_from_end(failure, later)
+        )
 
-    def _goes_on(self, failure: Failure) -> bool:
+    def _makes_progress_after(self, failure: Failure) -> bool:
+        # When one rank fails the others train on until the launcher ends them, so their progress proves nothing.
         if failure.rank is not None and self.ended:
             return False
-        buffered = failure.uncaught and not self.signs.speaks_before(failure.first)
-        return self.signs.goes_on(failure.last, failure.rank, buffered)
+        buffered = failure.uncaught and not self.signs.is_logged_before(failure.first)
+        return self.signs.continue_after(failure.last, failure.rank, buffered)
 
-    def _dealt_with(self, failure: Failure) -> bool:
+    def _is_handled(self, failure: Failure) -> bool:
         following = [line for line in self.lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
         return any(DEALT_WITH.search(line.text) and not BAR.search(line.text) for line in following)
 
-    def _far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
+    def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether much ordinary output follows, which a process that ends does not write."""
         after = self.ordinary[bisect_right(self.ordinary, failure.last) :]
         if len(after) <= FAR:
             return False
-        taken = sum(bisect_right(after, other.last) - bisect_left(after, other.first) for other in later)
-        return len(after) - taken > FAR
+        in_failures = sum(bisect_right(after, other.last) - bisect_left(after, other.first) for other in later)
+        return len(after) - in_failures > FAR
 
 
-def failure_context(lines: Sequence[LogLine], ended: bool) -> FailureContext:
+def find_context(lines: Sequence[LogLine], ended: bool) -> FailureContext:
     """The context of an output whose lines are numbered from 0."""
     ordinary = tuple(line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text))
     return FailureContext(tuple(lines), find_progress_signs(lines), ordinary, ended)
@@ -100,6 +106,8 @@ FIRST_KEPT, LAST_KEPT = 20, 80
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
+FORWARDED = re.compile(r": Caught \w+ in ")
+"""The message of an exception that another thread or process raised, which follows as the original one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,32 +124,62 @@ class FailureMatch:
 
 
 def find_fatal_failure(
-    lines: Sequence[LogLine], launched: LauncherReport, exited_badly: bool | None
+    lines: Sequence[LogLine], launcher: LauncherReport, exited_badly: bool | None
 ) -> FailureMatch | None:
     """The failure that ended the training. `exited_badly` is None if the exit status is unknown."""
     exceptions = find_exceptions(lines)
-    readings = sorted(
-        (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions)), key=lambda r: r.failure.first
+    matches = _keep_first_and_last(
+        sorted(
+            (*_match_exceptions(exceptions), *_match_bare_lines(lines, exceptions)),
+            key=lambda match: match.failure.first,
+        )
     )
-    readings = first_and_last(readings)
-    ended = launched.spoke or bool(exited_badly)
-    story = failure_context(lines, ended)
-    alive = [reading for reading in readings if not story.survived(reading.failure, failures_after(readings, reading))]
-    if any(is_interrupt(reading) and not reading.failure.aside for reading in alive):
-        alive = [reading for reading in alive if not is_interrupt(reading) and reading.cause not in ECHOES]
-    if not alive:
+    context = find_context(lines, ended=launcher.reported_failure or bool(exited_badly))
+    fatal = [match for match in matches if not context.survived(match.failure, _failures_after(matches, match))]
+    if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
+        # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
+        # own, such as a full disk while it saved, still is.
+        fatal = [match for match in fatal if not _is_interrupt(match) and match.cause not in ECHOES]
+    if not fatal:
         return None
-    return min(alive, key=lambda reading: _sort_key(reading, launched, alive))
+    any_cause = any(match.pattern is not None and not match.pattern.consequence for match in fatal)
+    return min(fatal, key=lambda match: _rank(match, launcher, any_cause))
 
 
-def is_interrupt(reading: FailureMatch) -> bool:
+def _is_interrupt(match: FailureMatch) -> bool:
     """Whether the process was stopped by a user or a signal."""
-    return INTERRUPT.search(reading.failure.type or "") is not None
+    return INTERRUPT.search(match.failure.type or "") is not None
 
 
-def failures_after(readings: Sequence[FailureMatch], one: FailureMatch) -> tuple[Failure, ...]:
-    """The failures after `one`."""
-    return tuple(other.failure for other in readings if other.failure.first > one.failure.last)
+def _failures_after(matches: Sequence[FailureMatch], match: FailureMatch) -> tuple[Failure, ...]:
+    return tuple(other.failure for other in matches if other.failure.first > match.failure.last)
+
+
+def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tuple[object, ...]:
+    """Sorts the failures that ended the training: the cause before its consequences, the most trusted first.
+
+    `any_cause`: one of them has a pattern that is no consequence of another process's end.
+    """
+    failure, pattern = match.failure, match.pattern
+    # Each element only decides where all before it are equal.
+    return (
+        # A launcher's exception says that a child failed, never why.
+        is_launcher_error(failure.type, failure.headline),
+        # A rank whose peer died reports a lost connection or a time-out, often before the peer's own error is flushed.
+        pattern is not None and pattern.consequence,
+        # Errors while Python shuts down come after the real one.
+        failure.ignored,
+        # torchrun names the rank that failed first; the others then fail in its wake.
+        launcher.rank is not None and failure.rank is not None and failure.rank != launcher.rank,
+        pattern is None and any_cause,
+        # A traceback that a program caught and logged counts less than one that reached the entry point.
+        failure.traceback and not failure.uncaught,
+        # Errors of the program and wrappers (worker, compiler, collective) often only repeat a specific cause.
+        2 if pattern is not None and match.cause in ("unknown", "program-error") else int(match.cause in WRAPPERS),
+        TRUST[pattern.confidence] if pattern is not None else UNRECOGNISED,
+        # Of equals the first: errors cause later ones.
+        failure.first,
+    )
 
 
 def classify(failure: Failure) -> CrashPattern | None:
@@ -151,17 +189,19 @@ def classify(failure: Failure) -> CrashPattern | None:
     """
     if is_launcher_error(failure.type, failure.headline):
         return None
-    own = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.headline)), None)
-    raised_in = _classify_by_frames(failure, own)
-    if raised_in is not None:
-        return raised_in
-    if own is not None and own.cause not in WRAPPERS:
-        return own
-    flat = " ".join(failure.message.split())
-    whole = next((pattern for pattern in PATTERNS if pattern.regex.search(failure.message)), None) or next(
-        (pattern for pattern in PATTERNS if pattern.regex.search(flat)), None
-    )
-    return own if own is not None and (whole is None or whole.cause in WRAPPERS) else whole
+    by_headline = _first_pattern(failure.headline)
+    by_frames = _classify_by_frames(failure, by_headline)
+    if by_frames is not None:
+        return by_frames
+    if by_headline is not None and by_headline.cause not in WRAPPERS:
+        return by_headline
+    # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
+    by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
+    return by_headline if by_message is None or by_message.cause in WRAPPERS else by_message
+
+
+def _first_pattern(text: str) -> CrashPattern | None:
+    return next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
 
 
 def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> CrashPattern | None:
@@ -181,94 +221,83 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
 
 
 def _match_exceptions(exceptions: Sequence[Failure]) -> list[FailureMatch]:
-    """One match for each chain: its first exception with a pattern, else its first exception."""
+    """One match for each chain of exceptions that were raised while another was handled."""
     chains: dict[tuple[int | None, int], list[Failure]] = {}
     for failure in exceptions:
         chains.setdefault((failure.rank, failure.chain), []).append(failure)
-    return [_match_chain(chain) for chain in first_and_last(list(chains.values()))]
+    return [_match_chain(chain) for chain in _keep_first_and_last(list(chains.values()))]
 
 
-def first_and_last(found: list[T]) -> list[T]:
+def _keep_first_and_last(items: list[T]) -> list[T]:
     """The first and last items of a very long list."""
-    return found if len(found) <= FIRST_KEPT + LAST_KEPT else found[:FIRST_KEPT] + found[-LAST_KEPT:]
-
-
-FORWARDED = re.compile(r": Caught \w+ in ")
-"""The message of an exception that another thread or process raised, which follows as the original one."""
+    return items if len(items) <= FIRST_KEPT + LAST_KEPT else items[:FIRST_KEPT] + items[-LAST_KEPT:]
 
 
 def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
-    readings = [FailureMatch(_spanning(failure, chain), classify(failure)) for failure in chain]
-    known = [reading for reading in readings if reading.pattern is not None]
+    """The exception of a chain that says most.
+
+    Libraries wrap errors both ways: the cause may come first (`raise ... from`) or last (a worker's "Caught ...", with
+    the original traceback after it). So the order decides only between equals: the first exception with the most
+    specific pattern, else the first one.
+    """
+    matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in chain]
+    recognised = [match for match in matches if match.pattern is not None]
     if all(failure.thread for failure in chain):
-        known = [reading for reading in known if reading.pattern is not None and not reading.pattern.consequence]
-        if not known:
-            return FailureMatch(replace(readings[0].failure, aside=True, uncaught=False), None)
-    if not known:
-        return readings[-1 if FORWARDED.search(readings[0].failure.headline) else 0]
-    best = min(known, key=_specific)
-    inner = readings[-1].failure
-    if best.cause in WRAPPERS and best.failure.traceback and inner.traceback and inner.headline:
-        return FailureMatch(inner, best.pattern)  # what a wrapper forwards says more, even where it is not recognised
+        # The end of a thread ends no training, unless it is a thread that the training needs: one with a known cause.
+        recognised = [match for match in recognised if match.pattern is not None and not match.pattern.consequence]
+        if not recognised:
+            return FailureMatch(replace(matches[0].failure, ignored=True, uncaught=False), None)
+    if not recognised:
+        return matches[-1 if FORWARDED.search(matches[0].failure.headline) else 0]
+    best = min(recognised, key=_generality)
+    innermost = matches[-1].failure
+    if best.cause in WRAPPERS and best.failure.traceback and innermost.traceback and innermost.headline:
+        # Show what the wrapper forwards, even where it is not recognised.
+        return FailureMatch(innermost, best.pattern)
     return best
 
 
-def _specific(reading: FailureMatch) -> tuple[bool, bool, int]:
-    pattern = reading.pattern
+def _generality(match: FailureMatch) -> tuple[bool, bool, int]:
+    """Sorts the matches of a chain, the most specific first."""
+    pattern = match.pattern
     assert pattern is not None
     return pattern.consequence, pattern.cause in WRAPPERS, TRUST[pattern.confidence]
 
 
-def _spanning(failure: Failure, chain: Sequence[Failure]) -> Failure:
+def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
     """The failure extended over its chain, so that later failures come after all of it."""
-    frames = max((each.frames for each in chain), key=len)
+    longest = max((member.frames for member in chain), key=len)
+    # An error that is re-raised in a few frames happened where the longest stack of its chain leads to.
+    short = len(failure.frames) <= 2 and failure.frames != longest
     return replace(
         failure,
-        first=min(each.first for each in chain),
-        last=max(each.last for each in chain),
-        frames=failure.frames if len(failure.frames) > 2 or failure.frames == frames else (*frames, *failure.frames),
-        uncaught=any(each.uncaught or each.thread for each in chain),
-        aside=all(each.aside for each in chain),
+        first=min(member.first for member in chain),
+        last=max(member.last for member in chain),
+        frames=(*longest, *failure.frames) if short else failure.frames,
+        uncaught=any(member.uncaught or member.thread for member in chain),
+        ignored=all(member.ignored for member in chain),
     )
 
 
 def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -> list[FailureMatch]:
     """Matches native messages, shells and kernels: patterns that need no exception."""
-    taken = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
+    in_exceptions = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
     found = []
     for line in lines:
-        if line.quiet or line.number in taken:
+        if line.quiet or line.number in in_exceptions:
             continue
         text = line.text.strip().removeprefix("what():").strip()
         pattern = next((pattern for pattern in BARE if pattern.regex.search(text)), None)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
-            pattern = next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
+            pattern = _first_pattern(text)
         if pattern is not None:
             found.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
     return found
 
 
-def _sort_key(reading: FailureMatch, launched: LauncherReport, alive: Sequence[FailureMatch]) -> tuple[object, ...]:
-    """Sorts the cause before its consequences."""
-    failure, pattern = reading.failure, reading.pattern
-    launcher = is_launcher_error(failure.type, failure.headline)
-    return (
-        launcher,
-        pattern is not None and pattern.consequence,
-        failure.aside,
-        launched.rank is not None and failure.rank is not None and failure.rank != launched.rank,
-        pattern is None and _others_known(alive),
-        failure.traceback and not failure.uncaught,
-        2 if pattern is not None and reading.cause in ("unknown", "program-error") else int(reading.cause in WRAPPERS),
-        TRUST[pattern.confidence] if pattern is not None else UNRECOGNISED,
-        failure.first,
-    )
-
-
-def _others_known(alive: Sequence[FailureMatch]) -> bool:
-    return any(reading.pattern is not None and not reading.pattern.consequence for reading in alive)
-
-
+# The first pattern that matches decides, so specific causes come before general ones: what exhausts a resource, then
+# files, kernels and settings that are named exactly, then errors of the program, and last what only reports another
+# process's end. Look-alikes come first because they contain the words of a memory error.
 PATTERNS: tuple[CrashPattern, ...] = (
     *memory_errors.LOOK_ALIKES,
     *memory_errors.GPU_MEMORY,
