@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner_tui.slurm.commands import SlurmError
-from tuner_tui.slurm.job_list import SlurmJob, read_job, write_job
-from tuner_tui.slurm.job_state import SEPARATOR
+from tuner_tui.slurm.jobs import SEPARATOR, SlurmJob, read_job, write_job
 
 
 @dataclass

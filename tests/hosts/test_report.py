@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.fakes.watched_box import GIB, NOW_S, view
 from tuner_tui.core.json_dataclass import to_json
-from tuner_tui.hosts.driver_report import ProbeReader
-from tuner_tui.hosts.report import BadReportError, EndedRun, HostReport, brief_line, parse_report
-from tuner_tui.hosts.summary import describe_free, free_gpus
+from tuner_tui.hosts.host_state import describe_free, free_gpus
+from tuner_tui.hosts.report import BadReportError, EndedRun, HostReport, ProbeReader, brief_line, parse_report
 
 ENDED = (EndedRun("r006", "out-of-memory", "Out of memory at step 40.", NOW_S - 700),)
 

@@ -20,9 +20,8 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.scheduling.admission import Place
 from tuner_tui.scheduling.dispatcher import Dispatcher
 from tuner_tui.scheduling.entry import EntryProgress, QueueEntry
-from tuner_tui.scheduling.occupancy import read_places
+from tuner_tui.scheduling.occupancy import StartedRuns, read_places
 from tuner_tui.scheduling.queue_store import Queue
-from tuner_tui.scheduling.started_runs import StartedRuns
 from tuner_tui.scheduling.starting import launch_request
 from tuner_tui.settings.job import CommandJob
 

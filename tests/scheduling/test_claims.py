@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from tests.scheduling.fake_cards import FakeCards
 from tuner_tui.core.procfs import ProcessId, identify_process
 from tuner_tui.core.units import GIB
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.scheduling.claims import MAX_FILE_BYTES, SharedClaims
-from tuner_tui.scheduling.occupancy import ProcessSnapshotTable, StartedRun, read_places
+from tuner_tui.scheduling.occupancy import StartedRun, process_tree, read_places
 
-TREE = ProcessSnapshotTable().tree
+TREE = partial(process_tree, ProcessSnapshot())
 SELF = identify_process(os.getpid())
 RUN = StartedRun("run r007", keys=frozenset({"GPU-fake-0"}), bound=True, peak_bytes=50 * GIB, lead=SELF)
 

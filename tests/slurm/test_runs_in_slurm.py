@@ -22,7 +22,7 @@ from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.scheduling.slurm_allocation import rendezvous
-from tuner_tui.slurm.job_list import ask, read_job, write_job
+from tuner_tui.slurm.jobs import ask, read_job, write_job
 
 TIMEOUT_S = 120.0
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123456789"

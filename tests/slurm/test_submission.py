@@ -18,7 +18,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Launcher
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.slurm.commands import SlurmError
-from tuner_tui.slurm.job_list import read_job
+from tuner_tui.slurm.jobs import read_job
 from tuner_tui.slurm.script import SlurmOptions
 
 

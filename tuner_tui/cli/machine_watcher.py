@@ -49,7 +49,7 @@ def watch_machine(
 def _watch_in_allocation(what: str, options: list[str]) -> None:
     """Replace this process by a job step on the first node of a run in Slurm whose processes cannot be seen here."""
     from tuner_tui.runs.read.status import await_slurm, read_status
-    from tuner_tui.slurm.job_list import read_job
+    from tuner_tui.slurm.jobs import read_job
 
     folder = find_run_or_exit(what)
     job = read_job(folder.path)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -22,14 +23,14 @@ from tuner_tui.hardware.host.system_info import Cgroups, read_cpu
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.read.status import is_fallback_pending, read_status
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.scheduling.admission import Applicant, Demand, Place, decide, fitted
 from tuner_tui.scheduling.claims import SharedClaims
 from tuner_tui.scheduling.demand import demand_of
 from tuner_tui.scheduling.entry import EntryError, QueueEntry
-from tuner_tui.scheduling.occupancy import ProcessSnapshotTable, read_places
+from tuner_tui.scheduling.occupancy import StartedRuns, process_tree, read_places
 from tuner_tui.scheduling.queue_store import Queue, QueueError, open_queue
 from tuner_tui.scheduling.requeue import second_chance
-from tuner_tui.scheduling.started_runs import StartedRuns
 from tuner_tui.scheduling.starting import Attempt, Launch, launch_request, settle_start, start_entry
 from tuner_tui.tuning.store import AlreadyTuningError, ensure_no_other_tuning
 
@@ -67,7 +68,7 @@ class DispatchedMachine:
         """All places now."""
         runs = self._runs.read(entries, self._sampler.cards())
         self._claims.publish(runs)
-        others = self._claims.of_others(ProcessSnapshotTable().tree)
+        others = self._claims.of_others(partial(process_tree, ProcessSnapshot()))
         return read_places(self._sampler, (*runs, *others), self._cores)
 
     @property

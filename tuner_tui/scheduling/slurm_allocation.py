@@ -40,7 +40,7 @@ from tuner_tui.runs.supervise.outcome import record_end
 from tuner_tui.scheduling.slurm_submission import SECRETS_VARIABLE
 from tuner_tui.settings.job import Job
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
-from tuner_tui.slurm.job_list import SlurmJob, read_job, write_job
+from tuner_tui.slurm.jobs import SlurmJob, read_job, write_job
 from tuner_tui.slurm.script import LIMIT_SIGNAL
 from tuner_tui.tuning.detached_process import ProcessSpec
 from tuner_tui.tuning.launching import restart_run

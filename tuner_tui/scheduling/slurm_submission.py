@@ -30,7 +30,7 @@ from tuner_tui.settings.distributed import launcher_in, read_accelerate_config, 
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
-from tuner_tui.slurm.job_list import SlurmJob, write_job
+from tuner_tui.slurm.jobs import SlurmJob, write_job
 from tuner_tui.slurm.script import SlurmOptionError, SlurmOptions, render_script
 
 SCRIPT_FILE = "slurm.sh"

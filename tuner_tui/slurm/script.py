@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner_tui.core.redaction import redact_text
-from tuner_tui.slurm.job_list import LOG_FILE
+from tuner_tui.slurm.jobs import LOG_FILE
 
 LIMIT_SIGNAL = "USR2"
 """Sent before the time limit. Not TERM, which a job gets that is cancelled: that one must not be requeued."""

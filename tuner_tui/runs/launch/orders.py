@@ -26,7 +26,7 @@ from tuner_tui.runs.supervise.outcome import recover_state
 from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError
-from tuner_tui.slurm.job_list import SlurmJob, ask, read_job, read_list
+from tuner_tui.slurm.jobs import SlurmJob, ask, read_job, read_list
 
 PATIENCE_S = 4.0
 """Seconds for the supervisor to confirm an order; it looks once a second, and when it is woken."""

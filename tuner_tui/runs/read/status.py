@@ -18,8 +18,7 @@ from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervis
 from tuner_tui.runs.supervise.exit_evidence import read_log_tail
 from tuner_tui.runs.supervise.outcome import record_end, recover_state, settle
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
-from tuner_tui.slurm.job_list import LOG_FILE, JobList, SlurmJob, read_job, read_list
-from tuner_tui.slurm.job_state import ENDS, JobState
+from tuner_tui.slurm.jobs import ENDS, LOG_FILE, JobList, JobState, SlurmJob, read_job, read_list
 
 StatusKind = Literal["pending", "starting", "running", "ended", "lost", "foreign", "broken"]
 SLURM_PATIENCE_S = 3.0

@@ -39,7 +39,7 @@ from tuner_tui.runs.supervise.training_process import (
     StopTimeouts,
     SupervisedTraining,
 )
-from tuner_tui.slurm.job_list import LOG_FILE
+from tuner_tui.slurm.jobs import LOG_FILE
 
 
 class RunWriter:

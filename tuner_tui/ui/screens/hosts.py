@@ -11,9 +11,8 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_gib, format_percent, format_share, format_short_duration
-from tuner_tui.hosts.host_state import HostState, HostView
+from tuner_tui.hosts.host_state import HostState, HostView, describe_free, describe_problems, summarize
 from tuner_tui.hosts.report import EndedRun, HostReport
-from tuner_tui.hosts.summary import describe_free, describe_problems, summarize
 from tuner_tui.runs.read.machine_monitor import WatchedJob, format_command, format_gpu_indices
 from tuner_tui.ui.drawing.cells import (
     BAD,

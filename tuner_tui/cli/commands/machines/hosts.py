@@ -76,8 +76,8 @@ def _print_once(hosts: Sequence[HostAddress], as_json: bool) -> int:
     """Print all hosts once they have answered; the exit code is 1 where none could be reached."""
     from dataclasses import asdict
 
+    from tuner_tui.hosts.host_state import summarize
     from tuner_tui.hosts.ssh import transport_from
-    from tuner_tui.hosts.summary import summarize
     from tuner_tui.hosts.watcher import HostsWatcher
 
     transport = transport_from(os.environ)
@@ -96,7 +96,7 @@ def _print_once(hosts: Sequence[HostAddress], as_json: bool) -> int:
 def _host_lines(view: HostView) -> list[str]:
     from tuner_tui.cli.render.text import hanging_lines, warning_lines
     from tuner_tui.cli.render.watch import watch_report
-    from tuner_tui.hosts.summary import describe_free, describe_problems
+    from tuner_tui.hosts.host_state import describe_free, describe_problems
 
     report = view.report
     free = "" if report is None else describe_free(report)
