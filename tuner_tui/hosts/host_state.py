@@ -209,6 +209,7 @@ class HostTracker:
             sentence = "No news: the figures are old."
         if self._state is HostState.CONNECTING and now_s - self._began_s > SLOW_S:
             sentence = "It takes long to answer."
+        # A report is always late by its time on the way, never early: the largest offset is nearest to the clock's own.
         offset_s = max(self._offsets) if self._offsets else None
         if state is HostState.LIVE and offset_s is not None and abs(offset_s) > CLOCK_TOLERANCE_S:
             way = "ahead" if offset_s > 0 else "behind"
@@ -241,6 +242,7 @@ class LineReader:
 
     def feed(self, data: bytes, received: int, now_s: float) -> list[bytes]:
         """Return the lines that `data` completes; `received` are all bytes so far, standard error included."""
+        # A token bucket: the first reports and a banner may come at once, after that the mean rate counts.
         allowed = BURST_BYTES + BYTES_PER_S * (now_s - self._began_s)
         if received > allowed:
             raise BadReportError(f"it sent more than {format_size(allowed)}")

@@ -79,6 +79,7 @@ class HostsWatcher:
                     follower.tracker.end(StreamEnd(255, f"ssh cannot be started: {error.strerror or error}"))
                 return
             goes_on = self._read_while(follower, stream, lambda: not stream.received_bytes)
+        # Its first bytes are here: the place among those that connect is free again, and reports may come for days.
         goes_on = goes_on and self._read_while(follower, stream, lambda: True)
         end = stream.close()
         if goes_on is None:

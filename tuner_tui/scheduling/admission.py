@@ -124,6 +124,7 @@ def fitted(demand: Demand, places: Sequence[Place]) -> Demand:
     largest = max(sizes, default=None)
     if largest is None or demand.peak_bytes is None or demand.peak_bytes <= largest:
         return demand
+    # Only the upper end of the estimate does not fit: alone on a card the run may well succeed, so it is not refused.
     low = demand.peak_bytes if demand.low_bytes is None else demand.low_bytes
     return replace(demand, peak_bytes=None) if low <= largest else demand
 
@@ -135,6 +136,7 @@ def decide(places: Sequence[Place], queue: Sequence[Applicant]) -> tuple[Decisio
     decisions = []
     for applicant in queue:
         decision = _decide(tuple(now.values()), applicant, earlier)
+        # Later entries are judged as if this run had started already: two entries never get the same memory.
         for key in decision.keys:
             now[key] = _with_run(now[key], applicant)
         if not decision.starts and applicant.not_ready is None:
@@ -232,6 +234,10 @@ def _delays(place: Place, demand: Demand, rivals: Sequence[Demand]) -> bool:
         wanted = [demand.cores, *(rival.cores for rival in rivals)]
         if None in wanted or sum(each or 0 for each in wanted) > (place.free_cores or 0.0) + SPARE_CORES:
             return True
+    # Memory comes free when holders leave, in an order that nobody knows. Each set of them that may have left gives a
+    # level of free memory, and each set of rivals a need. The run delays somebody if at one level a set fits without it
+    # and not with it: level - demand < need <= level. With many holders the sets are too many (2 to their number), and
+    # with unknown ones the levels are unknown: then the run may pass only if all rivals fit beside it right now.
     leaving = [holder.held_bytes for holder in place.holders]
     known = [each for each in leaving if each is not None]
     if len(known) < len(leaving) or max(len(leaving), len(sizes)) > MAX_ENUMERATED:

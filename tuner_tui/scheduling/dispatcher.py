@@ -111,7 +111,7 @@ class Dispatcher:
                 settle_start(self._queue, entry)
             elif entry.progress.state == "running":
                 self._follow(entry)
-        entries = self._queue.read().entries
+        entries = self._queue.read().entries  # again: some have just changed
         running = [entry for entry in entries if entry.progress.state != "waiting"]
         waiting = [entry for entry in entries if entry.progress.state == "waiting"]
         if not any(entry.progress.held is None for entry in waiting):
@@ -125,6 +125,7 @@ class Dispatcher:
             entry.id: decisions[entry.id].reason + (f" {entry.progress.requeued}" if entry.progress.requeued else "")
             for entry in waiting
         }
+        # One start at a time: the next decision is made with the places as they are after it, not as expected.
         chosen = next((entry for entry in waiting if decisions[entry.id].starts), None)
         self._write_reasons(reasons)
         if chosen is None:

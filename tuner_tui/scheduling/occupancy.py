@@ -113,6 +113,8 @@ def _is_on(run: StartedRun, place: Place, processes: tuple[GpuProcess, ...] | No
 
 def _with_holders(place: Place, processes: tuple[GpuProcess, ...] | None, here: Sequence[StartedRun]) -> Place:
     """The place with all holders of its memory, and with the claims of the runs there."""
+    # used_bytes, which the driver measured, contains what each run holds already. A run claims the rest of its peak, so
+    # that used + claimed is what the card will hold once all that have started are at their peak.
     holders: list[Holder] = []
     claimed = 0
     for run in here:
@@ -318,6 +320,7 @@ def _peak(counters: Steps | None, promised: int | None, *, on_gpu: bool, process
         measured = None if reported is None else round(reported * (1 + CALIBRATED_UNCERTAINTY)) * processes
     if measured is None or counters is None:
         return promised
+    # Before it has settled, the larger of both: the peak of the first steps is often far below the later one.
     if counters.own_steps >= SETTLED_STEPS:
         return measured
     return None if promised is None else max(measured, promised)

@@ -81,6 +81,7 @@ def main(argv: list[str]) -> int:
     except (LaunchError, RecordError, LockedError, OSError, ValueError) as error:
         return _say(str(error))
     folder = _follow(folder, job, signals)
+    # The time limit ended the run as `stop` would; whether the job goes on is decided by what was saved.
     outcome = read_status(folder).outcome
     if signals.limit:
         _requeue(folder, first_step)
@@ -130,6 +131,7 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
     first = read_job(folder.path)
     if first is not None and first.job_id is None:  # its submitter was killed
         write_job(folder.path, job)
+    # Each start of the same job continues the run in a new folder; the script names the first one for ever.
     while (known := read_job(folder.path)) is not None and known.continued_by is not None:
         folder = RunFolder(folder.path.with_name(known.continued_by))
     record = read_record(folder)
@@ -219,6 +221,8 @@ def _sample_nodes(folder: RunFolder, environ: Mapping[str, str]) -> subprocess.P
 
 def _pass_on(folder: RunFolder, signals: Signals, given: int) -> int:
     """Turn signals into orders: save and stop, and after a second SIGTERM kill. Return how many were given."""
+    # Signals only set flags: a handler must not write files. `given` counts what the supervisor has been told, so that
+    # the limit and a SIGTERM together are one order to stop, and a second SIGTERM is one to kill.
     wanted = max(int(signals.limit or signals.ends > 0), min(signals.ends, 2))
     if wanted > given:
         if signals.limit:

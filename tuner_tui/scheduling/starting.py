@@ -63,6 +63,7 @@ def start_entry(
             queue.write(marked)
     except QueueError as error:
         return Attempt(sentence=str(error), transient=True)
+    # The queue is not locked meanwhile: a launch takes seconds, and orders must not wait for it.
     attempt = _attempt(queue, marked, keys, launch)
     settled = settle_start(queue, marked, attempt.run)
     return Attempt(settled) if settled is not None else attempt
@@ -162,6 +163,7 @@ def _never_started(folder: RunFolder) -> bool:
     if status.kind == "starting":
         return True
     try:
+        # Its supervisor takes this lock first of all. Who holds it here keeps a late supervisor from coming up.
         lock = acquire_lock(folder.lock, timeout_s=0.0)
     except LockedError:
         return False

@@ -235,6 +235,8 @@ def read_list(state_dir: Path, job: SlurmJob, wait_s: float = 0.0) -> JobList:
 
 def ask(state_dir: Path, run_command: SlurmRunner | None = None) -> None:
     """Ask Slurm for all jobs and write the list, unless another process is doing so."""
+    # Every screen and every `ps` reads the same file, and one of them refreshes it: a controller that serves a thousand
+    # users is asked once in ASK_EVERY_S for each user, however many runs and screens there are.
     try:
         lock = acquire_lock(state_dir / "slurm-jobs.lock", 0.0, needed=False)
     except (LockedError, OSError):
@@ -264,6 +266,8 @@ def _asked(before: JobList, own: Iterable[str], run_command: SlurmRunner) -> Job
     said = run_command(["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"])
     found = {one.job_id: one for one in parse_squeue(said)}
     known = found | {one.job_id: one for one in before.jobs if one.ended and one.job_id not in found}
+    # squeue forgets an ended job after MinJobAge, 5 minutes by default. Its last state is kept; sacct is asked once
+    # for what ended unseen, and not at all again for what it does not know (many clusters have no accounting).
     asked_before = set(before.unlisted)
     missing = [job_id for job_id in own if job_id not in known]
     if not asked_before.issuperset(missing):

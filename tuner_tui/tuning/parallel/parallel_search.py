@@ -28,6 +28,8 @@ from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, T
 
 MAX_LOSSES = 2
 """Times that a trial is proposed again because its card or worker was lost; the next time it has failed."""
+# Assumptions, not measurements. They decide only which trial is started early on an idle card, never what wins: a wrong
+# one wastes a trial. tests/benchmarks/tuning/parallel_speed.py shows how much faster several cards are with them.
 CHANCE = 0.6
 """Chance that a change becomes part of the best settings, if it was not tried with others."""
 KNOWN_CHANCE = 0.85
@@ -122,6 +124,8 @@ class ParallelSearch:
     def _replayed(self) -> tuple[Search, tuple[CompletedTrial, ...]]:
         """The path, and the trials that are not on it."""
         search, spare = Search(self.start, self.space, (), self.compare_only), list(self._comparable)
+        # The order in which trials ended does not matter: the replay takes of all measurements the one that the search
+        # asks for next, and stops where it has to wait for one.
         while (trial := search.propose()) is not None:
             wanted = _wanted(trial, search)
             found = next((one for one in spare if _answers(one.trial, wanted)), None)
@@ -186,6 +190,10 @@ class ParallelSearch:
 
     def _ahead(self, idle: Sequence[str]) -> Iterator[Trial]:
         """The trials that may be needed and are not under way, the likeliest first, as many as can run."""
+        # A tree of courses that the search may take, the likeliest first (a heap by negative chance). At each course
+        # the search proposes its next trial. If that was measured or runs already, the course goes on with its result
+        # (or with imagined ones); if not, it is started on an idle card, which is what the search would do next if that
+        # course came true. The number in each item keeps the order of equal chances, since searches cannot be compared.
         search, spare = self._replayed
         left, known = list(idle), Effects(self._comparable)
         runs: list[tuple[Trial, Measurement | None]] = [(one.trial, one.measurement) for one in spare]

@@ -128,6 +128,8 @@ class WorkerRunner:
                     worker.stop(trial.number)
             report = running.result()
         except WorkerLostError as error:
+            # The trial may live on for a moment without its worker, until its supervisor sees that. A new trial on the
+            # same GPU before that would be measured with a neighbour.
             if run is not None:
                 _wait_ended(run, time.monotonic() + self.slots.return_s)
             self.slots.wait_for_return(self.card)
@@ -161,6 +163,8 @@ def take_workers(
 
     The others are given back. Raises `LaunchError` if none comes, or if one cannot run trials.
     """
+    # The cluster has no call for "which of my actors will get a place": those that answer have one. After the first has
+    # come the others get MORE_S, since waiting longer costs more than an additional worker gains.
     asked = {worker.place(*tuning): worker for worker in workers}
     wait(asked, start_s, FIRST_COMPLETED)
     done, _ = wait(asked, more_s)
