@@ -195,6 +195,13 @@ def test_the_commands_own_file_is_kept_and_the_settings_put_into_it():
     assert own["micro_batch_size"] == 1
 
 
+@pytest.mark.parametrize("option", ["--config=", "config="])
+def test_a_file_may_be_named_after_an_equals_sign(option):
+    job = CommandJob(command=("t.py", f"{option}c.yaml"), apply="yaml", dialect="own-script")
+    command = build_command(job, Settings(), None, "/out", chosen=("learning_rate",), own_config={"lr": 1})
+    assert command.argv == ("t.py", f"{option}{{config}}")
+
+
 def test_an_alias_leads_into_a_section():
     job = CommandJob(command=("t.py", "c.yaml"), apply="yaml", aliases={"learning_rate": "optimizer.args.lr"})
     own = {"optimizer": {"name": "adam", "args": {"lr": 1.0, "eps": 2.0}}}

@@ -218,9 +218,12 @@ def apply_yaml(
     for name in _in_field_order(names):
         if name in aliases:
             _set_nested(values, aliases[name].split("."), getattr(settings, name))
-    words = tuple(CONFIG if index == place and CONFIG not in word else word for index, word in enumerate(argv))
-    text = dump_config(values, as_json=argv[place].endswith(".json"))
-    return AppliedCommand(words, text, None, changes.unsupported, changes.notes)
+    named = argv[place]
+    words = list(argv)
+    if CONFIG not in named:
+        words[place] = named.removesuffix(path_of_argument(named)) + CONFIG
+    text = dump_config(values, as_json=named.endswith(".json"))
+    return AppliedCommand(tuple(words), text, None, changes.unsupported, changes.notes)
 
 
 def find_config_argument(argv: Sequence[str], tool: Dialect) -> int | None:
@@ -239,6 +242,11 @@ def find_config_argument(argv: Sequence[str], tool: Dialect) -> int | None:
         if named:
             return named[0] if len(named) == 1 else None
     return None
+
+
+def path_of_argument(word: str) -> str:
+    """The path in an argument: `my.yaml`, `--config=my.yaml`, `config=my.yaml`."""
+    return re.sub(r"^(--)?[A-Za-z_][\w.-]*=", "", word)
 
 
 def apply_inject(

@@ -516,6 +516,7 @@ NESTED = """{
         ("c.json", NESTED, OPTIONED, "--config {file}", "yaml"),
         ("c.yaml", FLAT, f"path = sys.argv[1]\n{LOOP}", "{file}", "yaml"),
         ("c.yaml", FLAT, f'path = "c.yaml"\n{LOOP}', "", "inject"),
+        ("c.yaml", FLAT, f"path = OmegaConf.from_cli().config\n{LOOP}", "config={file}", "yaml"),
         ("c.toml", "lr = 0.1\n[data]\nbatch_size = 2\n", OPTIONED, "--config {file}", "inject"),
     ],
 )
@@ -550,6 +551,14 @@ def test_the_settings_of_a_script_of_the_users_own(tmp_path: Path) -> None:
     expected = json.loads(NESTED)
     expected["loader"]["args"]["batch_size"] = 64
     assert json.loads(command.config_yaml or "") == expected
+
+
+def test_arguments_of_transformers_may_be_read_by_a_script_of_ones_own(tmp_path: Path) -> None:
+    checkout(tmp_path, {"main.py": OPTIONED, "lib/__init__.py": "", "lib/train.py": f"path = here\n{LOOP}"})
+    job = opened_in(tmp_path, "c.yaml", "learning_rate: 1.0e-05\nper_device_train_batch_size: 2\n")
+    assert (job.command[1:3], job.dialect) == ((f"{tmp_path}/main.py", "--config"), "hf")
+    (tmp_path / "main.py").unlink()
+    assert load_preset(tmp_path / "c.yaml").preset.job is None
 
 
 def test_sections_are_read_by_the_script_that_loads_yaml_and_trains(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
-from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument
+from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument, path_of_argument
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
 from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig, process_count, requested_processes
@@ -86,7 +86,7 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     place = find_config_argument(job.command, dialect_by_name(job.dialect))
     if place is None or CONFIG in job.command[place]:
         return None
-    return read_tool_file(cwd / job.command[place]).values
+    return read_tool_file(cwd / path_of_argument(job.command[place])).values
 
 
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:

@@ -399,7 +399,7 @@ OTHER_NAMES = {"hf-yaml": "hf"}
 PLAIN: Mapping[Form, str] = {"python": "hf-python", "arguments": "hf-args"}
 OF_TRANSFORMERS = re.compile(
     r"per_(device|gpu)_|num_train_epochs|\w+_strategy$|(save|eval|logging)_steps$|save_total_limit|lr_scheduler_type"
-    r"|warmup_ratio|model_name_or_path|lora_|load_in_|bnb_|output_dir$|gradient_accumulation_steps|max_seq_length"
+    r"|warmup_ratio|model_name_or_path|lora_|load_in_|bnb_|gradient_accumulation_steps|max_seq_length"
     r"|train(ing|er)?_arg"
 )
 """Names that only `TrainingArguments` and the scripts of Hugging Face's examples use."""

@@ -26,6 +26,7 @@ from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import find_script, find_shell_scripts, read_source
 from tuner_tui.settings.dialects.shell_script import read_shell
 from tuner_tui.settings.dialects.tools.hydra import group_of
+from tuner_tui.settings.dialects.tools.own_script import find_command
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import ApplyMode, CommandJob
 from tuner_tui.settings.model import FIELDS, shorten_text
@@ -75,14 +76,19 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     command = dialect.command if dialect.choose_command is None else dialect.choose_command(file.values, path)
     script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
     if script is None and dialect.name == HF:
-        return None  # a file of arguments alone may belong to any command
+        reading = find_command(path)
+        if reading is None:
+            return None  # a file of arguments alone may belong to any command
+        command = reading
     file_path = path.absolute()
     group = group_of(path) if dialect.form == "overrides" else None
     if group is not None:
         command = f"python {{script}} {shlex.quote(f'{group.override}={path.stem}')}"
     known = {"{config}": file_path, "{script}": script or UNKNOWN_SCRIPT, "{folder}": file_path.parent}
     known |= {"{stem}": Path(path.stem)}
-    words = tuple(str(known.get(word, word)) for word in shlex.split(command) if word)
+    words = tuple(
+        str(known.get(word, word.replace("{config}", str(file_path)))) for word in shlex.split(command) if word
+    )
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
     if apply == "yaml" and dialect.name == HF and path.suffix.lower() == ".json":
         apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place

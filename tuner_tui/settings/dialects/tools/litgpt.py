@@ -102,8 +102,10 @@ DIALECT = Dialect(
     extends_hf=False,
     nested=True,
     file_keys=frozenset({
-        "checkpoint_dir", "out_dir", "train", "eval", "quantize", "lora_query", "lora_projection",
-        "logger_name", "initial_checkpoint_dir",
+        "checkpoint_dir", "out_dir", "quantize", "lora_query", "lora_projection", "logger_name",
+        "initial_checkpoint_dir", "train.micro_batch_size", "train.global_batch_size", "train.lr_warmup_steps",
+        "train.save_interval", "train.log_interval", "train.max_seq_length", "eval.interval", "eval.max_new_tokens",
+        "eval.max_iters",
     }),
     leaves={  # of releases that made the optimizer themselves
         "optimizer.init_args.lr": ("train.learning_rate",),

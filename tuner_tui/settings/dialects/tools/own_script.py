@@ -12,31 +12,46 @@ from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect
 from tuner_tui.settings.dialects.script_search import find_script, read_source
 from tuner_tui.settings.dialects.tools import hydra
 
-READS = r"\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|tomllib\.loads?|toml\.load)\("
-OPTION = re.compile(r"[\"'](--[\w-]*(?:config|cfg|yaml|conf|params|hparams)[\w-]*)[\"']")
-READS_AND_TRAINS = (
-    rf"(?s)\A(?=.*(?:{READS}|{OPTION.pattern}))(?=.*(?:\.backward\(|\b\w*Trainer\(|\.fit\(|\b(?:def|import) train)).*\w"
+READS = (
+    r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
+    r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|hparams)\w*)\("
 )
+OPTION = re.compile(r"[\"'](--[\w-]*(?:config|cfg|yaml|conf|params|hparams)[\w-]*)[\"']")
+TRAINS = r"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train\(\w|\bdef train(?:_(?:one_)?epoch|_loop|_model|_step|ing)?\("
+READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
+FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
+"""A script that takes `config=FILE`, as OmegaConf reads a command line."""
 TAKES_WORDS = re.compile(
     r"sys\.argv|parse_args|parse_known_args|@click\.|@app\.command|typer\.run|fire\.Fire|tyro\.cli"
 )
 
 
-def choose_command(values: Mapping[str, Any], path: Path) -> str:
-    """The script near the file that reads settings and trains, with its option for the file if it has one.
+def find_command(path: Path) -> str | None:
+    """The command of the script near the file that reads settings and trains; None without such a script.
 
-    A script without a command line opens the file by a path of its own: the file is no argument then.
+    The file is the value of the script's option for it, or an argument. A script without a command line opens the file
+    by a path of its own: the file is no argument then. A module of a package that is not run as a script is none.
     """
     script = find_script(path, READS_AND_TRAINS)
-    if script is None:
-        return DIALECT.command
+    if script is None or script.name == "__main__.py":  # a program with commands of its own
+        return None
     source = read_source(script)
-    option = OPTION.search(source)
+    if (script.parent / "__init__.py").exists() and "__main__" not in source:
+        return None
     words = f"python {shlex.quote(str(script))}"
-    if option is not None:
+    if (option := OPTION.search(source)) is not None:
         return f"{words} {option[1]} {{config}}"
-    return f"{words} {{config}}" if TAKES_WORDS.search(source) else words
+    if FROM_WORDS.search(source):
+        return f"{words} config={{config}}"
+    if TAKES_WORDS.search(source):
+        return f"{words} {{config}}"
+    return words
+
+
+def choose_command(_values: Mapping[str, Any], path: Path) -> str:
+    """The command of the script that reads the file, or one with a placeholder for it."""
+    return find_command(path) or DIALECT.command
 
 
 DIALECT = Dialect(
