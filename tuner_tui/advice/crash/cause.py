@@ -152,6 +152,10 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
 
 def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
     """The cause by the best evidence: the kernel, then a known error in the log, the observer, the exit status."""
+    # The kernel's count of kills is a fact and comes first. The log comes before the observer because it also shows
+    # native errors and other ranks, and because Python's last exception is often a consequence (a lost connection). An
+    # exception without pattern still says more than an exit code, but not where a signal ended the process: then the
+    # last exception in the log was survived.
     status, launcher = _process_exit(situation.state), parse_launcher_report(lines)
     if status.bad is False and not launcher.reported_failure:
         return None
@@ -343,10 +347,12 @@ def _renamed_argument(message: str) -> str | None:
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do, where nothing better is known."""
-    said = next((found["advice"] for found in ADVICE.finditer(message) if not REPORTING.search(found["advice"])), None)
-    if said is None:
+    advice = next(
+        (found["advice"] for found in ADVICE.finditer(message) if not REPORTING.search(found["advice"])), None
+    )
+    if advice is None:
         return ()
-    return (Remedy(title="do as the message says", why=_shorten(said, 300), source="the program's own message"),)
+    return (Remedy(title="do as the message says", why=_shorten(advice, 300), source="the program's own message"),)
 
 
 def missing_package(message: str) -> str | None:
@@ -393,6 +399,7 @@ def _cause_from_signal(
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     who = f" on rank {launcher.rank}" if launcher.rank is not None else ""
     evidence = (f"ended by {name}{who}", *last)
+    # Memory of /dev/shm is reserved when a page is first written; where none is left, the kernel sends SIGBUS.
     if number == signal.SIGBUS:
         return CrashCause("shm", "A bus error: shared memory (/dev/shm) is full", "likely", evidence)
     if number == signal.SIGKILL and not_for_memory:
@@ -458,6 +465,8 @@ def failure_location(failure: Failure, lines: Sequence[LogLine]) -> str | None:
 def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
     """The location by the stack: any frame decides for evaluation and saving, else the innermost known frame."""
     names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
+    # Evaluation and saving are called from the training loop and run the same forward pass, so one frame of theirs
+    # anywhere in the stack decides; loading and the optimizer are recognised by what is innermost.
     if any(EVALUATION.match(name) and not _is_library_eval(file) for file, name in names):
         return "evaluation"
     if any(CHECKPOINT.match(name) for _, name in names):

@@ -67,66 +67,75 @@ BAR = re.compile(r"(\d+)/(\d+|\?) \[[^\]\n]{0,80}\]")
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+/(?:\d+|\?) \[[^\]\n]{0,80}\])(\S.*)$")
 LEVEL = r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
 DATE = r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-RANKS = (
+TYPED_ERROR = r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
+"""The beginning of an exception line: a type with its module, and a colon."""
+PREFIXES = (
+    # torchrun, NeMo ("[default0]:"), srun -l and mpirun: the rank.
     re.compile(r"\[(?:rank|default)(?P<rank>\d{1,5})\]:\s?"),
     re.compile(r"(?:rank ?)?(?P<rank>\d{1,4}): (?=\S|\s+File |\s{4})"),
     re.compile(r"\[(?P<rank>\d{1,4})\]:\s?(?=\S)"),
-)
-PREFIXES = (
-    *RANKS,
-    re.compile(
-        r"\[?(?:local_)?rank[: =]{1,2}(?P<rank>\d{1,5})\]?:? (?=\S)|\[\d+,(?P<rank_mpi>\d+)\]<std(?:err|out)>: ?"
-    ),
+    re.compile(r"\[?(?:local_)?rank[: =]{1,2}(?P<rank>\d{1,5})\]?:? (?=\S)"),
+    re.compile(r"\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
+    # A quoted e-mail or comment.
     re.compile(r"(?:> ?)+"),
+    # The time, in any order of date and clock.
     re.compile(
         r"[\[(]?(?:\d{2,4}[-/.]\d\d(?:[-/.]\d{2,4})?[ T,]+)?\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?[\])]?(?: ?[|-])? +(?=\S)"
     ),
+    # loguru; Hydra; a supervisor of processes; docker compose; Rich's columns.
     re.compile(rf"(?:\| ?)?{LEVEL} *\| [\w.<>]+:[\w.<>]+:\d+ - "),
     re.compile(r"\[[\w.]+\](?=\[(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL))"),
     re.compile(r"\[?std(?:err|out)\]?(?::| \|)? (?=\S)"),
     re.compile(r"[\w.-]+[-_]\d+ +\| "),
     re.compile(rf"(?:[\w.-]+ {{2,}}){{1,5}}{LEVEL} {{2,}}(?=\S)"),
-    re.compile(r"[-*•] (?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"),
+    # Words before an exception on one line: a list item, "Training failed: ", "[12] ", a host's name.
+    re.compile(rf"[-*•] (?={TYPED_ERROR})"),
     re.compile(
         r"(?:[A-Z][\w' ]{0,40} )?(?:[Ff]ailed|FAILED|[Ee]rror|ERROR|[Ee]xception|[Cc]rashed)(?: with(?: an?)? \w+)?: "
-        r"(?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): |(?:CUDA|HIP|XPU|MPS backend) out of memory)"
+        rf"(?={TYPED_ERROR}|(?:CUDA|HIP|XPU|MPS backend) out of memory)"
     ),
     re.compile(r"\[\d{1,9}\] (?=\[rank|Traceback|\S*Error)"),
-    re.compile(r"[a-z][\w.-]*\d: (?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )"),
+    re.compile(rf"[a-z][\w.-]*\d: (?={TYPED_ERROR})"),
+    # Ray; the frame that Python draws around an exception group.
     re.compile(r"\((?:\w+(?:\(\w+\))? )?pid=\d+(?:, ip=[\d.]+)?\) ?"),
     re.compile(r"[+|] {1,2}(?=Traceback|File| |\S*Error)| {2,}[+|] (?=\S|\s)"),
+    # Kubernetes and other records with a full date; syslog.
     re.compile(rf"\[?{DATE}\]?(?: std(?:out|err) [FP])?[ ,:-]*(?=\S)"),
     re.compile(rf"{LEVEL} (?=\[?\d\d)"),
     re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d [\w.]+:\d+\] ?"),
     re.compile(r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?: "),
+    # transformers; vLLM; glog and torch's own log; DeepSpeed; a source file and line.
     re.compile(rf"\[{LEVEL}\|[\w./]+:\d+\](?: {DATE})? >> "),
     re.compile(rf"\[{LEVEL} ?[\d:. -]*[ \w./]*:\d+\] "),
     re.compile(r"(?P<level>[DIWEF])\d{3,4} [\d:.]+ +\d+ [\w./<>]+:\d+\] "),
     re.compile(rf"\[{LEVEL}\][ :-]*"),
     re.compile(r"\[?[\w./]+\.(?:py|cpp|cc):\d+(?::\w+)?\] ?"),
+    # Python's logging with its common formats.
     re.compile(rf"(?:- )?[\w.]+ - {LEVEL} - "),
     re.compile(rf"(?:- )?{LEVEL} - (?:[\w.]+ - )?"),
     re.compile(rf"{LEVEL}:[\w.]+:\s?(?=\S)"),
     re.compile(r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):? +(?=\S)"),
 )
+"""What loggers and launchers write before a line. Up to four follow one another, such as rank, time and level."""
 WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """First characters of prefixes; lines that begin otherwise are not searched for one."""
-UNCLOSED = re.compile(r"^`{1,3}(?=(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): [^`]+$)")
+UNCLOSED = re.compile(rf"^`{{1,3}}(?={TYPED_ERROR}[^`]+$)")
 """A backquote before an exception whose message goes on in the next lines."""
-QUOTED = re.compile(r"^([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900})\1[.,;]?$")
+QUOTED = re.compile(rf"^([`\"'*]{{1,3}})({TYPED_ERROR}.{{1,3900}})\1[.,;]?$")
 """An exception in quotation marks, backquotes or asterisks."""
 IN_PROSE = re.compile(
     r"(?i:^[^{\[]{0,160}\b(?:error|exception|errors? out|fail\w*|crash\w*|says?|message|raises?|got|throws?)\b.{0,60}?"
     r"|^.{0,80}(?:报错|错误|エラー|오류).{0,40}?)"
-    r"([`\"'*]{1,3})((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .{1,3900}?)[`\"'*]{1,3}[.,;!?]?$"
+    rf"([`\"'*]{{1,3}})({TYPED_ERROR}.{{1,3900}}?)[`\"'*]{{1,3}}[.,;!?]?$"
 )
 """A person's sentence that ends with an exception in quotation marks."""
 STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 """A web page's quotation marks in place of a program's."""
 REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
 """What Ray writes after a line that several of its processes print."""
+MAX_PREFIXES = 4
 QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 
@@ -153,9 +162,11 @@ def parse_lines(raw: Iterable[str]) -> tuple[LogLine, ...]:
     """The lines of `raw`, numbered from 0."""
     pieces = list(_join_wrapped(piece for line in raw for piece in _pieces(line)))
     lines = [_without_prefixes(number, piece) for number, piece in enumerate(pieces)]
-    for at, piece in enumerate(pieces):
-        if HEADER in piece and not lines[at].text.startswith(HEADER):
-            learned = learn_prefix(pieces, at)
+    # No list of prefixes is complete. A traceback shows its own: what stands before its header also stands before its
+    # frames and its exception, with other numbers (times, ranks).
+    for number, piece in enumerate(pieces):
+        if HEADER in piece and not lines[number].text.startswith(HEADER):
+            learned = _learn_prefix(pieces, number)
             if learned is not None:
                 _strip_learned(pieces, lines, learned)
     return tuple(lines)
@@ -180,7 +191,7 @@ def _join_wrapped(pieces: Iterable[str]) -> Iterator[str]:
 def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPrefix) -> None:
     """Removes the prefix of a traceback from its lines, and from what has the same prefix after it."""
     for number in range(learned.first, min(len(pieces), learned.first + MAX_SPAN)):
-        stripped = strip_prefix(pieces[number], learned)
+        stripped = _strip_prefix(pieces[number], learned)
         if stripped is not None:
             text, rank, level = stripped
             lines[number] = LogLine(number, text, rank, level)
@@ -191,16 +202,18 @@ def _strip_learned(pieces: list[str], lines: list[LogLine], learned: LearnedPref
 def _pieces(raw: str) -> Iterator[str]:
     """Splits a line at carriage returns into the last state of a progress bar and other text."""
     plain = ANSI.sub("", raw).rstrip("\r\n")
-    for line in restore_lines(plain):
+    for line in _restore_lines(plain):
         yield from _pieces_of_line(line)
 
 
 def _pieces_of_line(line: str) -> Iterator[str]:
     parts = line.split("\r")
     for index, part in enumerate(parts):
+        # A bar is drawn anew after each carriage return; only its last state before other text is kept.
         newest = index == len(parts) - 1 or not BAR.search(parts[index + 1])
         if not newest and BAR.search(part):
             continue
+        # An exception or a log line often follows a bar without a newline.
         glued = AFTER_BAR.match(part[:MAX_LINE_CHARACTERS])
         if glued is not None:
             yield glued[1]
@@ -211,7 +224,7 @@ def _pieces_of_line(line: str) -> Iterator[str]:
 
 def _without_prefixes(number: int, text: str) -> LogLine:
     rank, level = None, None
-    for _ in range(4):
+    for _ in range(MAX_PREFIXES):
         if text[:1] not in PREFIX_STARTS and not text.startswith(("  |", "  +")):
             break
         match = next((match for prefix in PREFIXES if (match := prefix.match(text))), None)
@@ -249,8 +262,11 @@ MAX_SPAN = 600
 """Lines after a traceback's header in which its prefix is looked for."""
 
 
-def restore_lines(line: str) -> Iterator[str]:
-    """The lines that `line` was before its newlines were lost, or `line` itself."""
+def _restore_lines(line: str) -> Iterator[str]:
+    """The lines that `line` was before its newlines were lost, or `line` itself.
+
+    Newlines are lost in JSON records, in web forms (`<br>`) and in pastes that a browser joined.
+    """
     if line.startswith('{"log":'):
         yield from _record_text(line) or (line,)
         return
@@ -261,7 +277,7 @@ def restore_lines(line: str) -> Iterator[str]:
         return
     if BREAK_TAG.search(line) or "&quot;" in line:
         for part in BREAK_TAG.split(html.unescape(line)):
-            yield from restore_lines(part)
+            yield from _restore_lines(part)
         return
     record = _record_text(line) if line[:1] in {"{", '"'} else None
     if record is not None:
@@ -337,24 +353,23 @@ LEVEL_WORD = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b")
 RANK_WORD = re.compile(r"(?:rank|gpu|task|worker|trainer|proc(?:ess)?)\W{0,2}(?P<a>\d{1,4})\b|\[\d+,(?P<b>\d+)\]<std")
 
 
-def learn_prefix(lines: Sequence[str], at: int) -> LearnedPrefix | None:
-    """The prefix of the traceback whose header is on line `at`; None if it has none or it is not a traceback's."""
-    before, found, _ = lines[at].partition(HEADER)
+def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
+    """The prefix of the traceback with its header on line `header`; None if it has none or is no traceback."""
+    before, found, _ = lines[header].partition(HEADER)
     if not found or not before or before.strip() in OWN_WORDS:
         return None
     blank = not before.strip()
     shape = re.compile(re.escape(before) if blank else _shape(before))
-    following = next((line for line in lines[at + 1 : at + 40] if shape.match(line)), None)
-    if following is not None and re.match(r"\s+File \"", following[_end(shape, following) :]):
-        return LearnedPrefix(at, shape, blank)
-    own_frames = at + 1 < len(lines) and re.match(r"\s+File \"", lines[at + 1])
-    named = not blank and not before.rstrip().endswith(('"', "'", "{", "="))
-    return LearnedPrefix(at, re.compile(f"{re.escape(before)}(?=Traceback)"), False) if own_frames and named else None
-
-
-def _end(shape: re.Pattern[str], line: str) -> int:
-    match = shape.match(line)
-    return 0 if match is None else match.end()
+    # Other processes may write in between, so the first line with the same prefix counts: it must be a frame.
+    same = next((match for line in lines[header + 1 : header + 40] if (match := shape.match(line))), None)
+    if same is not None and re.match(r"\s+File \"", same.string[same.end() :]):
+        return LearnedPrefix(header, shape, blank)
+    # The prefix may stand before the header alone, as in "ERROR training failed: Traceback ...". A quotation mark or
+    # brace there says that the traceback is a string in a record, which is no failure of this program.
+    plain_frames = header + 1 < len(lines) and re.match(r"\s+File \"", lines[header + 1])
+    if not plain_frames or blank or before.rstrip().endswith(('"', "'", "{", "=")):
+        return None
+    return LearnedPrefix(header, re.compile(f"{re.escape(before)}(?=Traceback)"), False)
 
 
 def _shape(prefix: str) -> str:
@@ -368,7 +383,7 @@ def _runs(text: str) -> list[str]:
     return re.findall(r"\d+|\s+|[^\d\s]+", text)
 
 
-def strip_prefix(line: str, learned: LearnedPrefix) -> tuple[str, int | None, str | None] | None:
+def _strip_prefix(line: str, learned: LearnedPrefix) -> tuple[str, int | None, str | None] | None:
     """The line without the prefix, its rank, and the first letter of its level; None if it has another beginning."""
     match = learned.shape.match(line)
     if match is None:

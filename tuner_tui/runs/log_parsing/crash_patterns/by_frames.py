@@ -21,6 +21,10 @@ from tuner_tui.runs.log_parsing.crash_patterns.program_errors import (
     WRITE,
 )
 
+# Python's own exceptions say little: a `KeyError` or `TypeError` means something else in a dataset, a checkpoint reader
+# and generated code. A rule therefore joins the exception's line with one of the innermost frames, and gives the cause
+# that such an error has there. It must not hide a specific message, so it names the causes that it replaces.
+
 WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
 """Causes whose messages often wrap the real cause."""
 GENERAL = frozenset(
@@ -31,6 +35,7 @@ TRANSPARENT = re.compile(
     r"/torch/nn/modules/module\.py:|:(?:wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
 )
 """Frames that only pass a call or an access on."""
+# `<string>` is code that a package generates (Unsloth), except for the `__init__` of dataclasses.
 INSTALLED = r"(?:site|dist)-packages/|unsloth_compiled_cache/|^<string>:(?!__init__)"
 SIGNATURE = (
     r"TypeError: (?!\S*\bforward\(\)).*(?:got an unexpected keyword argument '(?!fused)|positional arguments? but \d+"
@@ -158,6 +163,8 @@ BY_FRAMES: tuple[FramePattern, ...] = (
         pattern("missing-package", r"$^", OPTIONAL, "likely", topic="optional-package"),
         depth=1,
     ),
+    # Last, because it only says that something inside a package was called or asked for that is not there. Only
+    # the innermost frame counts: in the program's own code the same words are a plain mistake.
     _rule(
         rf"^(?:{SIGNATURE}|AttributeError: (?!'{PLAIN_TYPES}' object))",
         INSTALLED,

@@ -6,7 +6,6 @@ from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
 
 # ruff: noqa: E501  (one form a line reads better than a form broken over lines)
 
-
 ASSERT = "A check inside a GPU kernel failed: usually a label or token id out of range"
 ILLEGAL = "A GPU kernel accessed an illegal memory address"
 TIMEOUT = "A collective operation between the processes did not finish"
@@ -88,10 +87,6 @@ UNEXPLAINED = (
     pattern("unknown", r"^terminate called without an active exception", LEFT_OVER, "likely", bare=True, consequence=True),
     pattern("unknown", r"^terminate called after throwing|^(?:\S+: line \d+: +\d+ +)?Aborted(?: \(core dumped\))?$|^\S+: line \d+: +\d+ Aborted\b", "The training crashed in native code", "possible", bare=True, consequence=True),
 )  # fmt: skip
-
-
-# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
-
 
 ATTENTION = "This attention implementation is not supported here"
 FUSED = "The fused optimizer is not supported here"

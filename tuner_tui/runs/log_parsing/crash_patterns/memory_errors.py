@@ -1,10 +1,10 @@
 """GPU memory, host memory or shared memory is full, and messages that only look like it."""
 
-# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
-
 from __future__ import annotations
 
 from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
+
+# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
 
 GPU_MEMORY_FULL = "The GPU's memory is full"
 GPU_WORKSPACE_FULL = "A GPU library could not allocate its workspace"

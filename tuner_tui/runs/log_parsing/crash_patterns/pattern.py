@@ -13,7 +13,8 @@ Confidence = Literal["certain", "likely", "possible"]
 class CrashPattern:
     """A form of an error message, the cause it indicates, and a sentence about it.
 
-    `bare` patterns also match lines that are no exception: native code, shells, kernels. A `consequence` is what one
+    `bare` patterns also match lines that are no exception: native code, shells, kernels. Such a line may also be
+    ordinary output, so the form has to be one that nothing else writes. A `consequence` is what one
     process reports because another one ended; every other cause takes precedence. `topic` names what its remedies
     depend on, where those of the cause are too general (`advice.remedies.specific_errors`).
     """

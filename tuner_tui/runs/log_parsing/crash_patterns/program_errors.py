@@ -6,7 +6,6 @@ from tuner_tui.runs.log_parsing.crash_patterns.pattern import pattern
 
 # ruff: noqa: E501  (one form a line reads better than a form broken over lines)
 
-
 MISSING = "A package is missing from the training interpreter"
 BROKEN = "A package is incompatible with the others in this interpreter"
 VERSIONS = "Releases that do not fit together: what the code uses does not exist in the installed package"
@@ -132,10 +131,6 @@ CODE = (
     pattern("bad-arguments", r"PermissionError|\[Errno 13\]|Permission denied", "No permission to read or write a file or folder", "likely", topic="permission"),
 )  # fmt: skip
 
-
-# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
-
-
 NAN = "A value became nan or infinite"
 DTYPE = "One operation got tensors of different dtypes"
 UNSUPPORTED = "This precision is not supported here"
@@ -178,10 +173,6 @@ PRECISION = (
     pattern("precision-unsupported", r"At most one of fp16 and bf16 can be True", UNSUPPORTED),
     pattern("precision-unsupported", r"Index put requires the source and destination dtypes match.{0,60}(?:Half|BFloat16)", DTYPE),
 )  # fmt: skip
-
-
-# ruff: noqa: E501  (one form a line reads better than a form broken over lines)
-
 
 FULL = "The disk is full"
 WRITE = "A checkpoint could not be written"
