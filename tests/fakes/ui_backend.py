@@ -164,7 +164,7 @@ class FakeLog:
     def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
         numbers = range(start // 10 - 1, -1, -1) if backwards else range(start // 10, len(self.lines))
         found = next((n * 10 for n in numbers if text.lower() in self.lines[n].lower()), None)
-        return LogMatch(found, True, 0 if backwards else len(self.lines) * 10)
+        return LogMatch(found, True)
 
     def _cut(self, first: int, last: int) -> LogWindow:
         lines = self.lines[first:last]

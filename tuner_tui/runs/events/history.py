@@ -106,7 +106,7 @@ class HistoryBuilder:
         """The history so far; the same object until an event is added."""
         if self._built is None:
             series = (self._loss, self._eval_loss, self._samples_s, self._memory)
-            self._built = History(*(one.series() for one in series))
+            self._built = History(*(each.series() for each in series))
         return self._built
 
     def _add_metrics(self, event: Metrics) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median, quantiles
+from statistics import median
 
 from tuner_tui.runs.events.run_state import RankState, Rates, RunState
 from tuner_tui.runs.events.types import Steps
@@ -160,36 +160,26 @@ FIRST_STEP_STALL_S = 600.0
 """The first step may compile, build caches or wait for other machines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Eta:
-    """Seconds left: the likely value, and the range of the measured step times."""
-
-    seconds: float
-    low_s: float
-    high_s: float
-
-
-def eta(state: RunState, now: float) -> Eta | None:
+def seconds_left(state: RunState, now: float) -> float | None:
     """Time left at `now` (seconds since the epoch), evaluation and saving included; None before there are enough steps.
 
-    Uses the step time of the last seconds; the range spans its quartiles and the mean of the whole run. Evaluation and
-    saving add their measured cost per step.
+    Uses the step time of the last seconds; evaluation and saving add their measured cost per step.
     """
     rank = state.first_rank
     if rank is None or rank.latest is None or state.step is None or not state.total_steps or state.finished:
         return None
-    steps_left: float = max(0, state.total_steps - state.step)
-    times = _step_times(rank)
-    if times is None:
+    steps, seconds = (0, 0.0) if not rank.recent else _span(rank.recent[0], rank.recent[-1])
+    if steps < MIN_STEPS or seconds <= 0:
         return None
+    steps_left: float = max(0, state.total_steps - state.step)
     if state.independent:  # each makes its own part of the steps
         steps_left /= max(1, sum(not each.ended for each in state.ranks.values()))
     evaluated = state.evaluations[-1].step if state.evaluations else 0
     saved = state.checkpoint.step if state.checkpoint is not None else 0
-    extra = _per_step(rank.latest.eval_s, evaluated - state.first_step)
-    extra += _per_step(rank.latest.save_s, saved - state.first_step)
-    elapsed = _elapsed_in_step(state, now, times[0])
-    return Eta(*(max(0.0, steps_left * (step_time_s + extra) - elapsed) for step_time_s in times))
+    cost_s = _per_step(rank.latest.eval_s, evaluated - state.first_step)
+    cost_s += _per_step(rank.latest.save_s, saved - state.first_step)
+    step_time_s = seconds / steps
+    return max(0.0, steps_left * (step_time_s + cost_s) - _elapsed_in_step(state, now, step_time_s))
 
 
 def phase_at(state: RunState, now: float) -> str:
@@ -214,26 +204,13 @@ def stall_after_s(state: RunState) -> float:
     return max(STALL_FLOOR_S, STALL_FACTOR * usual, 3 * slowest)
 
 
-def _step_times(rank: RankState) -> tuple[float, float, float] | None:
-    """Seconds of a step: the usual, the lowest and the highest value; None before there are enough steps.
-
-    The mean of the whole run is among the candidates so that the range is wide after a change of speed, when the last
-    seconds say little about the rest.
-    """
-    points = rank.recent
-    if len(points) < 2 or points[-1].own_steps - points[0].own_steps < MIN_STEPS:
-        return None
-    usual = (points[-1].train_s - points[0].train_s) / (points[-1].own_steps - points[0].own_steps)
-    candidates = [usual, points[-1].train_s / points[-1].own_steps]
-    intervals = _interval_step_times(points)
-    if len(intervals) >= 4:
-        quarters = quantiles(intervals, n=4)
-        candidates += [quarters[0], quarters[2]]
-    return (usual, min(candidates), max(candidates)) if usual > 0 else None
+def _span(first: Steps, last: Steps) -> tuple[int, float]:
+    """Steps between two counters, and the seconds of training that they took."""
+    return last.own_steps - first.own_steps, last.train_s - first.train_s
 
 
 def _interval_step_times(points: tuple[Steps, ...]) -> list[float]:
-    spans = [(b.own_steps - a.own_steps, b.train_s - a.train_s) for a, b in pairwise(points)]
+    spans = (_span(first, last) for first, last in pairwise(points))
     return [seconds / steps for steps, seconds in spans if steps > 0 and seconds > 0]
 
 

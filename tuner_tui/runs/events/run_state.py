@@ -229,7 +229,7 @@ class RunState:
         """
         if not rank:
             return True
-        return self.independent and all(one.ended for number, one in self.ranks.items() if number < rank)
+        return self.independent and all(other.ended for number, other in self.ranks.items() if number < rank)
 
     @property
     def first_rank(self) -> RankState | None:

@@ -112,35 +112,39 @@ def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, .
     """The settings whose values differ; none if a record cannot be read."""
     if first.record is None or second.record is None:
         return ()
-    one, other = first.record.resolved, second.record.resolved
+    old, new = first.record.resolved, second.record.resolved
     return tuple(
-        ChangedSetting(name, before, after, _origin(one, name), _origin(other, name))
+        ChangedSetting(name, before, after, _origin(old, name), _origin(new, name))
         for name in FIELDS
-        if (before := getattr(one.settings, name)) != (after := getattr(other.settings, name))
+        if (before := getattr(old.settings, name)) != (after := getattr(new.settings, name))
     )
 
 
 def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ...]:
     """Figures measured over the whole of each run."""
-    one, other = measured_figures(first), measured_figures(second)
-    units = {name: unit for name, unit, _ in (*one, *other)}
-    left, right = ({name: value for name, _, value in rows} for rows in (one, other))
-    return tuple(MeasuredFigure(name, unit, left.get(name), right.get(name)) for name, unit in units.items())
+    rows = measured_figures(first), measured_figures(second)
+    units = {name: unit for name, unit, _ in (*rows[0], *rows[1])}
+    before, after = ({name: value for name, _, value in figures} for figures in rows)
+    return tuple(MeasuredFigure(name, unit, before.get(name), after.get(name)) for name, unit in units.items())
 
 
 def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     """The figures of one run: name, unit, value."""
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
-    trained = [counters for counters in ranks if counters.train_s > 0]
+    trained = [each for each in ranks if each.train_s > 0]
     rows: list[tuple[str, str, float | None]] = [
-        ("throughput", "samples/s", _sum_or_none([one.samples / one.train_s for one in trained])),
-        ("tokens", "tokens/s", _sum_or_none([one.tokens / one.train_s for one in trained if one.tokens is not None])),
-        ("step time", "s", max((one.train_s / one.own_steps for one in trained if one.own_steps), default=None)),
+        ("throughput", "samples/s", _sum_or_none([each.samples / each.train_s for each in trained])),
+        (
+            "tokens",
+            "tokens/s",
+            _sum_or_none([each.tokens / each.train_s for each in trained if each.tokens is not None]),
+        ),
+        ("step time", "s", max((each.train_s / each.own_steps for each in trained if each.own_steps), default=None)),
         ("data wait", "share", mean_rates(view.state.ranks.values()).data_wait_share),
         ("padding", "share", _padding(trained)),
         ("peak memory", "B", _last_value(view.history.memory_bytes)),
-        ("evaluation", "s", max((one.eval_s for one in ranks), default=None)),
-        ("saving", "s", max((one.save_s for one in ranks), default=None)),
+        ("evaluation", "s", max((each.eval_s for each in ranks), default=None)),
+        ("saving", "s", max((each.save_s for each in ranks), default=None)),
         ("steps", "steps", None if view.state.step is None else float(view.state.step)),
         ("samples", "samples", samples_seen(view)),
         ("loss, last logged", "", _last_value(view.history.loss)),
@@ -171,17 +175,17 @@ def samples_seen(view: RunView) -> float | None:
 def samples_a_step(view: RunView) -> float | None:
     """The measured effective batch, or that of the settings where nothing was counted."""
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
-    if ranks and all(one.own_steps > 0 and one.samples > 0 for one in ranks):
-        return sum(one.samples / one.own_steps for one in ranks)
+    if ranks and all(each.own_steps > 0 and each.samples > 0 for each in ranks):
+        return sum(each.samples / each.own_steps for each in ranks)
     if view.record is None:
         return None
     return float(view.record.resolved.settings.effective_batch(view.state.replicas or max(1, len(view.state.ranks))))
 
 
-def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Difference, ...]:
+def find_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The entries in which two mappings differ, ordered by name."""
-    names = sorted({*one, *other})
-    return tuple(Difference(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name))
+    differences = (Difference(name, first.get(name), second.get(name)) for name in sorted({*first, *second}))
+    return tuple(difference for difference in differences if difference.first != difference.second)
 
 
 def package_versions(view: RunView) -> dict[str, Any]:
@@ -223,8 +227,8 @@ def _interpolate(curve: list[tuple[float, float]], x: float) -> float | None:
 
 
 def _padding(ranks: list[Steps]) -> float | None:
-    padding = _sum_or_none([one.padding_tokens for one in ranks if one.padding_tokens is not None])
-    tokens = _sum_or_none([one.tokens for one in ranks if one.tokens is not None])
+    padding = _sum_or_none([each.padding_tokens for each in ranks if each.padding_tokens is not None])
+    tokens = _sum_or_none([each.tokens for each in ranks if each.tokens is not None])
     return None if padding is None or not tokens else padding / (padding + tokens)
 
 

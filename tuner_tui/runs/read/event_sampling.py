@@ -117,29 +117,29 @@ def last_line_end(path: Path) -> int:
 def _middle(descriptor: int, end: int, count: int) -> Iterator[bytes]:
     """Merges story lines and `count` probes before `end`, ordered by offset."""
     probes = _probes(descriptor, end, count)
-    place, line = next(probes, (end, b""))
-    for story_place, story in _story(descriptor, end):
-        while place < story_place:
+    offset, line = next(probes, (end, b""))
+    for story_offset, story in _story(descriptor, end):
+        while offset < story_offset:
             yield line
-            place, line = next(probes, (end, b""))
+            offset, line = next(probes, (end, b""))
         yield story
-    while place < end:
+    while offset < end:
         yield line
-        place, line = next(probes, (end, b""))
+        offset, line = next(probes, (end, b""))
 
 
 def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
     needle = b"\n" + STORY_PREFIX
     found = 0
-    place = 0
+    offset = 0
     carried = b"\n"  # so that a story in the very first line is found like every other
-    while place < end and found < MAX_STORY_LINES:
-        data = _next_data(descriptor, place, end)
-        if data > place:  # a hole holds no line, and may be of any size
-            place, carried = data, b""
-        chunk = carried + os.pread(descriptor, min(CHUNK_BYTES, end - place), place)
-        start = place - len(carried)
-        place = start + len(chunk)
+    while offset < end and found < MAX_STORY_LINES:
+        data = _next_data(descriptor, offset, end)
+        if data > offset:  # a hole holds no line, and may be of any size
+            offset, carried = data, b""
+        chunk = carried + os.pread(descriptor, min(CHUNK_BYTES, end - offset), offset)
+        start = offset - len(carried)
+        offset = start + len(chunk)
         newline = chunk.find(needle)
         while newline >= 0:
             found += 1
@@ -148,23 +148,23 @@ def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
         carried = chunk[-(len(needle) - 1) :]  # a needle may lie across two chunks
 
 
-def _next_data(descriptor: int, place: int, end: int) -> int:
+def _next_data(descriptor: int, offset: int, end: int) -> int:
     """The first offset from `place` on that is not in a hole of the file."""
     try:
-        return os.lseek(descriptor, place, os.SEEK_DATA)
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
     except OSError as error:
-        return end if error.errno == errno.ENXIO else place  # without SEEK_DATA all of it is data
+        return end if error.errno == errno.ENXIO else offset  # without SEEK_DATA all of it is data
 
 
 def _probes(descriptor: int, end: int, count: int) -> Iterator[tuple[int, bytes]]:
     for number in range(count):
         offset = end * number // count
-        place = offset
+        line_start = offset
         block = os.pread(descriptor, PROBE_BYTES, offset)
         for line in block.split(b"\n")[1:-1]:
-            place = offset + block.find(line, place - offset)
-            if place < end and not line.startswith(STORY_PREFIX):
-                yield place, line
+            line_start = offset + block.find(line, line_start - offset)
+            if line_start < end and not line.startswith(STORY_PREFIX):
+                yield line_start, line
 
 
 def _line_start(descriptor: int, offset: int) -> int:

@@ -80,12 +80,11 @@ class LogWindow:
 class LogMatch:
     """The anchor of the line that contains the searched text, or None.
 
-    `complete` is False if the search stopped after `SEARCH_BYTES`, at byte `searched_to`.
+    `complete` is False if the search stopped after `SEARCH_BYTES`.
     """
 
     anchor: int | None
     complete: bool
-    searched_to: int
 
 
 class LogReader:
@@ -126,7 +125,7 @@ class LogReader:
         wanted = text.encode("utf-8", "replace").lower()
         with self._open() as file:
             if not wanted or not file.size:
-                return LogMatch(None, True, start)
+                return LogMatch(None, True)
             look = file.find_backwards if backwards else file.find_forwards
             return look(wanted, min(max(0, start), file.size))
 
@@ -182,24 +181,24 @@ class _File:
 
     def find_forwards(self, wanted: bytes, start: int) -> LogMatch:
         """The first match from `start`; `wanted` is lower case."""
-        place, limit = start, min(self.size, start + SEARCH_BYTES)
-        while place < limit:
-            found = self._read(place, place + CHUNK_BYTES + len(wanted) - 1).lower().find(wanted)
+        offset, limit = start, min(self.size, start + SEARCH_BYTES)
+        while offset < limit:
+            found = self._read(offset, offset + CHUNK_BYTES + len(wanted) - 1).lower().find(wanted)
             if found >= 0:
-                return LogMatch(self.line_start(place + found), True, place + found)
-            place += CHUNK_BYTES
-        return LogMatch(None, limit >= self.size, limit)
+                return LogMatch(self.line_start(offset + found), True)
+            offset += CHUNK_BYTES
+        return LogMatch(None, limit >= self.size)
 
     def find_backwards(self, wanted: bytes, start: int) -> LogMatch:
         """The last match that begins before `start`; `wanted` is lower case."""
         end, limit = start, max(0, start - SEARCH_BYTES)
         while end > limit:
-            place = max(limit, end - CHUNK_BYTES)
-            found = self._read(place, end + len(wanted) - 1).lower().rfind(wanted)
+            offset = max(limit, end - CHUNK_BYTES)
+            found = self._read(offset, end + len(wanted) - 1).lower().rfind(wanted)
             if found >= 0:
-                return LogMatch(self.line_start(place + found), True, place + found)
-            end = place
-        return LogMatch(None, limit == 0, limit)
+                return LogMatch(self.line_start(offset + found), True)
+            end = offset
+        return LogMatch(None, limit == 0)
 
     def _line(self, start: int, end: int) -> str:
         raw = self._read(max(start, end - LINE_BYTES), end)

@@ -32,7 +32,7 @@ from tuner_tui.hardware.processes.process_table import (
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.progress import eta, phase_at
+from tuner_tui.runs.events.progress import phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.event_sampling import RankClocks, sampled_new_lines
 from tuner_tui.runs.read.status import read_status
@@ -284,11 +284,11 @@ def known_sum(values: Iterable[Figure | None]) -> Figure | None:
     return sum(known) if known else None
 
 
-def open_machine_monitor(root: Path, clock: Callable[[], float] = time.time) -> MachineMonitor:
+def open_machine_monitor(root: Path) -> MachineMonitor:
     """A monitor of this machine; `root` is the folder of all runs."""
     table = ProcessTable()
     existing = next(folder for folder in (root, *root.parents) if folder.exists())  # its disk is sampled
-    return MachineMonitor(open_sampler(existing), table, LiveRuns(root, clock), host_pids=sees_host_pids())
+    return MachineMonitor(open_sampler(existing), table, LiveRuns(root, time.time), host_pids=sees_host_pids())
 
 
 QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
@@ -390,7 +390,6 @@ class _Followed:
         self._follow(now_s)
         state = self._state
         supervision = read_supervisor_state(self._folder.state)
-        time_left = eta(state, now_s)
         return LiveRun(
             run=self._folder.id,
             path=str(self._folder.path),
@@ -400,7 +399,7 @@ class _Followed:
             phase=phase_at(state, now_s),
             step=state.step,
             total_steps=state.total_steps,
-            eta_s=None if time_left is None else time_left.seconds,
+            eta_s=seconds_left(state, now_s),
             loss=state.loss if state.loss is not None and math.isfinite(state.loss) else None,
         )
 

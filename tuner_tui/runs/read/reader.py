@@ -13,7 +13,7 @@ from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.history import History, HistoryBuilder
-from tuner_tui.runs.events.progress import eta, mean_rates, phase_at
+from tuner_tui.runs.events.progress import mean_rates, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.read.checkpoints import output_dirs
@@ -252,7 +252,6 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
     view = read_brief(folder, snapshot)
     state, record = view.state, view.record
     live = view.status.live
-    time_left = eta(state, now) if live else None
     created_t = None if record is None else record.created_t
     rates = state.rates if live else mean_rates(state.ranks.values())
     end_t = now if live else None if state.finished is None else state.finished.t
@@ -266,7 +265,7 @@ def list_run(folder: RunFolder, now: float, snapshot: ProcessSnapshot | None = N
         phase=phase_at(state, now) if live else None,
         step=state.step,
         total_steps=state.total_steps,
-        eta_s=None if time_left is None else time_left.seconds,
+        eta_s=seconds_left(state, now) if live else None,
         age_s=_span(created_t, now),
         duration_s=_span(created_t, end_t),
         steps_s=rates.steps_s,

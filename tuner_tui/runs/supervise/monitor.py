@@ -246,16 +246,15 @@ class TrainingMonitor:
         alive = self._exit is None and is_alive(leader)
         if alive and number == signal.SIGKILL:
             _signal_group(leader.pid, number)
-        everybody = not alive or number == signal.SIGKILL
-        own = self._processes().own
-        self._send(
-            (one for one in own if everybody or (one.session == leader.pid and one.comm != LOADER_WORKER)), number
-        )
+        processes = self._processes().own
+        if alive and number != signal.SIGKILL:
+            processes = tuple(each for each in processes if each.session == leader.pid and each.comm != LOADER_WORKER)
+        self._send(processes, number)
 
     def _send(self, processes: Iterable[ProcessStat], number: signal.Signals) -> None:
         """Signal each process, but none with SIGTERM twice: trainers take the second as a demand to exit at once."""
-        chosen = [one for one in processes if number != signal.SIGTERM or one.pid not in self._terminated]
-        self._terminated |= {one.pid for one in chosen}
+        chosen = [each for each in processes if number != signal.SIGTERM or each.pid not in self._terminated]
+        self._terminated |= {each.pid for each in chosen}
         signal_processes(chosen, number)
 
     def _runs_in_background(self, orphans: RunProcesses) -> bool:

@@ -155,10 +155,10 @@ def _steps(state: RunState) -> Line:
 
 
 def _time_left(state: RunState, now_s: float, stalled: bool) -> str:
-    from tuner_tui.runs.events.progress import eta
+    from tuner_tui.runs.events.progress import seconds_left
 
-    left = None if stalled else eta(state, now_s)
-    return UNKNOWN if left is None else format_rough_duration(left.seconds)
+    left = None if stalled else seconds_left(state, now_s)
+    return UNKNOWN if left is None else format_rough_duration(left)
 
 
 def progress_bar(done: float | None, width: int, style: Style) -> Line:

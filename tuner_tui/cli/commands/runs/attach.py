@@ -28,7 +28,7 @@ from tuner_tui.core.terminal_sequences import terminal_notification
 from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
-from tuner_tui.runs.events.progress import eta, phase_at
+from tuner_tui.runs.events.progress import phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState, strip_allocator_message
 from tuner_tui.runs.events.types import Event, Finished
 from tuner_tui.runs.read.reader import RunReader
@@ -84,7 +84,7 @@ def event_line(event: ev.Event) -> str | None:
 
 def progress_line(state: RunState, now: float) -> str:
     """Return phase, step, speed, loss and time left at `now` (seconds since the epoch), without unknown values."""
-    rates, left = state.rates, eta(state, now)
+    rates, left = state.rates, seconds_left(state, now)
     parts = [
         f"{phase_at(state, now):<10}",
         _step(state),
@@ -92,7 +92,7 @@ def progress_line(state: RunState, now: float) -> str:
         _figure(rates.samples_s, "{:,.4g} samples/s"),
         _figure(state.loss, "loss {:.4g}"),
         _figure(state.learning_rate, "lr {:.2e}"),
-        "" if left is None else f"{format_rough_duration(left.seconds)} left",
+        "" if left is None else f"{format_rough_duration(left)} left",
         f"(seen in: {state.source})" if state.source else "",
     ]
     return "  ".join(part for part in parts if part)
