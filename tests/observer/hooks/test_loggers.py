@@ -12,7 +12,7 @@ from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe
 from tuner_tui.observer.site._tuner_observer.hooks.loggers import EVALUATION, IGNORED, LOSS, METRIC, kind_of
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import BACKWARD, Evaluated, Metrics, Steps
+from tuner_tui.runs.events.types import BACKWARD, Evaluated, Metrics, Steps, trust
 
 CLASS = "class {name}:\n    def __init__(self, *_, **__): pass\n"
 METHOD = "    def {name}(self, {parameters}): {body}\n"
@@ -65,7 +65,7 @@ def logged(tmp_path: Path, name: str, source: str, packages: str = "") -> Observ
         (8, source, {"eval_loss": 0.25**8, "eval_acc": 0.75}),
     ]
     state = fold_all(RunState(), found.events)
-    assert (state.loss, state.loss_source, state.step) == (0.25**7, source, 8)
+    assert (state.loss, state.loss_trust, state.step) == (0.25**7, trust(source), 8)
     assert [(event.step, event.source, event.seconds is not None) for event in state.evaluations] == [
         (4, source, True),
         (8, source, True),

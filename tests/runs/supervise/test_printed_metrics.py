@@ -12,7 +12,7 @@ from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Phase, Plan, Steps
+from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Phase, Plan, Steps, trust
 from tuner_tui.runs.log_parsing.progress_lines import parse_line
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics, planned_steps
@@ -88,7 +88,7 @@ def test_a_printed_loss_is_not_mixed_with_that_of_backward() -> None:
     later = Metrics(t=3.0, rank=0, source=BACKWARD, step=3, loss=8.0)
     assert fold_all(RunState(), [first]).loss == 9.0
     state = fold_all(RunState(), [first, printed, later])
-    assert (state.loss, state.loss_source, state.learning_rate) == (0.5, "log lines", 0.1)
+    assert (state.loss, state.loss_trust, state.learning_rate) == (0.5, trust("log lines"), 0.1)
 
 
 def test_much_output_costs_little(tmp_path: Path) -> None:

@@ -282,8 +282,7 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
     if state.loss is not None and trust < state.loss_trust:
         changed.pop("loss", None)
     if "loss" in changed:
-        changed["loss_source"], changed["loss_trust"] = event.source, trust
-        changed.update(_loss_trend(state, changed["loss"]))
+        changed |= {"loss_trust": trust} | _loss_trend(state, changed["loss"])
     return replace(state, **changed)
 
 

@@ -134,8 +134,8 @@ class RunState:
     `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
     `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
-    that some printed, the last of which may not have ended. `loss_source`: where the loss is read,
-    None for a Trainer's own; `loss_trust` is its `trust`. `high_losses`: how many of the newest losses in a row are
+    that some printed, the last of which may not have ended. `loss_trust`: the `trust` in the source of the
+    loss. `high_losses`: how many of the newest losses in a row are
     `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers. `saved`
     is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
     continued the run; `fallback_ended`: why it did not.
@@ -158,7 +158,6 @@ class RunState:
     source: str | None = None
     epoch: float | None = None
     loss: float | None = None
-    loss_source: str | None = None
     loss_trust: int = 0
     lowest_loss: float | None = None
     high_losses: int = 0
