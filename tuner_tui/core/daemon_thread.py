@@ -23,6 +23,7 @@ def daemon_call(call: Callable[[], ResultT]) -> Future[ResultT]:
     future: Future[ResultT] = Future()
     future.set_running_or_notify_cancel()  # a call that runs cannot be cancelled
 
+    # Any exception, KeyboardInterrupt too, belongs to whoever asks for the result; in a thread it would be printed.
     def work() -> None:
         try:
             future.set_result(call())

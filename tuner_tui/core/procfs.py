@@ -159,6 +159,7 @@ def descendants_in(processes: Iterable[ProcessStat], pids: Iterable[int]) -> lis
     children = _by_parent(processes)
     found: list[ProcessStat] = []
     pending = list(pids)
+    # `pop` also ends a cycle: the processes are not read at one moment, and a reused pid may be its own ancestor.
     while pending:
         below = children.pop(pending.pop(), [])
         found += [stat for stat in below if stat.is_running]

@@ -152,6 +152,8 @@ MOVED = "systemd-run --user --scope"
 def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | None:
     """A sentence on what a logout would end and how to prevent that; None where it ends nothing."""
     user = pwd.getpwuid(os.getuid()).pw_name if user is None else user
+    # Where this process is in systemd's tree decides: below a session's scope (ssh, console) it ends with the session
+    # if logind is set to that; below user@UID.service it ends with the user's last session, unless the user lingers.
     place = read_text(root / "proc/self/cgroup")
     lingers = (root / "var/lib/systemd/linger" / user).exists()
     linger = "" if lingers else f"`loginctl enable-linger {user}` once, and "

@@ -255,12 +255,8 @@ def remarks(name: str, capability: Capability, tensor_cores: bool) -> list[str]:
     return []
 
 
-def torch_ability(capability: Capability, has: str, arch_list: Collection[str] = ()) -> Ability:
-    """Whether torch runs on the card: by the build's own list (`sm_80`, …) where known, else by the official wheels."""
-    if arch_list:
-        able = build_supports(capability, arch_list)
-        built = ", ".join(sorted(arch_list))
-        return Ability("torch", able, f"This torch is built for {built}; {has} is {'' if able else 'not '}covered.")
+def torch_ability(capability: Capability, has: str) -> Ability:
+    """Whether the official torch wheels run on the card."""
     if capability >= TORCH_CUDA_13:
         return Ability("torch", True, f"Today's torch wheels run on {has}.")
     if capability >= TORCH_CUDA_12_6:

@@ -28,6 +28,8 @@ from tuner_tui.hardware.processes.process_names import identify_gpu_processes
 from tuner_tui.hardware.processes.process_sampler import ProcessSampler
 from tuner_tui.hardware.sample import GpuSample, Sample
 
+# Utilisation and power are means of the driver over up to a second: to ask more often shows nothing new. A sample two
+# periods old is stale: one that came a little late is not.
 FAST_PERIOD_S = 1.0
 SLOW_EVERY = 3
 STALE_AFTER_S = 2.0

@@ -244,6 +244,8 @@ def _command_processes(
 
 def _accelerate_processes(options: Mapping[str, str], cards: int | None, file: AccelerateConfig | None) -> int:
     """Follows `accelerate launch`: options, then `distributed_type`, then the GPUs decide on several processes."""
+    # In the order of accelerate's `launch_command`: `--cpu` and the options that name a kind of distribution win over
+    # the configuration file, and without either it starts one process per GPU.
     kind = None if file is None else file.distributed_type
     if "cpu" in options:
         spreads = False

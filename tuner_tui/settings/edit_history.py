@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Value, check_value
 
 EDITED = Origin(OriginKind.EDITED)
+# A state is one object with some 40 references: 500 of them take about a megabyte.
 UNDO_LIMIT = 500
 
 

@@ -74,6 +74,7 @@ class RuleContext:
         """The GPU of the lowest known capability, which decides what a training on all GPUs can use."""
         if not self.gpus or self.no_gpu:
             return None
+        # All ranks run the same code: the card that supports least decides.
         known = [gpu for gpu in self.gpus if gpu.capability is not None]
         return min(known, key=lambda gpu: gpu.capability or (0, 0)) if known else None
 

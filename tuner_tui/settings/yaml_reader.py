@@ -20,6 +20,8 @@ import yaml
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
 
+# A preset has some 40 values and a tool's file hardly more than 200. Files of unknown origin are opened before anybody
+# looked at them, so size, depth and number of values are bounded before they are parsed.
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 5_000

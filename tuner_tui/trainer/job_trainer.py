@@ -82,6 +82,8 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
 
     def get_train_dataloader(self) -> Any:
         """As in the Trainer, with the configured micro batch: before 5, resuming uses that of the checkpoint."""
+        # Before version 5 the Trainer takes the batch size from trainer_state.json when it resumes. A run that resumes
+        # with a smaller micro batch, because the old one ran out of memory, would run out of memory again.
         if not self.args.auto_find_batch_size:
             self._train_batch_size = self.args.train_batch_size
         return _ignore_sigterm(super().get_train_dataloader())

@@ -37,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
 
 def train_from(path: str) -> int:
     """Read the configuration at `path` and train. Returns as `main`."""
+    # The order matters: what can be said without torch is said first, as its import takes seconds, and the Hub's
+    # offline mode is read when huggingface_hub is imported.
     require_packages(NEEDED)
     values = load_yaml(path)
     if values.get("peft_method", "none") != "none":

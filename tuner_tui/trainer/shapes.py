@@ -39,6 +39,7 @@ def shape_tokenizer() -> Any:
 
 def cached_tokenizer(path: Path, texts: Iterable[str]) -> Any:
     """The tokenizer cached at `path`, trained on `texts` if there is none. Safe across processes."""
+    # Several ranks start at once and need the same file: one trains, the others wait for the lock and read.
     with exclusive(path):
         if not path.exists():
             write_atomic(path, train_tokenizer(texts).to_str())

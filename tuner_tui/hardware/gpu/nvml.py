@@ -255,6 +255,7 @@ class NvmlCard:
             return processes
         samples = self._query("nvmlDeviceGetProcessUtilization", self._newest_share_us) or ()
         shares: dict[int, list[int]] = {}
+        # The time stamp of the newest sample is kept and given at the next call, so that each sample counts once.
         for sample in samples:
             if sample.smUtil <= 100:  # stale entries of the ring hold garbage, in the time stamp too
                 self._newest_share_us = max(self._newest_share_us, int(sample.timeStamp))

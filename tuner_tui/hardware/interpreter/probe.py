@@ -165,8 +165,8 @@ PROBE_SCRIPT = Path(__file__).with_name("probe_script.py")
 MARK = "tuner-tui-interpreter "
 VERSIONS_TIMEOUT_S = 20.0
 FULL_TIMEOUT_S = 120.0
-MAX_OUTPUT_BYTES = 8 << 20
 """The first import of torch from a cold network disk can take more than a minute."""
+MAX_OUTPUT_BYTES = 8 << 20
 
 
 class EndlessOutputError(OSError):

@@ -13,6 +13,7 @@ from tuner_tui.core.procfs import PROC, all_processes, read_command
 from tuner_tui.hardware.processes.process_names import brief_command
 from tuner_tui.hardware.sample import GpuSample, Sample
 
+# A clock tick is 10 ms: over a second the share of a core is known to one percent.
 MEASURED_S = 1.0
 MIN_NAMED_CORES = 0.1
 """Cores that a process uses at least if it is named."""
@@ -67,6 +68,7 @@ def measure_other_load(
     """
     own_pid = os.getpid() if own_pid is None else own_pid
     allowed = affinity(own_pid)
+    # The sampler's rates are differences to its previous sample, so it is asked at both ends of the measured second.
     sampler.sample()
     before, since_s = _cpu_seconds(proc), clock()
     wait(MEASURED_S)

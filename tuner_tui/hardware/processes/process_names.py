@@ -117,6 +117,8 @@ def role_of(command: tuple[str, ...], comm: str, parent: ClassifiedProcess | Non
     The first Python below shells and launchers is the trainer. Its forks (same command line) and the children that
     multiprocessing spawns for it are loader workers; other programs it starts are not.
     """
+    # torch names its workers in newer releases. For older ones, and for other libraries, the tree decides: workers are
+    # forked (same command line as the trainer) or spawned (a command line of multiprocessing).
     if comm == LOADER_WORKER:
         return Role.WORKER
     line = " ".join(command)

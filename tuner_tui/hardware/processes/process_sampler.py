@@ -12,6 +12,7 @@ from tuner_tui.core.procfs import PROC, children_by_parent, read_command, read_s
 from tuner_tui.hardware.processes.process_names import ClassifiedProcess, Role, role_of
 from tuner_tui.hardware.sample import ProcessSample
 
+# Loads change each second, the set of processes rarely; to find it again, the whole tree is read.
 RESCAN_EVERY = 3
 QUEUE_TIME_ROLES = (Role.MAIN, Role.WORKER)
 """Roles whose wait for a core delays the training; launchers and data servers may wait."""

@@ -162,6 +162,8 @@ def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
         known = isinstance(value, str | int | float) and "${" not in str(value)
         return str(value) if known else match[0]
 
+    # Only references to single values of the same file are put in, once and not recursively: what OmegaConf computes
+    # (`${oc.env:X}`, `${eval:…}`) stays as it is and counts as filled in at start.
     def resolved(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: resolved(inner) for key, inner in value.items()}

@@ -194,6 +194,8 @@ def _edit(
         start = _offset(keyword.lineno, keyword.col_offset, codes[index], offsets)
         rest = re.match(r"[ \t]*,[ \t]*(\n[ \t]*)?", codes[index][end:])
         return index, start, end + (rest.end() if rest else 0), ""
+    # No call has the argument: it is added to the first one, after its last argument, in the layout that this one has.
+    # Not into a call with `**kwargs`, where it might be given a second time.
     index, node = places[0]
     if value is None:
         return index, 0, 0, ""
@@ -247,6 +249,7 @@ def _parsed(code: str, source: str) -> ast.Module:
 
 def _calls(tree: ast.Module) -> Iterator[_Call]:
     """The calls that configure a training, in the order of the source."""
+    # `ast.walk` goes breadth first: an inner call would come after an outer one that begins later in the source.
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for node in sorted(found, key=lambda call: (call.lineno, call.col_offset)):
         section = _section(node)
@@ -286,6 +289,8 @@ def _constants(trees: list[ast.Module]) -> dict[str, Any]:
             if isinstance(target, ast.Name):
                 bound.setdefault(target.id, []).append(node.value)
     found: dict[str, Any] = {}
+    # A name that is bound twice may have either value, so it is unknown. Names are evaluated in the order in which
+    # they are first bound: a constant may use those before it.
     for name, values in bound.items():
         try:
             if len(values) == 1:

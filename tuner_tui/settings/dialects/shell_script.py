@@ -74,6 +74,8 @@ def read_shell(text: str, source: str) -> ToolFile:
     while words and (match := _ASSIGNMENT.fullmatch(words[0])):
         environment[match[1]] = match[2]
         words = words[1:]
+    # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
+    # a loop. Such a command can only be started through its script.
     unknown = any("$" in word or "`" in word for word in (*words, *environment.values()))
     runs = best.starts and not unknown and bool(words) and not words[0].startswith("-")
     values = {**read_options(words), **read_overrides(words)}

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from ..errors import JobError
 
+# The default job: which module does a snippet come from? Twenty classes of up to 500 samples of ten lines train in
+# half a minute on two CPU cores, and the loss falls visibly.
 LABEL_COUNT = 20
 LINES_PER_SNIPPET = 10
 SNIPPETS_PER_LABEL = 500

@@ -52,6 +52,7 @@ def class_numbers(table: Any, column: str, names: Sequence[str]) -> list[int]:
     return [number[class_name(value)] for value in table[column]]
 
 
+# Less work than that is done before further processes have started and imported what they need.
 ROWS_PER_PROCESS = 50_000
 DOCUMENTS_PER_BATCH = 10_000
 
@@ -127,6 +128,7 @@ def cut_blocks(documents: Any, size: int) -> dict[str, Any]:
     return {"input_ids": list(blocks), "labels": list(blocks)}
 
 
+# English text has four to five characters per token. With twice that, documents that are hard to compress suffice too.
 MAX_CHARACTERS_PER_TOKEN = 8
 SHUFFLE_SEED = 0
 

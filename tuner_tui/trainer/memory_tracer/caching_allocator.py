@@ -168,6 +168,8 @@ class CachingAllocator:
         """Whether the rest of `block` becomes a block of its own."""
         rest = block.size - size
         if block.pool.small or self.expandable_segments:
+            # As `should_split` in CUDACachingAllocator.cpp: a rest of one block is enough in small pools and
+            # expandable segments; in large ones it must be worth a request of the large pool.
             return rest >= BLOCK_BYTES
         return rest > SMALL_REQUEST_BYTES
 

@@ -109,6 +109,7 @@ def attention(
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
         query, key, value = (tensor.to(kind) for tensor in (query, key, value))
+    # Math attention keeps the scores, which is most of the memory of a long sequence.
     if enable_gqa and query.dtype is torch.float32:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True)

@@ -80,6 +80,8 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
             model, optimizer, settings["precision"], job.task == "causal-lm", job.max_length,
             settings["gradient_accumulation_steps"], settings["max_grad_norm"],
         )  # fmt: skip
+        # The optimizer makes its states at the first update, so two updates are traced: the first shows what they take
+        # and where the allocator puts them, the second what every later update takes.
         weights, first_update, _ = trace_update(traced)
         if request.get("by_module"):
             return memory_parts(traced, request["batches"][0], request["eval_batches"][0])
@@ -101,6 +103,7 @@ def trace_batches(batches: Sequence[int], trace: Callable[[int], BatchEvents]) -
     """The events at the first two of `batches`, and at all where others do not follow from these."""
     first, second, *others = batches
     traced = {first: trace(first), second: trace(second)}
+    # Two traces are enough where sizes are linear in the batch (see `events_at`); a trace takes seconds.
     if any(events_at(traced, batch) is None for batch in others):
         traced |= {batch: trace(batch) for batch in others}
     return traced

@@ -180,6 +180,7 @@ def count_storages(traced: TracedStep, counter: StorageCounter | None = None) ->
     """Count storages within the context, including existing weights, buffers and optimizer states."""
     storages = StorageCounter() if counter is None else counter
     storages.enter("outside")
+    # Storages that exist already are entered by hand, with their kind; a dispatch mode only sees what operations make.
     storages.kind = WEIGHTS
     storages.weights(traced.model.parameters())
     for buffer in traced.model.buffers():

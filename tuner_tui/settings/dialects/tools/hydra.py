@@ -76,6 +76,8 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
     A file of a group takes the place of what the primary configuration chooses there.
     """
+    # The primary configuration is composed as Hydra does it. Then the opened file takes the place of what it chooses
+    # for this group; a global file (`@package _global_`) overrides all of it.
     group = group_of(path)
     own = _composed(values, path, 0, [])
     if group is None:
