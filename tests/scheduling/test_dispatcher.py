@@ -23,7 +23,7 @@ from tuner_tui.runs.store.record import read_record
 from tuner_tui.runs.store.supervisor_state import write_supervisor_state
 from tuner_tui.scheduling.queue_store import QueueError
 from tuner_tui.scheduling.queueing import view_queue
-from tuner_tui.scheduling.starting import launch_request
+from tuner_tui.scheduling.starting import bind, launch_request
 from tuner_tui.settings.job import CommandJob
 
 
@@ -64,6 +64,15 @@ def test_a_run_is_bound_to_the_card_that_has_room(box: QueueBox) -> None:
     assert (now.id, now.progress.state, now.progress.keys) == (entry.id, "running", (box.cards.keys[1],))
     (run,) = box.runs()
     assert read_record(run).queued_as == entry.token
+
+
+def test_the_jobs_own_variables_stay_where_the_queue_binds_none(box: QueueBox) -> None:
+    request = box.request(10, 0.1)
+    own = CommandJob(command=("python", "t.py"), env={"OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "0"})
+    request = replace(request, job=own, environ={**request.environ, "OMP_NUM_THREADS": "8"})
+    job = bind(request, box.add(request), ("GPU-a",)).job
+    assert isinstance(job, CommandJob)
+    assert job.env == {"OMP_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "GPU-a"}
 
 
 def test_a_started_run_holds_its_place_before_it_has_taken_it(box: QueueBox) -> None:

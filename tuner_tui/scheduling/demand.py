@@ -15,8 +15,8 @@ from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import devices_per_process, process_count
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.parallel.trial_share import THREADS_VARIABLE
 
-THREADS_VARIABLE = "OMP_NUM_THREADS"
 LIMIT = "--memory-limit"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,10 +26,9 @@ from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.scheduling.entry import EntryError, QueueEntry
 from tuner_tui.scheduling.occupancy import HOST
 from tuner_tui.scheduling.queue_store import Queue, QueueError
-from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.launching import start_run
+from tuner_tui.tuning.parallel.trial_share import CARDS_VARIABLE, THREADS_VARIABLE, with_environment
 
-CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SEARCHED_RUNS = 200
 
@@ -90,27 +89,17 @@ def bind(request: LaunchRequest, entry: QueueEntry, keys: tuple[str, ...]) -> La
     An entry that comes back goes on from the checkpoint of its run, else it starts again in the same lineage. Raises
     `LaunchError`.
     """
-    environ = {**request.environ, CARDS_VARIABLE: "" if keys == (HOST,) else ",".join(keys)}
+    bound = {CARDS_VARIABLE: "" if keys == (HOST,) else ",".join(keys)}
     if entry.cores is not None and entry.gpus == 0:
-        environ["OMP_NUM_THREADS"] = str(max(1, entry.cores // request.job.processes))
-    job = request.job
-    if isinstance(job, CommandJob) and job.env:
-        job = job.model_copy(update={"env": _without_binding(job.env, environ)})
+        bound[THREADS_VARIABLE] = str(max(1, entry.cores // request.job.processes))
+    request = with_environment(request, bound)
     before = entry.run_folder
     if before is not None and before.record.exists():
         restart = plan_restart(
-            before, resolved=request.resolved, job=job, environ=environ, allow_from_scratch=True
+            before, resolved=request.resolved, job=request.job, environ=request.environ, allow_from_scratch=True
         ).request
         request = replace(request, parent=restart.parent, from_scratch=restart.from_scratch)
-    return replace(request, job=job, environ=environ, queued_as=entry.token)
-
-
-def _without_binding(own: Mapping[str, str], bound: Mapping[str, str]) -> dict[str, str]:
-    """The job's own environment, where the queue's choice of cards and cores wins."""
-    return {
-        name: bound[name] if name in (CARDS_VARIABLE, "OMP_NUM_THREADS") and name in bound else value
-        for name, value in own.items()
-    }
+    return replace(request, queued_as=entry.token)
 
 
 def settle_start(queue: Queue, entry: QueueEntry, run: RunFolder | None = None) -> RunFolder | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -27,11 +27,12 @@ def share_of(inventory: Inventory, gpu: Gpu | None, cores: float) -> Inventory:
 
 
 def bind(request: LaunchRequest, card: str | None, cores: int) -> LaunchRequest:
-    """Return the launch on one card with threads for `cores` cores, whatever the environment of the job says.
+    """Return the launch on one card with threads for `cores` cores; None: on a machine without cards."""
+    return with_environment(request, {THREADS_VARIABLE: str(cores)} | ({} if card is None else {CARDS_VARIABLE: card}))
 
-    None: on a machine without cards.
-    """
-    bound = {THREADS_VARIABLE: str(cores)} | ({} if card is None else {CARDS_VARIABLE: card})
+
+def with_environment(request: LaunchRequest, bound: Mapping[str, str]) -> LaunchRequest:
+    """Return the launch with the variables `bound`, whatever the environment of the job says."""
     job = request.job
     if isinstance(job, CommandJob) and job.env:
         job = job.model_copy(update={"env": {**job.env, **{name: bound[name] for name in bound if name in job.env}}})
