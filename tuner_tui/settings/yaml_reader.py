@@ -156,6 +156,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
     count = 0
     aliases = False
+    tags: frozenset[str] = frozenset()
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         # Every node passes here before it is built, so the bounds hold however the document is nested.
@@ -166,7 +167,7 @@ class _Loader(yaml.SafeLoader):
             raise _RefusedError(line, f"has more than {MAX_NODES:,} values, too many for a preset")
         if isinstance(event, yaml.AliasEvent) and not self.aliases:
             raise _RefusedError(line, "YAML aliases (*name) are not used in presets; write the value out")
-        if getattr(event, "tag", None) is not None:
+        if getattr(event, "tag", None) not in (None, *self.tags):
             raise _RefusedError(line, f"YAML tags ({shorten_text(str(event.tag), 40)}) are not supported")
         if self.depth > MAX_DEPTH:
             raise _RefusedError(line, f"is nested deeper than {MAX_DEPTH} levels")
@@ -177,9 +178,10 @@ class _Loader(yaml.SafeLoader):
 
 
 class _ToolLoader(_Loader):
-    """Allows aliases, whose values PyYAML shares."""
+    """Allows aliases, whose values PyYAML shares, and the tags of YAML's own scalars: `!!float 1e6`."""
 
     aliases = True
+    tags = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "str", "bool", "null"))
 
 
 def _invalid_yaml(source: str, error: yaml.YAMLError) -> PresetError:

@@ -553,6 +553,21 @@ def test_the_settings_of_a_script_of_the_users_own(tmp_path: Path) -> None:
     assert json.loads(command.config_yaml or "") == expected
 
 
+def test_files_of_a_users_own_in_other_spellings(tmp_path: Path) -> None:
+    texts = {
+        "wandb.yaml": "lr: {value: 0.1, desc: rate}\nbatch_size: {value: 4}\nseed: {value: 1}\n",
+        "tags.yaml": "lr: !!float 1e-1\nbatch_size: 4\nseed: 1\n",
+        "upper.yaml": "LR: 0.1\nBATCH_SIZE: 4\nSEED: 1\n",
+    }
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.write_text(text)
+        found = load_preset(path).preset.settings
+        assert found == {"learning_rate": 0.1, "per_device_train_batch_size": 4, "seed": 1}, name
+        update = update_tool_file(path, Settings(per_device_train_batch_size=8), ["per_device_train_batch_size"])
+        assert update.after == text.replace("4", "8")
+
+
 def test_arguments_of_transformers_may_be_read_by_a_script_of_ones_own(tmp_path: Path) -> None:
     checkout(tmp_path, {"main.py": OPTIONED, "lib/__init__.py": "", "lib/train.py": f"path = here\n{LOOP}"})
     job = opened_in(tmp_path, "c.yaml", "learning_rate: 1.0e-05\nper_device_train_batch_size: 2\n")

@@ -307,7 +307,9 @@ def own_keys(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
             ending = [
                 own
                 for own in flat
-                if f".{own}".lower().endswith(f".{leaf.lower()}") and not OTHER_USE.search(own.lower())
+                # W&B keeps `lr: {value: 0.1, desc: …}`.
+                if f".{own}".lower().removesuffix(".value").endswith(f".{leaf.lower()}")
+                and not OTHER_USE.search(own.lower())
             ]
             literal = [own for own in ending if _left_open(own, flat[own]) is None]
             base = min(ending, key=len, default="")
@@ -400,9 +402,8 @@ HF = "hf"
 OTHER_NAMES = {"hf-yaml": "hf"}
 PLAIN: Mapping[Form, str] = {"python": "hf-python", "arguments": "hf-args"}
 OF_TRANSFORMERS = re.compile(
-    r"per_(device|gpu)_|num_train_epochs|\w+_strategy$|(save|eval|logging)_steps$|save_total_limit|lr_scheduler_type"
-    r"|warmup_ratio|model_name_or_path|lora_|load_in_|bnb_|gradient_accumulation_steps|max_seq_length"
-    r"|train(ing|er)?_arg"
+    r"per_(device|gpu)_|num_train_epochs|\w+_strategy$|save_total_limit|lr_scheduler_type|warmup_ratio"
+    r"|model_name_or_path|lora_|load_in_|bnb_|gradient_accumulation_steps|max_seq_length|train(ing|er)?_arg"
 )
 """Names that only `TrainingArguments` and the scripts of Hugging Face's examples use."""
 CERTAIN = 10
@@ -467,8 +468,10 @@ def _is_of_own_script(values: Mapping[str, Any]) -> bool:
     """Whether a file has settings under names that scripts choose, and no name that only Transformers uses."""
     flat = flatten(values)
     tool = dialects()["own-script"]
-    own = own_keys(tool, flat).keys() | (flat.keys() & tool.leaves.keys())
-    return len(own) > 1 and not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split("."))
+    keys = {*own_keys(tool, flat).values(), *(flat.keys() & tool.leaves.keys())}
+    if len(keys) < 2 or all(setting_of_argument(key.rpartition(".")[2]) in FIELDS for key in keys):
+        return False
+    return not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split("."))
 
 
 def _has_sections_of_arguments(values: Mapping[str, Any]) -> bool:

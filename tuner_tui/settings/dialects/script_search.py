@@ -18,7 +18,7 @@ TRAINING = r"(?m)^(?!\s*class\b).*\b(\w*Trainer|Accelerator|deepspeed\.initializ
 """What the source of a script that trains calls."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
-EVALUATES = ("eval", "predict", "infer", "generate", "test")
+EVALUATES = ("eval", "predict", "infer", "generate", "test", "bench")
 ENTRIES = frozenset({"main", "run"})
 """Names of the script that a project is started by, where none is named after training."""
 SKIPPED = frozenset({"tests", "test", "docs", "build", "dist", "node_modules", "site-packages", "venv"})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect
-from tuner_tui.settings.dialects.script_search import find_script, read_source
+from tuner_tui.settings.dialects.script_search import find_script, names_file, read_source
 from tuner_tui.settings.dialects.tools import hydra
 
 READS = (
@@ -46,7 +46,7 @@ def find_command(path: Path) -> str | None:
         return f"{words} config={{config}}"
     if TAKES_WORDS.search(source):
         return f"{words} {{config}}"
-    return words
+    return words if names_file(source, path) else None
 
 
 def choose_command(_values: Mapping[str, Any], path: Path) -> str:
