@@ -48,7 +48,7 @@ PINNING = re.compile(r"/utils/data/_utils/pin_memory\.py:|:_?pin_memory(?:_loop)
 """Frames that allocate page-locked host memory; CUDA reports a failure there as out of GPU memory."""
 LAUNCHER_PORT = re.compile(r"port:? (\d{2,5})\b|:(\d{4,5})\b")
 PACKAGE = re.compile(
-    r"No module named '?([\w.]+)|install `([\w-]+)`|pip install (?:-U )?['\"]?([\w-]+)"
+    r"No module named '?([\w.]+)|install [`'\"]([\w-]+)[`'\"]|pip install (?:-U )?['\"]?([\w-]+)"
     r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems"
     r"|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
 )

@@ -64,7 +64,7 @@ REMEDIES: Mapping[str, Remedy] = {
     "cuda-libraries": Remedy(
         title="let torch load the CUDA libraries it came with",
         why="unset LD_LIBRARY_PATH, or take another CUDA's folders out of it; reinstall torch where its nvidia-* "
-        "packages are missing",
+        "packages are missing. Another package may need another release: cublas64_11.dll is of CUDA 11",
         source="PyTorch: CUDA wheels bring cuDNN, cuBLAS and NCCL",
     ),
     "visible-devices": VISIBLE_DRIVER,

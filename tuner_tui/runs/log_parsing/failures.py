@@ -22,8 +22,10 @@ DRAWN = re.compile(
 )
 """The header of a traceback as drawn by Rich or printed by a notebook."""
 DRAWN_FRAME = re.compile(
-    r"^(?:│ ?)?(?:File )?(?P<file>(?:[A-Za-z]:)?[\w ./\\~<>-]*?(?:\bpy|>))(?::\d+)?,? in (?P<function>[\w.<>]+)"
+    r"^(?:│ ?)?(?:File )?\[?(?P<file>(?:[A-Za-z]:)?[\w ./\\~<>-]*?(?:\bpy|>))(?::\d+)?(?:\]\([^)\s]*\))?,? in "
+    r"(?P<function>[\w.<>]+)"
 )
+"""A frame of such a traceback; Colab and VS Code make a link of its file: `[file](address)`."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
 """A line inside a traceback, in any of its forms."""
 SPAWNED = re.compile(r"^-- Process \d+ terminated with the following error")

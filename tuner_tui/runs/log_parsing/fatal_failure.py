@@ -38,6 +38,8 @@ NATIVE_NOISE = re.compile(
 
 MESSAGE_ALONE = re.compile(r"(?:CUDA|HIP|cuDNN|NCCL) error: ")
 """The beginning of an exception's message that stands without the exception's type."""
+WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
+"""NCCL's watchdog also forwards errors of kernels, which are the cause then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,7 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
     for line in lines:
         if line.quiet or line.number in in_exceptions:
             continue
-        text = line.text.strip().removeprefix("what():").strip()
+        text = WATCHDOG.sub("", line.text.strip().removeprefix("what():").strip())
         pattern = next((pattern for pattern in BARE if pattern.regex.search(text)), None)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = _first_pattern(text)

@@ -31,7 +31,7 @@ ILLEGALS = (
 COLLECTIVES = (
     pattern("gpu-software", r"Distributed package doesn't have (?:NCCL|MPI|UCC) built ?in|PyTorch was built without libuv support", "This torch was built without that part of torch.distributed", topic="distributed-build"),
     pattern("collective-timeout", r"[Ww]atchdog caught collective operation timeout|Some NCCL operations have failed or timed out", TIMEOUT, bare=True, consequence=True),
-    pattern("collective-timeout", r"watchdog thread terminated with exception|Heartbeat monitor timed out|Timeout at NCCL work", TIMEOUT, bare=True, consequence=True),
+    pattern("collective-timeout", r"watchdog thread terminated with exception(?!: \S)|Heartbeat monitor timed out|Timeout at NCCL work", TIMEOUT, bare=True, consequence=True),
     pattern("collective-timeout", r"watchdog (?:got|was) stuck for \d+ seconds|NCCL monitor thread timeout|[Rr]eceived a (?:global )?(?:dump|timeout) signal (?:due to|from) .{0,60}|Could not acquire GIL within \d+ ms on exit|(?:detected|no) heartbeat .{0,40}(?:timeout|timed out|stuck)|[Hh]eartbeat (?:timed out|timeout) .{0,60}rank", TIMEOUT, bare=True, consequence=True),
     pattern("collective-timeout", r"socketProgress\w*: Connection (?:closed|reset)|NCCL WARN .{0,120}(?:Connection closed by (?:remote )?peer|Connection reset by peer|Broken pipe|Software caused connection abort)(?!.*retry)", PEER, "likely", bare=True, consequence=True),
     pattern("collective-timeout", r"ran for \d+ milliseconds before timing out", TIMEOUT, consequence=True),
@@ -58,7 +58,7 @@ NETWORK = (
     pattern("offline", r"couldn't connect to 'https|[Cc]an(?:not|'t) reach https?://|Couldn't reach .{1,200} on the Hub|LocalEntryNotFound|(?:Failed to resolve|NameResolutionError)|Temporary failure in name resolution|Name or service not known|nodename nor servname|Network is unreachable|No route to host", NO_NETWORK),
     pattern("port-in-use", r"EADDRINUSE|[Aa]ddress already in use|\[Errno 98\]", PORT),
     pattern("port-in-use", r"server socket has failed to (?:listen|bind)", PORT, "likely", bare=True),
-    pattern("hub-access", r"GatedRepoError|gated repo|Access to (?:model|dataset) \S+ is restricted|(?:40[13] Client Error|Unauthorized|Forbidden).{0,300}(?:huggingface|hf\.co)|Invalid (?:user token|username or password|credentials)|Token is required|LocalTokenNotFoundError|\b[Tt]oken\b.{0,60}(?:does not|doesn't|without) (?:\w+ ){0,2}(?:allow|permission|access|write)", "The Hub does not let this account read the model or data set", topic="hub-login"),
+    pattern("hub-access", r"GatedRepoError|gated repo|Access to (?:model|dataset) \S+ is restricted|(?:40[13] Client Error|Unauthorized|Forbidden).{0,300}(?:huggingface|hf\.co)|Invalid (?:user token|username or password|credentials)|Token is required|[Aa]uthentication token (?:does not exist|is (?:invalid|missing))|[Pp]lease log ?in first|LocalTokenNotFoundError|\b[Tt]oken\b.{0,60}(?:does not|doesn't|without) (?:\w+ ){0,2}(?:allow|permission|access|write)", "The Hub does not let this account read the model or data set", topic="hub-login"),
     pattern("hub-access", r"wandb.{0,80}(?:api_key not configured|UsageError|CommError)|wandb\.errors\.\S+", "Weights & Biases cannot be reached with this login", topic="wandb"),
     pattern("hub-access", r"requests\.exceptions|urllib3\.exceptions|HTTPSConnectionPool|couldn't connect to 'https|OfflineModeIsEnabled|LocalEntryNotFound|httpx\.|aiohttp\.|HTTPError|CAS service error", NO_ANSWER, topic="server"),
 )  # fmt: skip

@@ -31,7 +31,7 @@ SIGNATURE = "A function or class does not accept an argument that it is given"
 LIMITS = "An index is out of range: a label or token id is too large for the model"
 
 PACKAGES = (
-    pattern("gpu-software", r"Could not load library libcud\w+|(?:Unable to|Cannot|Could not) load (?:any of {)?\W{0,3}libcud(?:nn|art)\w*|\blib(?:cudnn|cudart|cublas|cusparse|cupti|nvrtc|nvJitLink|nccl)\w*\.so\S* ?: (?:cannot open|undefined symbol|version)|(?:cuDNN|CUDNN) version (?:in|mis)compatib\w+|CUDNN_STATUS_(?:VERSION_MISMATCH|SUBLIBRARY)|undefined symbol: __nv\w+, version libnv", "The CUDA libraries that are loaded do not belong to this torch", bare=True, topic="cuda-libraries"),
+    pattern("gpu-software", r"(?:Could not load library libcud\w+|[Ll]ibrary (?:lib)?cu\w+(?:64_\d+\.dll|\.so\S*) is not found)|(?:Unable to|Cannot|Could not) load (?:any of {)?\W{0,3}libcud(?:nn|art)\w*|\blib(?:cudnn|cudart|cublas|cusparse|cupti|nvrtc|nvJitLink|nccl)\w*\.so\S* ?: (?:cannot open|undefined symbol|version)|(?:cuDNN|CUDNN) version (?:in|mis)compatib\w+|CUDNN_STATUS_(?:VERSION_MISMATCH|SUBLIBRARY)|undefined symbol: __nv\w+, version libnv", "The CUDA libraries that are loaded do not belong to this torch", bare=True, topic="cuda-libraries"),
     pattern("missing-package", r"(?i)numpy\.dtype size changed|compiled using NumPy 1\.x cannot be run in NumPy|module 'numpy' has no attribute|numpy\.core\.multiarray failed to import|_ARRAY_API not found", "A package was built for another major version of NumPy", topic="numpy"),
     pattern("missing-package", r"Descriptors cannot (?:not )?be created directly|'?runtime_version'? from 'google\.protobuf'", "The installed protobuf is newer than the generated code", topic="protobuf"),
     pattern("missing-package", r"does not recognize this architecture|[Uu]nrecognized model in|The checkpoint you are trying to load has model type|^KeyError: '(?:qwen|llama|mistral|gemma|phi|mixtral|deepseek|olmo|granite|smollm|glm|internlm|falcon|modernbert)\w*'", UNKNOWN_MODEL, topic="transformers-age"),
@@ -47,7 +47,7 @@ PACKAGES = (
     pattern("bad-arguments", r"is not recognized as (?:an internal or external command|the name of a cmdlet)", "The command or its script does not exist", bare=True),
     pattern("missing-package", r"requires the following packages that were not found|requires the (?:\w+) library but it was not found", MISSING),
     pattern("missing-package", r"(?:`?(?:[\w-]+)`?) is not installed|[Nn]eed to install `?(?:[\w-]+)|doesn't seem to be installed|seems to be not installed", MISSING),
-    pattern("missing-package", r"[Pp]lease install `?(?:[\w-]+)|Please run `?pip install|PackageNotFoundError|DistributionNotFound|Using `?bitsandbytes`?.{0,80}requires", MISSING),
+    pattern("missing-package", r"[Pp]lease install [`'\"]?(?:[\w-]+)|Please run `?pip install|PackageNotFoundError|DistributionNotFound|Using `?bitsandbytes`?.{0,80}requires", MISSING),
     pattern("missing-package", r"requires (?:`|the )?(?:accelerate|bitsandbytes|peft|deepspeed|flash[-_]attn|sentencepiece|tiktoken|protobuf|datasets|apex|einops|triton|transformers|torch)`?(?: ?[>=<]|\b.{0,30}(?:install|library))", MISSING),
     pattern("compile-failed", r"(?:\.cache|tmp)/torch_extensions/\S+\.so\b", "A compiled C++/CUDA extension cannot be loaded", topic="extension"),
     pattern("missing-package", r"ImportError: .{0,300}(?:undefined symbol|cannot open shared object|DLL load failed|version `?GLIBC)", BROKEN, topic="broken-package"),
