@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.import_hooks import PostImportFinder
+from tuner_tui.observer.site._tuner_observer.import_hooks import PostImportFinder, call_after, call_before
 
 
 def test_hooks_run_once_after_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +28,25 @@ def test_hooks_run_once_after_the_import(tmp_path: Path, monkeypatch: pytest.Mon
     assert seen == [module]
     assert module.__loader__.get_source("watched_module") == "value = 1\n"  # type: ignore[union-attr]
     del sys.modules["watched_module"]
+
+
+def test_a_hooked_function_stays_as_it_is() -> None:
+    def divide(number: int, by: int = 1) -> float:
+        """Divide."""
+        return number / by
+
+    seen: list[object] = []
+
+    def failing(*args: object, **kwargs: object) -> None:
+        seen.append((args, kwargs))
+        raise RuntimeError("the observer's own fault")
+
+    owner = SimpleNamespace(divide=divide)
+    call_before(owner, "divide", failing)
+    call_after(owner, "divide", failing)
+    assert owner.divide(6, by=4) == 1.5
+    assert seen == [((6,), {"by": 4}), ((1.5, 6), {"by": 4})]
+    assert (owner.divide.__name__, owner.divide.__doc__) == ("divide", "Divide.")
+    with pytest.raises(ZeroDivisionError):
+        owner.divide(1, by=0)
+    assert len(seen) == 3

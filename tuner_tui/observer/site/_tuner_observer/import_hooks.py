@@ -65,12 +65,44 @@ def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
         return
 
 
-def call_safely(function: Callable[..., Any], *args: Any) -> Any:
+def call_safely(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call `function`, returning None if it raises: an error of the observer must never reach the training."""
     try:
-        return function(*args)
+        return function(*args, **kwargs)
     except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
         return None
+
+
+def call_before(owner: Any, name: str, before: Callable[..., Any]) -> None:
+    """Hook a function or method: `before` is called with the arguments of each call, safely."""
+    original = getattr(owner, name)
+
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        call_safely(before, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    _replace(owner, name, hooked)
+
+
+def call_after(owner: Any, name: str, after: Callable[..., Any]) -> None:
+    """Hook a function or method: `after` is called with the result and the arguments of each call, safely.
+
+    Not if the call raises, which passes through.
+    """
+    original = getattr(owner, name)
+
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        call_safely(after, result, *args, **kwargs)
+        return result
+
+    _replace(owner, name, hooked)
+
+
+def _replace(owner: Any, name: str, hooked: Callable[..., Any]) -> None:
+    from functools import wraps  # a process that hooks nothing should not import it
+
+    setattr(owner, name, wraps(getattr(owner, name))(hooked))
 
 
 def install_import_hooks(hooks: Mapping[str, Hook]) -> None:

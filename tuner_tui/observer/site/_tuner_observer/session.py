@@ -69,8 +69,8 @@ class EventWriter:
         return self._fd
 
     def _write(self, head: str, fields: dict[str, Any]) -> None:
-        known = {name: json_safe(value) for name, value in fields.items() if value is not None}
-        body = json.dumps(dict(known, t=round(time.time(), 3), rank=self.rank), separators=(",", ":"), default=str)
+        present = {name: json_safe(value) for name, value in fields.items() if value is not None}
+        body = json.dumps(dict(present, t=round(time.time(), 3), rank=self.rank), separators=(",", ":"), default=str)
         line = (head + body[1:] + "\n").encode("utf-8", "replace")
         if self._broken_line:
             line = b"\n" + line
@@ -208,8 +208,8 @@ class Session:
             return False
         now = time.monotonic()
         # A token bucket, refilled by one a second: a loop that evaluates or saves after every step changes its phase
-        # hundreds of times a second, and each change is a line in a file that is kept in full. Most
-        # phases leave the last token to `saving`, which may end in a kill, and the end of the training needs none.
+        # hundreds of times a second, and each change is a line in a file that is kept in full. Most phases leave the
+        # last token to `saving`, during which a process is often killed; the end of the training needs none.
         refill = now - self._phase_refilled_at
         self._phase_refilled_at = now
         self._phase_tokens = min(float(PHASE_BURST), self._phase_tokens + refill)

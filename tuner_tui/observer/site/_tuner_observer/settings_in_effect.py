@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .import_hooks import call_safely
+from .import_hooks import call_after, call_before, call_safely
 
 if TYPE_CHECKING:
     from .session import Session
@@ -36,14 +35,9 @@ class ModelFinder:
         """`module_class`: torch.nn.Module, hooked until a model is found."""
         self._class = module_class
         self._candidates: dict[int, Any] = {}
-        self._original = original = module_class.named_parameters
-
-        @functools.wraps(original)
-        def named_parameters(module: Any, *args: Any, **kwargs: Any) -> Any:
-            call_safely(self._remember, module)
-            return original(module, *args, **kwargs)
-
-        self._wrapper = module_class.named_parameters = named_parameters
+        self._original = module_class.named_parameters
+        call_before(module_class, "named_parameters", lambda module, *_, **__: self._remember(module))
+        self._hooked = module_class.named_parameters
 
     def _remember(self, module: Any) -> None:
         self._candidates.pop(id(module), None)
@@ -53,7 +47,7 @@ class ModelFinder:
 
     def find(self, optimizer: Any) -> Any:
         """The outermost module that holds the parameters of `optimizer`, or None."""
-        if self._class.named_parameters is self._wrapper:
+        if self._class.named_parameters is self._hooked:
             self._class.named_parameters = self._original
         wanted = {id(each) for group in optimizer.param_groups for each in group["params"]}
         candidates = [module for module in (each() for each in self._candidates.values()) if module is not None]
@@ -126,17 +120,12 @@ class SettingsInEffect:
 
     def hook_autocast(self, module: Any) -> None:
         """Note the dtype when autocast is entered; it is not active during the optimizer step."""
-        original = module.autocast.__enter__
-        effective = self
 
-        @functools.wraps(original)
-        def __enter__(self: Any) -> Any:
-            result = original(self)
-            if getattr(self, "_enabled", False):
-                effective._autocast = self.fast_dtype
-            return result
+        def entered(_: object, context: Any) -> None:
+            if getattr(context, "_enabled", False):
+                self._autocast = context.fast_dtype
 
-        module.autocast.__enter__ = __enter__
+        call_after(module.autocast, "__enter__", entered)
 
     def loader_started(self, settings: dict[str, Any]) -> None:
         """Add the settings of a training loader. With a Trainer, its arguments define the micro batch instead."""
@@ -166,8 +155,8 @@ class SettingsInEffect:
 
         Injected fields are included: the script may have changed them after the injection.
         """
-        known = {name: getattr(arguments, name, None) for name in (*TRAINING_ARGUMENTS, *self.requested)}
-        values = {name: value for name, value in known.items() if isinstance(value, (bool, int, float, str))}
+        fields = {name: getattr(arguments, name, None) for name in (*TRAINING_ARGUMENTS, *self.requested)}
+        values = {name: value for name, value in fields.items() if isinstance(value, (bool, int, float, str))}
         self._has_arguments = True
         self._current.update(values)
         self._reported.update(values)

@@ -70,8 +70,8 @@ def status_bytes(*names: bytes) -> list[int | None]:
 
 
 def _bytes_after(status: bytes, name: bytes) -> int | None:
-    at = status.find(name)
-    return None if at < 0 else int(status[at + len(name) :].split(None, 1)[0]) * 1024
+    start = status.find(name)
+    return None if start < 0 else int(status[start + len(name) :].split(None, 1)[0]) * 1024
 
 
 def limit_gpu_memory(torch: Any) -> None:

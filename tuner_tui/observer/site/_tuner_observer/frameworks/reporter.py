@@ -70,8 +70,8 @@ class FrameworkReporter:
     def report_evaluation(self, step: int, metrics: Any) -> None:
         """Report the numeric metrics of an evaluation, under the framework's names."""
         numbers = {name: as_float(value) for name, value in (metrics or {}).items()}
-        known = {name: value for name, value in numbers.items() if value is not None}
-        self.session.report("evaluated", step=step, metrics=known, seconds=self.paused_s())
+        metrics = {name: value for name, value in numbers.items() if value is not None}
+        self.session.report("evaluated", step=step, metrics=metrics, seconds=self.paused_s())
 
 
 def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -> None:

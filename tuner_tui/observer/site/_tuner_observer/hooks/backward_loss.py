@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_after
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -86,17 +86,9 @@ class BackwardLoss:
         scaler_class = module.__dict__.get("GradScaler")
         if scaler_class is None or "scale" not in scaler_class.__dict__:
             return
-        original = scaler_class.scale
+        call_after(scaler_class, "scale", self._scaled)
 
-        @functools.wraps(original)
-        def scale(scaler: Any, outputs: Any) -> Any:
-            scaled = original(scaler, outputs)
-            call_safely(self._scaled, outputs, scaled)
-            return scaled
-
-        scaler_class.scale = scale
-
-    def _scaled(self, outputs: Any, scaled: Any) -> None:
+    def _scaled(self, scaled: Any, _: object, outputs: Any) -> None:
         if scaled is not outputs and isinstance(outputs, self._torch.Tensor):
             self._unscaled = (id(scaled), outputs.detach())
             if perf_counter() >= self._due_s:

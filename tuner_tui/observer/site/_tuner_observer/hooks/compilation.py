@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_before, call_safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,17 +23,8 @@ def hook_compilation(module: Any, callbacks: Sequence[Callable[[], None]]) -> No
 
 def hook_compiled_modules(module: Any, before: Callable[[], None]) -> None:
     """Call `before` before a module is made that compiles another. `module` is `torch._dynamo.eval_frame`."""
-    compiled = module.__dict__.get("OptimizedModule")
-    if compiled is None:
-        return
-    original = compiled.__init__
-
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        call_safely(before)
-        original(self, *args, **kwargs)
-
-    compiled.__init__ = __init__
+    if hasattr(module, "OptimizedModule"):
+        call_before(module.OptimizedModule, "__init__", lambda *_, **__: before())
 
 
 def is_compiling_function() -> Callable[[], bool]:

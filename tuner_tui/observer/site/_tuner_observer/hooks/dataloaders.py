@@ -74,12 +74,8 @@ def _prefetches(loader: Any) -> bool:
         frame = frame.f_back  # the caller of `DataLoader.__iter__`
     caller = frame.f_globals.get("__name__", "")
     if caller.endswith("pytorch.utilities.combined_loader"):
-        return not _is_sized(loader)
+        return _length(loader) is None
     return caller == "accelerate.data_loader" and "next_batch" in frame.f_code.co_varnames
-
-
-def _is_sized(loader: Any) -> bool:
-    return _length(loader) is not None
 
 
 def _length(loader: Any) -> int | None:

@@ -9,95 +9,66 @@ import functools
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..frameworks.reporter import as_float
-from ..import_hooks import call_safely
+from ..import_hooks import call_after
 
 if TYPE_CHECKING:
     from ..counters.step_counters import StepCounters
     from ..session import Session
 
-    Reader = Callable[..., "tuple[Mapping[str, Any], Any]"]
-    """Takes the arguments of a logging method; returns the values by their names, and the step."""
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
 
 
-def _one(tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
-    return {tag: scalar_value}, global_step
-
-
-def _group(
-    main_tag: str, tag_scalar_dict: Mapping[str, Any], global_step: Any = None, *_: Any, **__: Any
-) -> tuple[Mapping[str, Any], Any]:
-    return {main_tag: tag_scalar_dict}, global_step
-
-
-def _key(key: str, value: Any, step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
-    return {key: value}, step
-
-
-def _metrics(metrics: Mapping[str, Any], step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
-    return metrics, step
-
-
-def _data(data: Mapping[str, Any], step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
-    return data, step
-
-
-def _values(values: Mapping[str, Any], step: Any = None, *_: Any, **__: Any) -> tuple[Mapping[str, Any], Any]:
-    return values, step
-
-
 class Logger(NamedTuple):
-    """The logging methods of `owner`, a class of the module, or of the module itself.
+    """The logging methods of `owner`, a class of the module, or of the module itself, and their parameters.
 
+    The parameters are one mapping of values by their names, or a name and its value, and then the step.
     `reads`: they convert tensors at once, so that reading one again does not wait for a GPU.
     """
 
     source: str
     owner: str | None
-    methods: Mapping[str, Reader]
+    methods: Mapping[str, tuple[str, ...]]
     reads: bool = True
 
 
-_SUMMARY_WRITER = {"add_scalar": _one, "add_scalars": _group}
+_SUMMARY_WRITER = {
+    "add_scalar": ("tag", "scalar_value", "global_step"),
+    "add_scalars": ("main_tag", "tag_scalar_dict", "global_step"),
+}
+_MLFLOW = {"log_metric": ("key", "value", "step"), "log_metrics": ("metrics", "step")}
 LOGGERS = {
-    "wandb.sdk.wandb_run": Logger("wandb", "Run", {"log": _data}),
+    "wandb.sdk.wandb_run": Logger("wandb", "Run", {"log": ("data", "step")}),
     "torch.utils.tensorboard.writer": Logger("tensorboard", "SummaryWriter", _SUMMARY_WRITER),
     "tensorboardX.writer": Logger("tensorboardX", "SummaryWriter", _SUMMARY_WRITER),
-    "mlflow.tracking.fluent": Logger("mlflow", None, {"log_metric": _key, "log_metrics": _metrics}),
-    "trackio.run": Logger("trackio", "Run", {"log": _metrics}, reads=False),
-    "accelerate.accelerator": Logger("accelerate", "Accelerator", {"log": _values}, reads=False),
-    "lightning.fabric.fabric": Logger("fabric", "Fabric", {"log_dict": _metrics}),
-    "lightning_fabric.fabric": Logger("fabric", "Fabric", {"log_dict": _metrics}),
+    "mlflow.tracking.fluent": Logger("mlflow", None, _MLFLOW),
+    "trackio.run": Logger("trackio", "Run", {"log": ("metrics", "step")}, reads=False),
+    "accelerate.accelerator": Logger("accelerate", "Accelerator", {"log": ("values", "step")}, reads=False),
+    "lightning.fabric.fabric": Logger("fabric", "Fabric", {"log_dict": ("metrics", "step")}),
+    "lightning_fabric.fabric": Logger("fabric", "Fabric", {"log_dict": ("metrics", "step")}),
 }
-"""By the module that defines them. Each calls its reader with its own arguments, without `self`."""
+"""By the module that defines them."""
 
 
 def hook_logger(name: str, module: Any, logged: LoggedValues) -> None:
     """Hook the methods of `module`, one of `LOGGERS`."""
     logger = LOGGERS[name]
     owner = module if logger.owner is None else getattr(module, logger.owner)
-    for method, reader in logger.methods.items():
-        original = getattr(owner, method, None)
-        if original is not None:
-            setattr(owner, method, _wrap_log(original, reader, logger, logged))
+    for method, parameters in logger.methods.items():
+        if hasattr(owner, method):
+            call_after(owner, method, functools.partial(_add_logged, logged, logger, parameters))
 
 
-def _wrap_log(original: Any, reader: Reader, logger: Logger, logged: LoggedValues) -> Any:
-    first = 0 if logger.owner is None else 1
-
-    @functools.wraps(original)
-    def log(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        call_safely(logged.add, logger, reader, args[first:], kwargs)
-        return result
-
-    return log
+def _add_logged(
+    logged: LoggedValues, logger: Logger, parameters: tuple[str, ...], _: Any, *args: Any, **kwargs: Any
+) -> None:
+    """Called after a logging method, with its result and arguments."""
+    logged.add(logger, parameters, args if logger.owner is None else args[1:], kwargs)
 
 
 INTERVAL_S = 1.0
@@ -144,25 +115,23 @@ class Kind(NamedTuple):
 def kind_of(name: str) -> Kind:
     """The kind of a logged name such as `train/loss`, `val_acc` or `Loss/test`."""
     words = [word for word in _WORDS.split(_CAMEL_CASE.sub("_", name).lower()) if word]
-    known, trains = set(words), bool(_TRAINING_WORDS & set(words))
-    if known in ({"lr"}, {"learning", "rate"}) or (
-        trains and known - _TRAINING_WORDS in ({"lr"}, {"learning", "rate"})
-    ):
+    unique, trains = set(words), bool(_TRAINING_WORDS & set(words))
+    if unique - _TRAINING_WORDS in ({"lr"}, {"learning", "rate"}):
         return Kind("learning_rate")
-    if known - _TRAINING_WORDS in ({"grad", "norm"}, {"gradient", "norm"}, {"gradnorm"}, {"gnorm"}):
+    if unique - _TRAINING_WORDS in ({"grad", "norm"}, {"gradient", "norm"}, {"gradnorm"}, {"gnorm"}):
         return Kind("grad_norm")
-    if known == {"epoch"}:
+    if unique == {"epoch"}:
         return Kind("epoch")
     is_loss = any(word.startswith("loss") or word.endswith("loss") for word in words)
-    if known & _NO_FIGURES - (_PLAIN_WORDS if is_loss else frozenset()):
+    if unique & _NO_FIGURES - (_PLAIN_WORDS if is_loss else frozenset()):
         return Kind(IGNORED)
     rest = [word for word in words if word not in _EVALUATION_WORDS | _MEANS]
-    if known & _EVALUATION_WORDS and not trains:
+    if unique & _EVALUATION_WORDS and not trains:
         return Kind(EVALUATION, "eval_" + "_".join(rest)) if rest else Kind(IGNORED)
     if is_loss:
-        order = 3 if "epoch" in known else 0 if known <= _PLAIN_WORDS else 1 if "total" in known else 2
+        order = 3 if "epoch" in unique else 0 if unique <= _PLAIN_WORDS else 1 if "total" in unique else 2
         return Kind(LOSS, "eval_" + "_".join(words), trains, order)
-    return Kind(METRIC, "eval_" + "_".join(words)) if known & _METRICS and not trains else Kind(IGNORED)
+    return Kind(METRIC, "eval_" + "_".join(words)) if unique & _METRICS and not trains else Kind(IGNORED)
 
 
 def training_loss(values: Mapping[str, Any]) -> float | None:
@@ -197,28 +166,30 @@ class LoggedValues:
         self._evaluations_left = float(EVALUATIONS_AT_ONCE)
         self._evaluation_s = 0.0
 
-    def add(self, logger: Logger, reader: Reader, args: Any, kwargs: Any) -> None:
+    def add(self, logger: Logger, parameters: tuple[str, ...], args: Any, kwargs: Any) -> None:
         """Add what was logged by a call with these arguments. A Trainer reports by itself."""
         counters = self._counters
         if counters.trainer_reports or get_ident() != self._thread:
             return
-        values, step = reader(*args, **kwargs)
-        known = [(name, self._kind(name), value) for name, value in _flattened(values)]
-        known = [each for each in known if each[1].what != IGNORED]
-        if not known:
+        arguments = dict(zip(parameters, args), **kwargs)  # noqa: B905 - no `strict` in Python 3.8
+        *logged, step = [arguments.get(name) for name in parameters]
+        values: Any = logged[0] if len(logged) == 1 else {logged[0]: logged[1]}
+        kinds = [(name, self._kind(name), value) for name, value in _flattened(values)]
+        kinds = [each for each in kinds if each[1].what != IGNORED]
+        if not kinds:
             return
         place = {"step": self._step(step), "source": logger.source}
         without_gradients = not counters.evaluation.grad_enabled()
         evaluating = without_gradients or counters.clock.paused_phase == "evaluating"
-        summary = evaluating or any(kind.what == EVALUATION for _, kind, _ in known)
-        for name, kind, value in known:
+        summary = evaluating or any(kind.what == EVALUATION for _, kind, _ in kinds)
+        for name, kind, value in kinds:
             number = self._number(name, value, logger.reads)
             if number is None:
                 continue
-            neutral = (kind.what == METRIC and evaluating) or (
+            unnamed = (kind.what == METRIC and evaluating) or (
                 kind.what == LOSS and without_gradients and not kind.trains
             )
-            if kind.what == EVALUATION or neutral:
+            if kind.what == EVALUATION or unnamed:
                 self._add_evaluated(kind.key, number, place)
             elif kind.what == LOSS:
                 self._add_loss(name, kind, number, dict(place, summary=summary or None))

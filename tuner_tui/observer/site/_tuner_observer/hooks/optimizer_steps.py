@@ -29,7 +29,7 @@ def hook_optimizers(
     `peaks`, given if torch supports CUDA, reads memory around some of the steps.
     """
     is_compiling, buffer = is_compiling_function(), counters.buffer
-    records, known, counted = buffer.records, buffer.optimizers, [0]
+    records, optimizers, counted = buffer.records, buffer.optimizers, [0]
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         if peaks is not None and not is_compiling():
@@ -46,9 +46,9 @@ def hook_optimizers(
             counted[0] = buffer.backwards
             records.append((key, now, buffer.backwards))
             buffer.calls.add()
-            seen = known.get(key)
+            seen = optimizers.get(key)
             if seen is None or seen() is not optimizer:  # the id of a deleted optimizer may be reused
-                known[key] = ref(optimizer)
+                optimizers[key] = ref(optimizer)
                 first_stepped(optimizer)
             if peaks is not None:
                 peaks.after_step()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_before
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -24,21 +23,14 @@ class ScriptOptions:
 
     def hook_argparse(self, module: Any) -> None:
         """Note the options of every parser that parses. `module` is argparse."""
-        original = module.ArgumentParser.parse_known_args
-
-        @functools.wraps(original)
-        def parse_known_args(parser: Any, *args: Any, **kwargs: Any) -> Any:
-            call_safely(self._note, parser)
-            return original(parser, *args, **kwargs)
-
-        module.ArgumentParser.parse_known_args = parse_known_args
+        call_before(module.ArgumentParser, "parse_known_args", lambda parser, *_, **__: self._note(parser))
 
     def _note(self, parser: Any) -> None:
         for action in parser._actions:
             words = " ".join(action.option_strings)
-            known = self._switches if action.nargs == 0 else self._values
-            if words and words not in known and len(known) < MAX_OPTIONS and action.dest != "help":
-                known.append(words)
+            options = self._switches if action.nargs == 0 else self._values
+            if words and words not in options and len(options) < MAX_OPTIONS and action.dest != "help":
+                options.append(words)
         self.write()
 
     def write(self) -> None:

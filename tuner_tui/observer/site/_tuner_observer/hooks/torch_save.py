@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_after, call_safely
 from ..process_role import rank_and_world
 
 if TYPE_CHECKING:
@@ -65,32 +65,16 @@ class SavedFiles:
 
 def hook_torch_save(torch: Any, counters: StepCounters, files: SavedFiles) -> None:
     """Hook `torch.save` under both its names."""
-    pausing = _wrap_save(torch.serialization.save, counters)
-
-    @functools.wraps(pausing)
-    def save(*args: Any, **kwargs: Any) -> Any:
-        result = pausing(*args, **kwargs)
-        call_safely(_report_file, torch, files, args, kwargs)
-        return result
-
-    torch.save = torch.serialization.save = save
+    torch.serialization.save = _wrap_save(torch.serialization.save, counters)
+    call_after(torch.serialization, "save", lambda _, *args, **kwargs: _report_file(torch, files, args, kwargs))
+    torch.save = torch.serialization.save
 
 
 def hook_renames(module: Any, files: SavedFiles) -> None:
     """Hook `os.rename` and `os.replace`. `module` is `os`."""
     # Careful scripts write to a temporary file and rename it: the name that lasts is the one to report.
     for name in ("rename", "replace"):
-        setattr(module, name, _wrap_rename(getattr(module, name), files))
-
-
-def _wrap_rename(original: Any, files: SavedFiles) -> Any:
-    @functools.wraps(original)
-    def rename(src: Any, dst: Any, **kwargs: Any) -> Any:
-        original(src, dst, **kwargs)
-        if not kwargs:  # folders may be given as open files
-            call_safely(files.renamed, src, dst)
-
-    return rename
+        call_after(module, name, lambda _, src, dst: files.renamed(src, dst))  # not if folders are given as open files
 
 
 def _report_file(torch: Any, files: SavedFiles, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -110,7 +94,9 @@ def _is_resumable(torch: Any, obj: Any) -> bool:
 
 
 def _has_weights(torch: Any, part: Any) -> bool:
-    tensors = isinstance(part, dict) and len(part) > 0 and all(isinstance(one, torch.Tensor) for one in part.values())
+    tensors = (
+        isinstance(part, dict) and len(part) > 0 and all(isinstance(value, torch.Tensor) for value in part.values())
+    )
     return tensors or isinstance(part, torch.nn.Module)
 
 
@@ -147,15 +133,8 @@ def _hook_checkpoint(owner: Any, name: str, report: Callable[..., None], files: 
 
 def hook_safetensors(module: Any, counters: StepCounters, files: SavedFiles) -> None:
     """Hook `safetensors.torch.save_file`, which `save_pretrained` uses."""
-    pausing = _wrap_save(module.save_file, counters)
-
-    @functools.wraps(pausing)
-    def save_file(tensors: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
-        result = pausing(tensors, filename, *args, **kwargs)
-        call_safely(files.saved, filename, False)
-        return result
-
-    module.save_file = save_file
+    module.save_file = _wrap_save(module.save_file, counters)
+    call_after(module, "save_file", lambda _, tensors, filename, *__, **___: files.saved(filename, False))
 
 
 def _wrap_save(original: Any, counters: StepCounters) -> Any:

@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_before, call_safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,18 +90,14 @@ BACKWARD_CALLS = 3
 
 def report_after_backward(autograd: Any, log: InjectionLog) -> None:
     """Report what found no place in a loop that updates its parameters by hand. `autograd` is `torch.autograd`."""
-    original = autograd.backward
     calls = [0]
 
-    @functools.wraps(original)
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        if calls[0] < BACKWARD_CALLS:
-            calls[0] += 1
-            if calls[0] == BACKWARD_CALLS:
-                call_safely(log.report_missing)
-        return original(*args, **kwargs)
+    def called(*_: Any, **__: Any) -> None:
+        calls[0] += 1
+        if calls[0] == BACKWARD_CALLS:
+            log.report_missing()
 
-    autograd.backward = backward
+    call_before(autograd, "backward", called)
 
 
 def inject_training_arguments(module: Any, log: InjectionLog) -> None:
@@ -152,7 +148,7 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
     if not any(name in LOADER_ARGUMENTS for name in log.settings):
         return
     loader_class = module.DataLoader
-    construct, iterate, length = loader_class.__init__, loader_class.__iter__, loader_class.__len__
+    construct = loader_class.__init__
 
     @functools.wraps(construct)
     def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
@@ -167,22 +163,20 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
         construct(self, dataset, **_drop_worker_options(dict(options, **_loader_arguments(values))))
         call_safely(log.report, "DataLoader", values)
 
-    @functools.wraps(iterate)
-    def __iter__(self: Any) -> Any:
+    def read(loader: Any) -> None:
         # Whether a loader in order is training's shows only when it is first read: gradients are enabled then. Later
         # the workers run and nothing can be changed.
-        if not self.__dict__.get("_tuner_read"):
-            self.__dict__["_tuner_read"] = True
-            call_safely(_set_ordered_loader, self, module, log, is_training)
-        return iterate(self)
+        if not loader.__dict__.get("_tuner_read"):
+            loader.__dict__["_tuner_read"] = True
+            _set_ordered_loader(loader, module, log, is_training)
 
-    @functools.wraps(length)
-    def __len__(self: Any) -> int:
-        if not self.__dict__.get("_tuner_read"):
-            self.__dict__["_tuner_measured"] = True
-        return length(self)  # type: ignore[no-any-return]
+    def measured(loader: Any) -> None:
+        if not loader.__dict__.get("_tuner_read"):
+            loader.__dict__["_tuner_measured"] = True
 
-    loader_class.__init__, loader_class.__iter__, loader_class.__len__ = __init__, __iter__, __len__
+    loader_class.__init__ = __init__
+    call_before(loader_class, "__iter__", read)
+    call_before(loader_class, "__len__", measured)
 
 
 def _set_ordered_loader(loader: Any, module: Any, log: InjectionLog, is_training: Callable[[], bool]) -> None:
@@ -252,7 +246,7 @@ FIT_ARGUMENTS = {"gradient_accumulation_steps": "accumulate_grad_batches", "max_
 def inject_lightning_trainer(module: Any, log: InjectionLog) -> None:
     """Replace arguments of the Trainer. `module` is `trainer.trainer`."""
     trainer_class = module.Trainer
-    construct, fit = trainer_class.__init__, trainer_class.fit
+    construct = trainer_class.__init__
 
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -263,13 +257,8 @@ def inject_lightning_trainer(module: Any, log: InjectionLog) -> None:
         if changes:
             call_safely(log.report, "Trainer", {name: log.settings[name] for name in changes})
 
-    @functools.wraps(fit)
-    def wrapped_fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        call_safely(_set_at_fit, self, model, log)
-        return fit(self, model, *args, **kwargs)
-
     trainer_class.__init__ = __init__
-    trainer_class.fit = wrapped_fit
+    call_before(trainer_class, "fit", lambda trainer, model, *_, **__: _set_at_fit(trainer, model, log))
 
 
 def _lightning_arguments(settings: dict[str, Any], given: dict[str, Any]) -> dict[str, dict[str, Any]]:

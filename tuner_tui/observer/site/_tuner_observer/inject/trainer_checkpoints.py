@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .. import process_role
-from ..import_hooks import call_safely
+from ..import_hooks import call_before, call_safely
 from .injection import InjectionLog, inject_training_arguments
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def hook_trainer_resume(module: Any, session: Session) -> None:
     checkpoint = os.environ.get("TUNER_RESUME")
     if checkpoint:
         _hook_first_call(module.Trainer, "train", RESUME_FIELD, 0, checkpoint, session)
-        _hook_batch_size(module.Trainer)
+        call_before(module.Trainer, "get_train_dataloader", _restore_batch_size)
 
 
 def hook_lightning_resume(module: Any, session: Session) -> None:
@@ -48,8 +48,8 @@ def _hook_first_call(
 
     @functools.wraps(original)
     def resume(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = args[position] if len(args) > position else kwargs.get(argument)
-        if pending and pending.pop() and not given:
+        passed = args[position] if len(args) > position else kwargs.get(argument)
+        if pending and pending.pop() and not passed:
             if len(args) > position:
                 args = (*args[:position], checkpoint, *args[position + 1 :])
             else:
@@ -60,19 +60,8 @@ def _hook_first_call(
     setattr(trainer_class, method, resume)
 
 
-def _hook_batch_size(trainer_class: Any) -> None:
-    """Before Transformers 5, a resumed Trainer uses the micro batch of the checkpoint: use the requested one."""
-    original = trainer_class.get_train_dataloader
-
-    @functools.wraps(original)
-    def get_train_dataloader(self: Any) -> Any:
-        call_safely(_restore_batch_size, self)
-        return original(self)
-
-    trainer_class.get_train_dataloader = get_train_dataloader
-
-
 def _restore_batch_size(trainer: Any) -> None:
+    """Before Transformers 5, a resumed Trainer uses the micro batch of the checkpoint: use the requested one."""
     if not getattr(trainer.args, "auto_find_batch_size", False):
         trainer._train_batch_size = trainer.args.train_batch_size
 

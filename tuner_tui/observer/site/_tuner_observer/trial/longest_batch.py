@@ -90,7 +90,7 @@ def _put_largest_first(loader: Any, total: int | None, due: Callable[[], bool], 
     batches = _drawn_batches(sampler, within_s / 2)
     if not batches:
         return "longest batch not first: the loader makes no batches"
-    sizes = [(len(batch), max((_drawn_length(one, lengths) for one in batch), default=0)) for batch in batches]
+    sizes = [(len(batch), max((_drawn_length(sample, lengths) for sample in batch), default=0)) for batch in batches]
     heaviest = max(range(len(batches)), key=lambda at: (sizes[at][0] * sizes[at][1], sizes[at]))
     longest = max(range(len(batches)), key=lambda at: sizes[at][::-1])
     fullest = max(range(len(batches)), key=lambda at: sizes[at])
@@ -113,11 +113,11 @@ def _drawn_batches(sampler: Any, within_s: float) -> list[Any]:
     return found
 
 
-def _drawn_length(one: Any, lengths: dict[int, int]) -> float:
+def _drawn_length(sample: Any, lengths: dict[int, int]) -> float:
     """The length of a sample by its index, or of what a sampler of speech yields instead; 0 if it is unknown."""
-    if isinstance(one, int):
-        return lengths.get(one, 0)
-    return next((float(value) for name in DURATIONS if (value := getattr(one, name, None)) is not None), 0)
+    if isinstance(sample, int):
+        return lengths.get(sample, 0)
+    return next((float(value) for name in DURATIONS if (value := getattr(sample, name, None)) is not None), 0)
 
 
 def dataset_size(dataset: Any) -> int | None:

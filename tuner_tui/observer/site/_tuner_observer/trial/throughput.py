@@ -62,8 +62,8 @@ class ThroughputEstimate:
         if blocks < 2 or self._amount <= 0:
             return None
         ratio = self._amount / self._duration
-        left = self._amount2 - 2 * ratio * self._both + ratio * ratio * self._duration2
-        error = math.sqrt(max(0.0, left) * blocks / (blocks - 1)) / self._amount
+        squares = self._amount2 - 2 * ratio * self._both + ratio * ratio * self._duration2
+        error = math.sqrt(max(0.0, squares) * blocks / (blocks - 1)) / self._amount
         freedom = blocks - 1
         return error * (T_95[freedom - 1] if freedom <= len(T_95) else 1.96 + 2.5 / freedom)
 

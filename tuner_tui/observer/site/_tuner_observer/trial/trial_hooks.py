@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..hooks.compilation import is_compiling_function
-from ..import_hooks import call_safely
+from ..import_hooks import call_before, call_safely
 from ..inject.injection import InjectionLog, inject_training_arguments
 from .trial_controller import MAX_STEPS_KEPT
 
@@ -22,14 +22,7 @@ TRIAL_ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy
 
 def hook_trial_loaders(module: Any, trial: TrialController) -> None:
     """Notify the trial before a loader is iterated."""
-    original = module.DataLoader.__iter__
-
-    @functools.wraps(original)
-    def __iter__(loader: Any) -> Any:
-        call_safely(trial.loader_opened, loader)
-        return original(loader)
-
-    module.DataLoader.__iter__ = __iter__
+    call_before(module.DataLoader, "__iter__", trial.loader_opened)
 
 
 def hook_trial_optimizers(module: Any, trial: TrialController) -> None:

@@ -53,11 +53,11 @@ class TrialMemory:
     def first_stepped(self, optimizer: Any) -> None:
         """Add up weights, gradients and states of each optimizer once, after its first step."""
         if id(optimizer) not in self._resident:
-            weights = [one for group in optimizer.param_groups for one in group["params"]]
-            states = [one for state in optimizer.state.values() for one in state.values()]
+            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+            states = [value for state in optimizer.state.values() for value in state.values()]
             self._resident[id(optimizer)] = (
                 sum(map(self._size, weights)),
-                sum(self._size(one.grad) for one in weights),
+                sum(self._size(weight.grad) for weight in weights),
                 sum(map(self._size, states)),
             )
 
