@@ -99,18 +99,19 @@ def test_an_estimate_without_gradients_is_evaluation_while_it_lasts(tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def loops(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
-    """Loops without a loader and without `eval()`."""
+    """Loops without a loader."""
     seen = observe(tmp_path_factory.mktemp("loops"), str(SCRIPTS / "no_grad_loops.py"))
     assert (seen.exit_code, seen.errors) == (0, "")
     return seen
 
 
 @pytest.mark.parametrize("story", no_grad_loops.STORIES, ids=lambda story: story.__name__)
-def test_gradients_are_disabled_to_evaluate_or_to_train(loops: ObservedProcess, story: no_grad_loops.Story) -> None:
+def test_gradients_or_modes_change_to_evaluate_or_to_train(loops: ObservedProcess, story: no_grad_loops.Story) -> None:
     events = split_by_process(loops.events)[1 + list(no_grad_loops.STORIES).index(story)]
     [spent_s] = [float(line.split()[1]) for line in loops.output.splitlines() if line.startswith(story.__name__ + " ")]
     steps = no_grad_loops.STORIES[story]
     assert last_steps(events).own_steps == no_grad_loops.STEPS
     assert [event.step for event in events_of(events, Evaluated)] == steps
     assert last_steps(events).eval_s >= 0.95 * spent_s
+    assert last_steps(events).train_s >= (no_grad_loops.STEPS - 2) * no_grad_loops.BATCH_S
     assert (last_steps(events).eval_s > 0) == bool(steps)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, last_steps, observe
-from tests.observer.scripts import two_losses
+from tests.observer.scripts import two_losses, two_trainings
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Metrics, Plan, Steps
@@ -39,6 +39,15 @@ def test_of_several_losses_in_a_step_it_is_the_first(tmp_path: Path) -> None:
     assert all(loss is not None and loss > 0 for loss in losses)
     final = last_steps(found.events)
     assert (final.own_steps, final.micro_steps) == (two_losses.STEPS, two_losses.STEPS)
+
+
+@pytest.mark.train
+def test_the_length_grows_by_that_of_another_training(tmp_path: Path) -> None:
+    found = observe(tmp_path, str(SCRIPTS / "two_trainings.py"))
+    assert found.exit_code == 0, found.errors
+    totals = [two_trainings.BATCHES * epochs for epochs in (two_trainings.EPOCHS[0], sum(two_trainings.EPOCHS))]
+    assert [plan.total_steps for plan in found.of(Plan) if plan.total_steps] == totals == [12, 32]
+    assert last_steps(found.events).own_steps == totals[-1]
 
 
 def test_a_guessed_length_that_proves_wrong_is_dropped() -> None:

@@ -1,4 +1,4 @@
-"""Loops without a loader and without `eval()` that disable gradients to evaluate, or as a part of training.
+"""Loops without a loader that disable gradients or call `eval()` to evaluate, or as a part of training.
 
 Each runs in a forked child and prints its name, and the seconds that its evaluations took.
 """
@@ -81,11 +81,57 @@ def after_every_step() -> float:
     return spent_s
 
 
+def also_before_the_first_step() -> float:
+    """Only the name of the function tells it from a rollout."""
+    evaluate()
+    return whole()
+
+
 def only_at_the_end() -> float:
     optimizer = optimizer_of(model)
     for _ in range(STEPS):
         train(optimizer, model(batch).mean())
     return timed(evaluate)
+
+
+def evaluate_in_eval_mode() -> None:
+    model.eval()
+    for _ in range(6):
+        model(slow(batch))
+    model.train()
+
+
+def in_eval_mode() -> float:
+    """With gradients, which nobody uses."""
+    return now_and_then(evaluate_in_eval_mode)
+
+
+def in_eval_mode_after_every_step() -> float:
+    optimizer, spent_s = optimizer_of(model), 0.0
+    for _ in range(STEPS):
+        train(optimizer, model(batch).mean())
+        spent_s += timed(evaluate_in_eval_mode)
+    return spent_s
+
+
+def with_gradients_switched_off() -> float:
+    def evaluation() -> None:
+        torch.set_grad_enabled(False)
+        evaluate_in_eval_mode()
+        torch.set_grad_enabled(True)
+
+    return now_and_then(evaluation)
+
+
+def adversarial() -> float:
+    """The examples of every step are computed in eval mode."""
+    optimizer = optimizer_of(model)
+    for _ in range(STEPS):
+        model.eval()
+        model(slow(batch))
+        model.train()
+        train(optimizer, model(batch).mean())
+    return 0.0
 
 
 def rollouts() -> float:
@@ -164,7 +210,12 @@ STORIES: dict[Story, list[int]] = {
     whole: [4, 8, 12],
     by_batch: [4, 8, 12],
     after_every_step: list(range(1, STEPS + 1)),
+    also_before_the_first_step: [4, 8, 12],
     only_at_the_end: [12],
+    in_eval_mode: [4, 8, 12],
+    in_eval_mode_after_every_step: list(range(1, STEPS + 1)),
+    with_gradients_switched_off: [4, 8, 12],
+    adversarial: [],
     rollouts: [],
     generator_first: [1],  # nothing tells it from an evaluation before the discriminator's first step
     averages: [],

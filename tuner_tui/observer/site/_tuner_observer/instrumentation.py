@@ -148,8 +148,8 @@ class Instrumentation:
         """Called after the first step of each optimizer."""
         self.counters.places.optimizer_added(self.counters.buffer.calls.count)
         self._settings_in_effect.optimizer_stepped(optimizer)
-        if self.counters.planned is None:  # once: it takes milliseconds
-            self.counters.planned = call_safely(planned_length, sys._getframe(1)) or {}
+        if self.counters.needs_plan():  # not at every step: it takes milliseconds
+            self.counters.set_plan(call_safely(planned_length, sys._getframe(1)) or {})
 
     def at_exit(self) -> None:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_after
 
 if TYPE_CHECKING:
     Place = tuple[Any, int]
@@ -26,7 +25,7 @@ class EvaluationDetector:
     """
 
     def __init__(self, grad_enabled: Callable[[], bool]) -> None:
-        """`grad_enabled`: torch.is_grad_enabled. `on_eval` is called when a model that trains enters eval mode."""
+        """`grad_enabled`: torch.is_grad_enabled. `on_eval` is called when a model enters eval mode."""
         self.grad_enabled = grad_enabled
         self.on_eval: Callable[[], None] = _nothing
         self.reset()
@@ -46,24 +45,15 @@ class EvaluationDetector:
 
         `before` is called before the state changes.
         """
-        original = module_class.__dict__.get("eval")
-        if original is None:
-            return
-
-        @functools.wraps(original)
-        def eval_(module: Any) -> Any:
-            result = original(module)
-            if self._trusts_mode and get_ident() == self._thread:
-                call_safely(self._eval_called, module, before)
-            return result
-
-        module_class.eval = eval_
+        if "eval" in module_class.__dict__:
+            call_after(module_class, "eval", lambda _, module: self._eval_called(module, before))
 
     def _eval_called(self, module: Any, before: Callable[[], None]) -> None:
-        if module in self._frozen:
+        if not self._trusts_mode or get_ident() != self._thread or module in self._frozen:
             return
         before()
         if not self.has_stepped:
+            self.on_eval()
             return
         if not any(each.requires_grad for each in module.parameters()):
             self._frozen.add(module)  # a teacher, whose mode says nothing of the training
@@ -124,6 +114,10 @@ def _nothing() -> None:
     return None
 
 
+EVALUATION_WORDS = frozenset(
+    {"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "test", "testing", "estimate"}
+)
+"""Words in the name of a function that evaluates."""
 MAX_STEPS_IN_A_ROW = 3
 """A place that was first passed long after the first step, and then before so many in a row, belongs to training."""
 
@@ -135,6 +129,8 @@ class EvaluationPlaces:
     from that: the rollouts and targets of reinforcement learning, latents, or the outputs of a teacher are needed for a
     step, so the same place was passed before the first step of an optimizer, or lies within a model's forward.
 
+    A function may say by its name that it evaluates, which counts where a loop evaluates before its first step.
+
     `training`: the places that never evaluate.
     """
 
@@ -142,13 +138,21 @@ class EvaluationPlaces:
         self.training: set[Place] = set()
         self._passed: dict[Place, tuple[int, int, int]] = {}
 
+    def passed_first(self, place: Place) -> None:
+        """Note a place before the first step of all.
+
+        Rollouts, targets and latents are computed there. An untrained model may be evaluated there too, which nothing
+        but a name tells from them.
+        """
+        words = getattr(place[0], "co_name", "").lower().split("_")
+        if EVALUATION_WORDS.isdisjoint(words):
+            self.training.add(place)
+
     def evaluates(self, place: Place, calls: int, optimizers: int) -> bool:
         """Whether a model that is called at `place`, after `calls` steps of so many optimizers, is evaluated."""
         if not calls:
-            # Rollouts, targets and latents are computed before the first step; what is evaluated there as well, such
-            # as an untrained model, cannot be told from them.
-            self.training.add(place)
-        if place in self.training:
+            self.passed_first(place)
+        if not calls or place in self.training:
             return False
         first, last, in_a_row = self._passed.get(place, (calls, calls, 0))
         # Passed once for each step, a place belongs to the step; every n-th step, or several times after one, it

@@ -34,8 +34,8 @@ class StepCounters:
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
     `on_step` is called after every step if it is set, as in a trial. `trainer_reports`: a Trainer tells the loss and
-    the length of the training; `planned` is what the variables of another loop say of its length. `wait_is_known`: the
-    training computes on the CPU, where the time in a call is that of its work.
+    the length of the training. `wait_is_known`: the training computes on the CPU, where the time in a call is that of
+    its work.
     """
 
     def __init__(
@@ -77,7 +77,8 @@ class StepCounters:
         self._next_write_s = 0.0
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.trainer_reports = False
-        self.planned: dict[str, int] | None = None
+        self._planned: dict[str, int] | None = None
+        self._planned_from = 0
         self._plan: tuple[int | None, int | None] = (None, None)
         self._gradients_s: float | None = None
         self._backwards = 0
@@ -345,6 +346,17 @@ class StepCounters:
             iterator.clear()
         self._pending.clear()
 
+    # the length of a plain loop
+
+    def needs_plan(self) -> bool:
+        """Whether the loop of a new optimizer is the first one, or another one after all planned steps were made."""
+        self.read()
+        return self._planned is None or (self._plan[0] is not None and self.own_steps > self._plan[0])
+
+    def set_plan(self, planned: dict[str, int]) -> None:
+        """Set what `planned_length` found in the loop that has made its first step."""
+        self._planned, self._planned_from = planned, max(0, self.own_steps - 1)
+
     # events
 
     def _before_pause(self, now: float) -> None:
@@ -364,7 +376,7 @@ class StepCounters:
         self.written_steps = self.own_steps
         fields = self._fields()
         self.session.report_counters("steps", fields)
-        if self.planned and self.own_steps and not self.trainer_reports and self.on_step is None:
+        if self._planned and self.own_steps and not self.trainer_reports and self.on_step is None:
             self._report_plan(fields)
         for callback in self.on_flush:
             callback()
@@ -375,22 +387,22 @@ class StepCounters:
 
     def _report_plan(self, fields: dict[str, Any]) -> None:
         """Report the length of a plain loop, which is a guess, if it changed."""
-        plan = (self.planned_steps(fields), (self.planned or {}).get("epochs"))
+        plan = (self.planned_steps(fields), (self._planned or {}).get("epochs"))
         if plan != self._plan:
             self._plan = plan
             self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
 
     def planned_steps(self, totals: dict[str, Any]) -> int | None:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""
-        planned = self.planned or {}
+        planned = self._planned or {}
         steps, epochs, batches = planned.get("steps"), planned.get("epochs"), totals["epoch_batches"]
         # A loop over epochs counts no steps: they are batches of an epoch by micro batches of a step, both measured. A
         # last step with fewer micro batches counts in most loops, hence rounding up.
         if steps is None and epochs and batches and self.own_steps:
-            left = epochs - planned.get("start", 0)
-            each = max(1, round(totals["micro_steps"] / self.own_steps))
-            steps = left * -(-batches // each) if left > 0 else None
-        return steps
+            remaining = epochs - planned.get("start", 0)
+            micro_batches = max(1, round(totals["micro_steps"] / self.own_steps))
+            steps = remaining * -(-batches // micro_batches) if remaining > 0 else None
+        return None if steps is None else self._planned_from + steps
 
     def _has_ranks(self) -> bool:
         """Whether this is one of several ranks; a script may leave the process group before its last counters."""

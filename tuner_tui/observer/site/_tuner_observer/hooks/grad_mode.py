@@ -1,4 +1,4 @@
-"""Hooks no_grad and inference_mode, as contexts and as decorators, and records the spans without gradients.
+"""Hooks no_grad and inference_mode, as contexts and as decorators, and shows evaluations while they last.
 
 A span in which no model is called, such as weight averaging, evaluates nothing. Neither does what torch and torchvision
 do themselves, such as `clip_grad_norm_`, the buffers of `DistributedDataParallel` and `save_image`. Optimizers disable
@@ -30,6 +30,7 @@ get_ident = threading.get_ident
 MIN_SPAN_S = 1e-3
 """Shorter spans are gradient clipping, weight averaging and the like."""
 
+PACKAGE = __name__.partition(".")[0]
 HOOK = "tuner-tui"
 """Key of the hook among those that torch calls before the forward of every module."""
 
@@ -37,11 +38,12 @@ HOOK = "tuner-tui"
 class NoGradTracker:
     """Nesting depth of these contexts in the training's thread, and when and where the outermost one was entered.
 
-    An evaluation is shown while it lasts: from the call of a model in eval mode, or at a place that evaluates. A hook
-    for the first call is set in each context, and removed by that call; not where torch compiles: it warns of hooks.
+    An evaluation is shown while it lasts. It begins in a context in which a model is in eval mode, or with the first
+    call of a model at a place that evaluates: where gradients are disabled, or with gradients after `eval()`. It ends
+    with the context, or when `train()` is called.
     """
 
-    __slots__ = ("compiles", "count", "counters", "evaluation", "place", "since_s", "spans", "thread")
+    __slots__ = ("awaits_train", "compiles", "count", "counters", "evaluation", "place", "since_s", "spans", "thread")
 
     def __init__(self, counters: StepCounters) -> None:
         self.counters = counters
@@ -51,7 +53,7 @@ class NoGradTracker:
         self.count = 0
         self.since_s = 0.0
         self.place: Place | None = None
-        self.compiles = False
+        self.compiles = self.awaits_train = False
         self.evaluation.on_eval = self.eval_called
 
     def enter(self) -> None:
@@ -60,20 +62,37 @@ class NoGradTracker:
             if not self.count:
                 self.since_s = perf_counter()
                 self.place = call_safely(_place, sys._getframe(2))
-                # A global forward hook would slow every module of the model down. So it exists only inside this
-                # context, until the first call, and not at places that are known to be training's.
-                if self.place is not None and not self.compiles and self.place not in self.counters.places.training:
-                    _forward_hooks()[HOOK] = self.model_called
+                self._await_call()
             self.count += 1
+
+    def _await_call(self) -> None:
+        # A global forward hook slows every module of the model down. So it exists only until the first call, and not at
+        # places that are known to be training's; nor where torch compiles, which warns of hooks.
+        if self.place is not None and not self.compiles and self.place not in self.counters.places.training:
+            _forward_hooks()[HOOK] = self.model_called
 
     def entered(self) -> None:
         """Called when the gradients are disabled, unless it is `inference_mode(False)`."""
         if self.count == 1 and self.evaluation.is_in_eval_mode and get_ident() == self.thread:
-            self.eval_called()
+            self._eval_without_gradients()
 
     def eval_called(self) -> None:
-        """Begin an evaluation if there are no gradients: a model is in eval mode now."""
-        if self.count and not self.evaluation.grad_enabled():
+        """A model is in eval mode now: begin an evaluation if there are no gradients, else wait for its first call."""
+        if self.count:
+            self._eval_without_gradients()
+            return
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PACKAGE):
+            frame = frame.f_back  # the caller of `eval`
+        self.since_s, self.place = perf_counter(), _place(frame)
+        if self.evaluation.has_stepped:
+            self._await_call()
+        elif self.place is not None:
+            # Modes that change within the step, as where adversarial examples are computed, change before the first.
+            self.counters.places.passed_first(self.place)
+
+    def _eval_without_gradients(self) -> None:
+        if self.evaluation.has_stepped and not self.evaluation.grad_enabled():
             self.counters.pause("evaluating", self.since_s)
 
     def compiling(self) -> None:
@@ -82,20 +101,54 @@ class NoGradTracker:
         _forward_hooks().pop(HOOK, None)
 
     def model_called(self, module: Any, inputs: Any) -> None:
-        """Begin an evaluation if this place evaluates. Called before the first forward of a module."""
-        if get_ident() == self.thread and not self.evaluation.grad_enabled():
-            _forward_hooks().pop(HOOK, None)
+        """Begin an evaluation if this place evaluates. Called before every forward of a module until the first of a
+        model."""
+        if get_ident() != self.thread:
+            return
+        in_eval_mode = self.evaluation.is_in_eval_mode
+        if self.evaluation.grad_enabled() and (self.count or (in_eval_mode and module.training)):
+            return  # `enable_grad` within the context, or an augmentation before the model
+        _forward_hooks().pop(HOOK, None)
+        if in_eval_mode != bool(self.count):
             call_safely(self._model_called, sys._getframe(1))
 
     def _model_called(self, frame: FrameType | None) -> None:
         counters, place = self.counters, self.place
-        if place is None or self.evaluation.depth or counters.clock.paused_phase or self.evaluation.is_in_eval_mode:
+        if place is None or self.evaluation.depth or counters.clock.paused_phase:
             return
         if _is_in_forward(frame, place):
             counters.places.training.add(place)
         elif counters.places.evaluates(place, counters.buffer.calls.count, len(counters.buffer.optimizers)):
             counters.session.marks_output = True
             counters.pause("evaluating", self.since_s)
+            if not self.count and not self.awaits_train:
+                self._await_train()
+
+    def _await_train(self) -> None:
+        """End the evaluation when its model is in train mode again.
+
+        `train` is hooked only until then: it calls itself for each module of a model, in some loops before every step.
+        """
+        module_class = sys.modules["torch.nn.modules.module"].Module
+        original = module_class.train
+        self.awaits_train = True
+
+        @functools.wraps(original)
+        def train(module: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(module, *args, **kwargs)
+            if self.awaits_train and not self.evaluation.is_in_eval_mode:
+                self.awaits_train = False
+                if module_class.train is train:
+                    module_class.train = original
+                call_safely(self._trains_again)
+            return result
+
+        module_class.train = train
+
+    def _trains_again(self) -> None:
+        self.counters.session.marks_output = False
+        if self.counters.clock.paused_phase == "evaluating":
+            self.counters.gradients_follow(perf_counter())
 
     def leave(self) -> None:
         """Leave a context, recording the outermost one unless it was `inference_mode(False)`."""
