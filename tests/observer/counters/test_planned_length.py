@@ -27,6 +27,8 @@ LOOPS = {
     "for e in range(4):\n    for phase in ['train', 'val']:\n        for batch in loader:\n            step()": {
         "epochs": 4
     },
+    "for e in range(4):\n    for i, batch in enumerate(batches):\n        step()": {"steps": 20},
+    "for e in range(4):\n    for batch in failing:\n        step()": {"epochs": 4},
     "for i in range(0, len(xs), 2):\n    step()": {"steps": 2},
     "for i in range(9):\n    if i % 3 == 2:\n        step()": {},
     "while True:\n    for i in range(9):\n        step()\n    break": {},
@@ -50,6 +52,18 @@ class Iterated:
 
     def split(self, data: object) -> list[int]:
         return [0]
+
+
+class Batches(Iterated):
+    """A loader that the script defines."""
+
+    def __len__(self) -> int:
+        return 5
+
+
+class Failing(Iterated):
+    def __len__(self) -> int:
+        raise NotImplementedError
 
 
 class Settings(UserDict[str, int]):
@@ -100,6 +114,8 @@ def test_the_loops_around_the_first_step(tmp_path: Path, script: str, expected: 
         "run_config": Config(rounds=6),
         "xs": [1.0, 2.0, 3.0],
         "loader": Iterated(),
+        "batches": Batches(),
+        "failing": Failing(),
         "folds": Iterated(),
     }
     path = tmp_path / "train.py"

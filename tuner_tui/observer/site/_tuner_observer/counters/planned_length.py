@@ -38,7 +38,8 @@ LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.se
 
 
 # The loops around the step are parsed from the source, because the bounds of `range` are in no variable. Expressions
-# are evaluated by hand from names, attributes and items: calling the script's own code might have side effects.
+# are evaluated by hand from names, attributes, items and lengths: calling the script's functions might have side
+# effects.
 def planned_length(frame: FrameType | None) -> dict[str, int]:
     """`epochs`, `steps` and `start`, the first epoch, as far as functions from `frame` outwards say them.
 
@@ -148,16 +149,22 @@ def _name(call: ast.Call) -> str:
 
 
 def _length(value: Any) -> int | None:
-    """The length of data in memory; that of another object might be computed by the script."""
+    """The length of data in memory or of a loader that the script defines, as a progress bar would ask for it.
+
+    A DataLoader of torch is not asked: its batches are counted, and its length may depend on settings to inject.
+    """
     if "tqdm" in type(value).__name__:
         return _length(value.__dict__.get("iterable"))
-    if type(value).__module__ not in ("builtins", "torch", "numpy") or not hasattr(value, "__len__"):
+    if getattr(value, "shape", None) == () or any(each.__name__ == "DataLoader" for each in type(value).__mro__):
         return None
-    return None if getattr(value, "shape", None) == () else len(value)
+    try:
+        return len(value)
+    except Exception:  # noqa: BLE001 - code of the script
+        return None
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
-    """The value of an expression, None unless it takes no code of the script to compute it."""
+    """The value of an expression, None unless it is computed without side effects."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
