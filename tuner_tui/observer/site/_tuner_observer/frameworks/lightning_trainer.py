@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..hooks.loggers import kind_of, training_loss
-from ..import_hooks import call_after, call_before, call_safely
+from ..import_hooks import call_safely
 from ..settings_in_effect import count_parameters
 from .reporter import FrameworkReporter, as_float, hook_pause
 
@@ -33,25 +33,31 @@ def hook_lightning_trainer(
     package = module.__name__[: -len(".trainer.trainer")]
     reporter = LightningReporter(session, counters, settings_in_effect)
     call_safely(_hook_callbacks, sys.modules.get(package + ".trainer.call"), reporter)
-    connectors = package + ".trainer.connectors.logger_connector.logger_connector"
-    call_safely(_hook_logger, sys.modules.get(connectors), reporter)
+    call_safely(_hook_logger, _connector_module(package), reporter)
     loop = getattr(sys.modules.get(package + ".loops.evaluation_loop"), "_EvaluationLoop", None)
     if loop is not None:
         hook_pause(loop, "run", reporter, "evaluating")
     hook_pause(module.Trainer, "save_checkpoint", reporter, "saving")
-    call_after(module.Trainer, "save_checkpoint", reporter.saved)
+    _hook_checkpoints(module.Trainer, reporter)
+
+
+def _connector_module(package: str) -> Any:
+    return sys.modules.get(package + ".trainer.connectors.logger_connector.logger_connector")
 
 
 def _hook_callbacks(module: Any, reporter: LightningReporter) -> None:
     """`module` is `trainer.call`, whose `_call_callback_hooks` calls each hook of all callbacks."""
+    original = module._call_callback_hooks
     handlers = {name: getattr(reporter, name) for name in dir(reporter) if name.startswith("on_")}
 
-    def called(trainer: Any, hook_name: str, *_: Any, **__: Any) -> None:
+    @functools.wraps(original)
+    def _call_callback_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
         handler = handlers.get(hook_name)
         if handler is not None:
-            handler(trainer)
+            call_safely(handler, trainer)
+        return original(trainer, hook_name, *args, **kwargs)
 
-    call_before(module, "_call_callback_hooks", called)
+    module._call_callback_hooks = _call_callback_hooks
 
 
 def _hook_logger(module: Any, reporter: LightningReporter) -> None:
@@ -75,6 +81,18 @@ def _hook_logger(module: Any, reporter: LightningReporter) -> None:
 
     module.convert_tensors_to_scalars = functools.wraps(to_scalars)(convert_tensors_to_scalars)
     connector_class.log_metrics = log_metrics
+
+
+def _hook_checkpoints(trainer_class: Any, reporter: LightningReporter) -> None:
+    original = trainer_class.save_checkpoint
+
+    @functools.wraps(original)
+    def save_checkpoint(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, filepath, *args, **kwargs)
+        call_safely(reporter.saved, self, filepath)
+        return result
+
+    trainer_class.save_checkpoint = save_checkpoint
 
 
 class LightningReporter(FrameworkReporter):
@@ -147,10 +165,10 @@ class LightningReporter(FrameworkReporter):
             unlogged = {name: value for name, value in kept.items() if not name.startswith("train")}
             self.report_evaluation(trainer.global_step, _with_eval_loss(self._validation or unlogged))
 
-    def saved(self, _: None, trainer: Any, filepath: Any, *__: Any, **___: Any) -> None:
+    def saved(self, trainer: Any, path: Any) -> None:
         """Report a completed checkpoint; one that would skip the rest of an epoch only as a file that was saved."""
         if self.session.is_open and trainer.is_global_zero:
-            path = os.path.abspath(os.fspath(filepath))
+            path = os.path.abspath(os.fspath(path))
             if trainer.should_stop and call_safely(_is_cut, trainer):
                 self.session.report("saved", step=trainer.global_step, path=path)
             else:
