@@ -9,8 +9,8 @@ from tests.runs.builders import view
 from tuner_tui.runs.events.history import Series
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.ui.backend.facade import compare_views
 from tuner_tui.ui.backend.records import ComparedRuns
-from tuner_tui.ui.backend.runs import compare_views
 
 GB = 2**30
 

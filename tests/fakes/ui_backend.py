@@ -336,7 +336,7 @@ class FakeBackend(Backend):
 
     def compare_runs(self, first: Path, second: Path) -> Iterator[ComparedRuns]:
         self.box.compared_runs.append((first.name, second.name))
-        return iter([replace(self.box.compared, names=(first.name, second.name))])
+        return iter([self.box.compared._replace(names=(first.name, second.name))])
 
     def adopt_run(self, folder: Path) -> None:
         self.box.adopted.append(folder.name)

@@ -177,6 +177,8 @@ class TunerApp(BaseApp):
 
     def _use_sample(self, view: RunView) -> None:
         """Show the newest sample of a live run in place of the screen's own while it is fresh."""
+        # The supervisor of a live run writes a sample per second to the run's folder. As long as these are fresh they
+        # are shown, and the screen's own sampler pauses: two readers would double the load on the driver.
         if not view.status.live or view.sample is None:
             self._sampler.covered_until_s = 0.0
             return

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter.probe import Interpreter
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
 
 
-@dataclass(frozen=True, slots=True)
-class DataParallel:
+class DataParallel(NamedTuple):
     """Processes, and the GPUs among which each of them splits a step.
 
     `perhaps` is the number of GPUs it would use if the command builds a Trainer, which is not known before it runs.

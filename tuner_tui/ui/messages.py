@@ -21,63 +21,70 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend.records import ComparedRuns, MemoryOutlook, TuningSnapshot
 
 
+# Without `eq` and `repr`, which nothing uses: generating them would double the time that the classes below cost before
+# the first frame. The values of panels and drawings are NamedTuples for the same reason: a frozen dataclass with slots
+# takes eight times as long to define (1.2 ms against 0.15 ms on a loaded core), and there are forty of them.
+
+
 class Newest(Message):
     """A message that replaces an older one of its type still waiting in the queue."""
 
+    # Textual asks this of neighbours in the queue. A screen that was suspended or is busy so handles one sample, not
+    # all those that arrived meanwhile.
     def can_replace(self, message: Message) -> bool:
         return type(message) is type(self)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SampleArrived(Newest):
     """A new sample of the hardware."""
 
     sample: Sample
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class MachineViewArrived(Newest):
     """The machine and the jobs on it, read again."""
 
     view: MachineView
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RunViewArrived(Newest):
     """The followed run has changed."""
 
     view: RunView
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class FindingsArrived(Newest):
     """The findings of the followed run; empty if there are none."""
 
     findings: tuple[Finding, ...]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LogWindowArrived(Newest):
     """Lines of the followed run's log; `window` is None if there is no log."""
 
     window: LogWindow | None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class EstimateArrived(Newest):
     """The expected memory of the settings shown."""
 
     outlook: MemoryOutlook
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ComparisonArrived(Newest):
     """Two runs were read and compared."""
 
     compared: ComparedRuns
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TuningArrived(Newest):
     """The tuning in `folder` was read."""
 
@@ -85,28 +92,28 @@ class TuningArrived(Newest):
     snapshot: TuningSnapshot
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TuningStatusArrived(Newest):
     """The tuning that runs on this machine, else the one that ended last; None if there was none."""
 
     view: TuningView | None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class QueueArrived(Newest):
     """The queue was read."""
 
     lines: tuple[QueuedRun, ...]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HostsArrived(Newest):
     """The hosts as they are now."""
 
     views: tuple[HostView, ...]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class HostOpenWanted(Message):
     """Open the screen of `host` in this terminal, on `run` if it is not None."""
 
@@ -118,7 +125,7 @@ class HostsRetryWanted(Message):
     """Connect now to the hosts that could not be reached."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class NoticeArrived(Message):
     """Something failed (`is_error`) or gave no result; `sentence` says what, and what to do."""
 
@@ -126,7 +133,7 @@ class NoticeArrived(Message):
     is_error: bool = True
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SettingEdited(Message):
     """The user gave the field `name` a new value, as typed; the app parses and checks it."""
 
@@ -134,14 +141,14 @@ class SettingEdited(Message):
     text: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ChoiceWanted(Message):
     """Show the choices of the field `name` as a list."""
 
     name: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ValueTyped(Newest):
     """A value is being typed for the field `name`; `text` is None while it is not valid, and at the end."""
 
@@ -149,14 +156,14 @@ class ValueTyped(Newest):
     text: str | None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ActionWanted(Message):
     """Do what the key of `keys.MAIN_KEYS` with the action `want('what')` says."""
 
     what: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RemedyWanted(Message):
     """Apply `remedy`, which answers `finding`, to the settings."""
 
@@ -168,7 +175,7 @@ class DiffWanted(RemedyWanted):
     """Show what `remedy` would change."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LogWindowWanted(Newest):
     """Show `count` lines of the log from byte `anchor` on, or with `before` those that end there.
 
@@ -180,7 +187,7 @@ class LogWindowWanted(Newest):
     before: bool = False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LogSearchWanted(Newest):
     """Find `text` in the log from byte `start` on or, `backwards`, before it."""
 
@@ -193,7 +200,7 @@ class QueueAddWanted(Message):
     """Queue a training with the settings shown."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class QueueOrderWanted(Message):
     """`hold`, `release` or `remove` the entry, move it `up` or `down`, or `follow` its run."""
 
@@ -201,7 +208,7 @@ class QueueOrderWanted(Message):
     entry: str
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TuningWanted(Message):
     """`start` a tuning, `abort` or `resume` the one shown, `pick` another one, `apply` its winner."""
 

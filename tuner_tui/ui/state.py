@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tuner_tui.ui.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend.records import TrainingConfig
 
 
-@dataclass(frozen=True, slots=True)
-class SettingChange:
+class SettingChange(NamedTuple):
     """A setting that a remedy changes: its label, the current value and the new one."""
 
     label: str
@@ -119,6 +118,8 @@ class UiState:
         """Load `config`; undo brings back what was shown before."""
         from tuner_tui.settings.edit_history import EditHistory
 
+        # Undo works on two levels: changes of the settings shown, in `editing`, and the loading of presets, in `past`.
+        # A preset keeps its own history while another one is shown, so undo goes back into it.
         shown = self._shown
         if shown is not None:  # what was undone there cannot be redone after this
             shown = replace(shown, editing=replace(shown.editing, future=()))
@@ -192,6 +193,7 @@ class UiState:
         """Undo the last change of settings, or the loading of a preset."""
         if self.editing is None or self._shown is None:
             return self
+        # First the changes since the last loading, then the loading itself.
         if self.editing.can_undo or not self.past:
             return replace(self, editing=self.editing.undo())
         return replace(self._showing(self.past[-1]), past=self.past[:-1], future=(*self.future, self._shown))

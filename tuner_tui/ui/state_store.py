@@ -31,6 +31,9 @@ class StateStore:
 
     def update(self, state: UiState) -> None:
         """Replace the state and show it."""
+        # The order matters. Recommended values depend on machine, interpreter and job, so they are filled in as soon as
+        # one of these is new. What the followed run has in effect then replaces our defaults. Only after both do
+        # problems, estimate and help texts describe what would be trained. Reactives that do not change cost nothing.
         before = self.state
         if before.form_differs(state):
             state = self._with_recommended(state)

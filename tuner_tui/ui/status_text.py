@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration
 from tuner_tui.ui.drawing import number_format as f
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from tuner_tui.ui.state import UiState
 
 
-@dataclass(frozen=True, slots=True)
-class StopQuestion:
+class StopQuestion(NamedTuple):
     """One step of stopping a run: the order to send, and the question that confirms it."""
 
     order: Order
@@ -37,6 +35,8 @@ def next_stop_question(state: UiState) -> StopQuestion | None:
     name = state.folder.name
     if state.view.status.kind == "pending":
         return StopQuestion("stop", "Cancel", f"Cancel {name}? Its job waits in Slurm.")
+    # Each request is stronger than the one before: save and stop, SIGTERM, SIGKILL. What was asked before is read from
+    # the run's own events, so a second screen or `tuner-tui stop` counts too.
     match state.view.state.stop_requested:
         case "stop":
             asked = f"{name} was asked to stop and has not ended yet. End it now (SIGTERM)?"

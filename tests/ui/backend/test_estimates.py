@@ -118,7 +118,7 @@ def test_the_data_has_a_row_of_its_own_that_begins_with_what_a_batch_loses() -> 
     shown = MemoryOutlook(estimated(), data=known)
     assert texts(shown, 80)[3] == "data 21 % padding · 3 % cut · half up to 20, longest 40 · 4,000 samples"
     assert texts(shown, 32)[3] == "data 21 % padding · 3 % cut · h…"
-    packed = replace(known, lengths=replace(known.lengths, packed=True))
+    packed = known._replace(lengths=replace(known.lengths, packed=True))
     assert texts(replace(shown, data=packed), 80)[3].startswith("data packed · 3 % cut")
 
 

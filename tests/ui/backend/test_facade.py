@@ -17,7 +17,6 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import NameTakenError
-from tuner_tui.ui.backend.runs import launch_request
 from tuner_tui.ui.backend.tunings import Tunings
 
 
@@ -56,7 +55,7 @@ def test_a_run_that_is_opened_keeps_its_memory_limit(tmp_path: Path) -> None:
     folder = create_folder(tmp_path / "runs")
     write_record(folder, record(memory_limit_bytes=3 << 30))
     opened = Backend(CliOverrides()).open_run(folder.path)
-    assert launch_request(opened).memory_limit_bytes == 3 << 30
+    assert opened.launch_request().memory_limit_bytes == 3 << 30
 
 
 def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() -> None:
@@ -68,8 +67,8 @@ def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() ->
     assert saved is not None
     assert saved.interpreter is None
     edited = replace(opened, job=opened.job.model_copy(update={"interpreter": "/other/python"}))
-    assert launch_request(edited).job.interpreter == "/other/python"
-    assert launch_request(edited).interpreter is None
+    assert edited.launch_request().job.interpreter == "/other/python"
+    assert edited.launch_request().interpreter is None
 
 
 @pytest.mark.parametrize(("real", "fake"), [(Backend, FakeBackend), (Tunings, FakeTunings)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
+from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import ComparedRuns
-from tuner_tui.ui.backend.runs import compare_runs
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.charts import two_curves
 from tuner_tui.ui.messages import ComparisonArrived
@@ -116,7 +115,7 @@ def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
 
 @pytest.mark.parametrize("width", [30, 40, 76, 111, 112, 140, 196])
 def test_no_row_outgrows_its_place(width: int) -> None:
-    for shown in (two_runs(), two_jobs(), replace(two_runs(), names=("r" * 30, "s" * 30))):
+    for shown in (two_runs(), two_jobs(), two_runs()._replace(names=("r" * 30, "s" * 30))):
         rows = compare_rows(shown, width)
         tables = next(n for n, row in enumerate(rows) if plain_text(row.line).startswith("Set"))
         assert all(line_width(row.line) <= max(width, len("Settings: identical")) for row in rows[tables:])
@@ -155,6 +154,6 @@ def test_the_older_run_comes_first_with_a_plain_status(tmp_path: Path) -> None:
         folder = create_folder(tmp_path)
         write_record(folder, record(id=folder.id, created_t=created_t, memory_limit_bytes=3 * 2**30 * number or None))
         folder.events.write_bytes(encode_event(Finished(t=3.0, outcome="out-of-memory", sentence=ending)))
-    compared = next(compare_runs(tmp_path / "r001", tmp_path / "r002"))
+    compared = next(Backend(CliOverrides()).compare_runs(tmp_path / "r001", tmp_path / "r002"))
     assert compared.names == ("r002", "r001")
     assert compared.statuses == ("Out of memory; the limit was 3.0 GiB.", "Completed.")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.geometry import Region
 
-from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelBox, arrange
+from tuner_tui.ui.panels.layout import PAGES, STRIP, arrange
 
 sizes = st.tuples(st.integers(1, 400), st.integers(1, 200))
 
 
-def cells(box: PanelBox) -> set[tuple[int, int]]:
+def cells(box: Region) -> set[tuple[int, int]]:
     return {(x, y) for x in range(box.x, box.x + box.width) for y in range(box.y, box.y + box.height)}
 
 

@@ -45,21 +45,21 @@ def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
 )  # fmt: skip
 def test_every_size_holds_the_picture(width: int, height: int, gpus: int, cores: int, ranks: int | None) -> None:
     state = None if ranks is None else running(START_S, ranks)
-    shown = replace(scene(state, gpus, cores), next_training=NEXT_TRAINING)
+    shown = scene(state, gpus, cores)._replace(next_training=NEXT_TRAINING)
     rows = live_rows(shown, width, height)
     assert 0 < len(rows) <= height
     assert all(line_width(fit(row.line, width)) == width for row in rows)
 
 
 def test_what_would_be_trained_stands_above_the_gauges_until_there_is_a_run() -> None:
-    shown = texts(replace(scene(), next_training=NEXT_TRAINING), 60, 22)
+    shown = texts(scene()._replace(next_training=NEXT_TRAINING), 60, 22)
     assert [row.rstrip() for row in shown[:3]] == [
         "preset    demo · a first training",
         "model     tiny · classification",
         "length    400 steps",
     ]
     assert not any(
-        "400 steps" in row for row in texts(replace(scene(running(START_S)), next_training=NEXT_TRAINING), 60, 22)
+        "400 steps" in row for row in texts(scene(running(START_S))._replace(next_training=NEXT_TRAINING), 60, 22)
     )
 
 
@@ -72,7 +72,7 @@ def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen()
 
 def test_the_cards_of_two_nodes_stand_under_the_names_of_their_nodes() -> None:
     other = tuple(replace(one, time_s=one.time_s - 60) for one in samples(30, gpus=1))
-    shown = texts(replace(scene(running(START_S), gpus=1), host="n1", nodes=(("n2", other),)), 74, 40)
+    shown = texts(scene(running(START_S), gpus=1)._replace(host="n1", nodes=(("n2", other),)), 74, 40)
     rows = [row.split()[0] for row in shown if row.split()]
     first, second = rows.index("n1"), rows.index("n2")
     assert [at for at, row in enumerate(rows) if row == "0"][:2] == [first + 2, second + 3]
@@ -86,7 +86,7 @@ def test_where_a_plot_has_no_room_the_loss_curve_is_one_row() -> None:
     assert row[10] == "█"
     assert len(row[10:].rstrip()) == 38
     assert "curve " not in text(scene(running(START_S)), 76, 30)
-    assert "curve " not in text(replace(scene(running(START_S)), plots_loss=False), 76, 13)
+    assert "curve " not in text(scene(running(START_S))._replace(plots_loss=False), 76, 13)
 
 
 def test_what_is_left_out_is_said() -> None:
@@ -236,7 +236,7 @@ def test_an_error_of_the_driver_is_said_in_words() -> None:
 
 
 def test_an_old_sample_is_marked() -> None:
-    old = replace(scene(), now_s=START_S + 720)
+    old = scene()._replace(now_s=START_S + 720)
     assert "! sampled 12 min ago" in text(old)
 
 

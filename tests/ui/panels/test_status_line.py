@@ -17,7 +17,7 @@ GIB = 1024**3
 
 
 def scene(state: RunState | None, **changes: object) -> StatusScene:
-    return replace(StatusScene(name="r007", trains="demo", state=state, now_s=START_S), **changes)  # type: ignore[arg-type]
+    return StatusScene(name="r007", trains="demo", state=state, now_s=START_S)._replace(**changes)  # type: ignore[arg-type]
 
 
 def text(shown: StatusScene, width: int = 120) -> str:

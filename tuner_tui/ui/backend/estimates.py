@@ -107,6 +107,8 @@ class MemoryEstimator:
                 return outlook
         assert modelled is not None  # a built-in job has a model
         request, job = modelled
+        # Two stages: the closed form is a calculation and answers at once; a trace builds the model in another process,
+        # takes up to 30 s, and is right for models that the closed form does not know.
         may_trace = refine and self._may_trace(request, job)
         estimator, target, against = self._estimator(request, job, measure=may_trace)
         settings = request.resolved.settings
@@ -129,6 +131,8 @@ class MemoryEstimator:
 
         target, against = _target(request)
         settings = request.resolved.settings
+        # A command has a micro batch of its own, which is not known. The one of the form counts only where the user has
+        # chosen it and the command gets it; otherwise the estimate is for the batch of the last run.
         chosen = MICRO in request.resolved.given and job.apply != "none"
         batch = settings.per_device_train_batch_size if chosen else None
         found = estimate_from_runs(self._runs, settings, _device(request, target, against), batch)

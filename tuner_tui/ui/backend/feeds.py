@@ -50,6 +50,8 @@ def seconds_to_tick(period_s: float, now_s: float) -> float:
     Sharing ticks means that the news of several feeds is drawn once. A tick less than a tenth of a period away is
     skipped, because a wait can end slightly early.
     """
+    # All feeds wait for the same multiples of the period. Their messages then arrive together and Textual lays out and
+    # writes once per second, where feeds out of step would make it do so several times.
     left_s = period_s - now_s % period_s
     return left_s if left_s > period_s / 10 else left_s + period_s
 
@@ -88,6 +90,8 @@ class PollingFeed(Generic[T]):
             for item in self._items:
                 if self._end.is_set():
                     break
+                # Items are frozen values, so they are compared as a whole: a file that has not changed wakes up nothing
+                # on the event loop, and an idle screen costs only the read.
                 if item != last:
                     last = item
                     self._publish(item)
@@ -179,6 +183,9 @@ class EstimateFeed:
                 if better is not None and self._requests.empty():
                     self._post(EstimateArrived(better))
                 following = self._requests.get()
+            # A key that is held down asks many times a second: all but the newest request are dropped. The refined
+            # estimate waits for a pause, as it may trace a model for seconds, and is not shown if a newer request came
+            # in meanwhile.
             request = self._newest(following)
 
     def _newest(self, request: EstimateRequest | None) -> EstimateRequest | None:
@@ -194,6 +201,8 @@ class FollowerFeed:
         self._backend = backend
         self._post = post
         self._period_s = period_s
+        # Everything that reads the run passes through this queue to one thread: its reader needs no lock, and a request
+        # to scroll is answered between two polls. None ends the thread.
         self._requests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._followed: _FollowedRun | None = None
         self.inventory: Inventory | None = None

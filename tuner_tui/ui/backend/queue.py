@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuner_tui.ui.backend.records import translate_errors
-from tuner_tui.ui.backend.runs import launch_request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +17,7 @@ if TYPE_CHECKING:
 QueueOrder = Literal["hold", "release", "remove", "up", "down"]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOffer:
+class QueueOffer(NamedTuple):
     """What would be queued, as labelled lines; `add` does it and returns the name of the entry."""
 
     lines: list[tuple[str, str]]
@@ -82,7 +79,7 @@ class QueueAccess:
         from tuner_tui.scheduling.queue_store import open_queue
         from tuner_tui.scheduling.queueing import QueueOptions, add_to_queue, describe_need
 
-        request = launch_request(config)
+        request = config.launch_request()
         machine = inventory or read_inventory(request.runs_root)
         lines = [*launch_summary(prepare(request)), ("Waits for", describe_need(request, machine))]
         add: Callable[[], str] = translate_errors()(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.read.comparison import Comparison
     from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
     from tuner_tui.runs.read.reader import RunView
@@ -116,9 +118,16 @@ class TrainingConfig:
     base: Preset | None = None
     notes: tuple[str, ...] = ()
 
+    def launch_request(self) -> LaunchRequest:
+        """Return what is asked of the launcher to train this."""
+        from tuner_tui.runs.launch.prepare import LaunchRequest
 
-@dataclass(frozen=True, slots=True)
-class PresetListing:
+        return LaunchRequest(
+            job=self.job, resolved=self.resolved, preset=self.preset, memory_limit_bytes=self.memory_limit_bytes
+        )
+
+
+class PresetListing(NamedTuple):
     """A preset in a list.
 
     `problem` says why it cannot be loaded, `suits` that it was made for this machine, `yours` that it is the user's,
@@ -131,19 +140,17 @@ class PresetListing:
     suits: bool = False
     yours: bool = False
     hides_shipped: bool = False
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Value] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchOffer:
+class LaunchOffer(NamedTuple):
     """A prepared run: labelled lines that describe it, and the call that starts it and returns its folder."""
 
     lines: Sequence[tuple[str, str]]
     start: Callable[[], Path]
 
 
-@dataclass(frozen=True, slots=True)
-class RestartOffer:
+class RestartOffer(NamedTuple):
     """The question to ask before a restart, and the call that restarts. It returns once the old run has ended."""
 
     question: str
@@ -154,8 +161,7 @@ LossCurve = tuple[tuple[float, float], ...]
 """Pairs of samples seen and loss."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedRuns:
+class ComparedRuns(NamedTuple):
     """Two runs, the older one first: their ids, a status sentence for each, their differences and loss curves."""
 
     names: tuple[str, str]
@@ -182,8 +188,7 @@ class EstimateRequest:
     training: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PeakMemory:
+class PeakMemory(NamedTuple):
     """Where the memory of the peak goes, in the phase `phase`: by kind, and by module and kind."""
 
     title: str
@@ -193,8 +198,7 @@ class PeakMemory:
     by_module: tuple[BreakdownRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DataOutlook:
+class DataOutlook(NamedTuple):
     """How long the samples of the data are, and the share of them that is cut and of a batch that is padding."""
 
     lengths: SampleLengths
@@ -230,8 +234,7 @@ TrialPlacement = Literal["sequential", "gpus", "ray"]
 """Where trials run: one after another here, on each free GPU of this machine at once, or on a Ray cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuningPlan:
+class TuningPlan(NamedTuple):
     """Labelled lines on what a tuning would do, and the minutes that it needs at least.
 
     `placements` are the places that trials may have, with their descriptions; fewer than two are no choice.
@@ -239,11 +242,10 @@ class TuningPlan:
 
     lines: Sequence[tuple[str, str]]
     least_minutes: float | None = None
-    placements: Mapping[TrialPlacement, str] = field(default_factory=dict)
+    placements: Mapping[TrialPlacement, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class TuningWish:
+class TuningWish(NamedTuple):
     """How long a tuning may take, what it makes faster (None for one that is resumed), and where its trials run."""
 
     minutes: float
@@ -251,8 +253,7 @@ class TuningWish:
     placement: TrialPlacement = "sequential"
 
 
-@dataclass(frozen=True, slots=True)
-class TuningListing:
+class TuningListing(NamedTuple):
     """A tuning in a list."""
 
     id: str
@@ -261,8 +262,7 @@ class TuningListing:
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TuningSnapshot:
+class TuningSnapshot(NamedTuple):
     """A tuning at `now_s` (seconds since the epoch), which is None once the tuning has ended."""
 
     view: TuningView

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend.records import BackendError, TuningListing, TuningPlan, TuningSnapshot, translate_errors
-from tuner_tui.ui.backend.runs import launch_request
 
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -164,7 +163,7 @@ def _tunable_request(config: TrainingConfig) -> LaunchRequest:
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.tuning.create import ensure_tunable
 
-    request = launch_request(config)
+    request = config.launch_request()
     try:
         ensure_tunable(request.job)
     except SettingsError as error:

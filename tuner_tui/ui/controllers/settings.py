@@ -57,6 +57,8 @@ class SettingsController(Controller):
         python = await to_daemon_thread(lambda: self._backend.training_python(job))
         if python == self._python:
             return
+        # The versions come first, as they are read without importing a package and are enough for most rules. Until
+        # they are there nothing can be launched, because recommended values may still change.
         self._python = python
         self._store.ready.clear()
         self._set_interpreter(None)

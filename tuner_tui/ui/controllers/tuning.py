@@ -56,6 +56,8 @@ class TuningController(Controller):
     def show_status(self, view: TuningView | None) -> None:
         """Show on the main screen that a tuning runs, or has ended and was not looked at since."""
         before = self._state.tuning
+        # A tuning that ended before the screen was opened is no news, and neither is one that is on the screen. One
+        # that was seen running is announced once, and its sign stays in the footer until it is looked at.
         if view is not None and view.status != "running":
             if before is None or self._screen is not None:
                 view = None

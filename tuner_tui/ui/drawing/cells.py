@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rich.cells import cell_len
@@ -29,8 +28,7 @@ Line = tuple[TextSpan, ...]
 Part = str | TextSpan | Line
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One line of a picture. Where there is no room, rows with the highest `rank` are dropped first."""
 
     line: Line
@@ -203,3 +201,14 @@ LABEL = 10
 def labelled_row(label: str, *parts: str | TextSpan | Line, rank: int = 1) -> Row:
     """Return a row with a dim label, followed by at least one blank, and its contents."""
     return Row(line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts), rank)
+
+
+BLANK = Row(())
+
+
+def join_sections(sections: Iterable[Sequence[Row]], apart: bool = True) -> list[Row]:
+    """Return the rows of all sections, with a blank row between two of them if they stand `apart`."""
+    rows: list[Row] = []
+    for section in sections:
+        rows += [BLANK, *section] if rows and section and apart else section
+    return rows

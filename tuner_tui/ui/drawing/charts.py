@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.ui.drawing.cells import (
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.history import Series
 
+# A cell is drawn in eighths. Blank means "not known": zero is the lowest block, so that an idle GPU and a GPU that was
+# not sampled look different.
 LEVELS = " ▁▂▃▄▅▆▇█"
 BLOCK_STEPS = len(LEVELS) - 1
 
@@ -50,6 +51,8 @@ def blocks(values: Iterable[float | None], full: float) -> str:
 @lru_cache(maxsize=128)
 def tall_blocks(values: tuple[float | None, ...], full: float, height: int) -> tuple[str, ...]:
     """Return a column chart of `height` lines, top line first. A full column leaves a gap to the row above."""
+    # Each value becomes a height in eighths of a cell over all rows; a row then shows what is left of that height above
+    # its own foot, cut to 0 to 8. One eighth less than the whole chart keeps full columns of two charts apart.
     heights = [0 if value is None else max(1, quantise(value, full, BLOCK_STEPS * height - 1)) for value in values]
     return tuple(
         "".join(LEVELS[max(0, min(BLOCK_STEPS, tall - BLOCK_STEPS * line))] for tall in heights)
@@ -97,6 +100,9 @@ def run_columns(series: Series, total: float | None, width: int) -> list[float |
 
 
 def _column_means(gathered: Sequence[Sequence[float]]) -> list[float | None]:
+    # Losses are logged every so many steps: where the columns are narrower than that, every other one is empty.
+    # Repeating the value before closes these holes. Nothing is repeated after the last value: the run has not come so
+    # far.
     last = max(index for index, values in enumerate(gathered) if values)
     columns: list[float | None] = []
     for index, values in enumerate(gathered):
@@ -133,8 +139,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of the dots of a braille character, by row and column."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(NamedTuple):
     """A titled series and the format of its numbers. With `from_zero` the y axis starts at zero.
 
     `shows_newest`: the heading shows the last point. Not where that is a mean and the exact figure stands elsewhere.
@@ -205,6 +210,8 @@ def braille_curve(
     height: int,
 ) -> list[str]:
     """Return the curve through `points` as `height` lines of `width` cells, top line first."""
+    # A braille character has 2 × 4 dots: the curve is placed on a grid of twice the columns and four times the lines,
+    # and each of its dots sets one bit of the character that holds it.
     cells = [[0] * width for _ in range(height)]
     for x, y in _curve_dots(points, x_span, y_span, width * 2, height * 4):
         cells[y // 4][x // 2] |= DOTS[y % 4][x % 2]
@@ -218,6 +225,8 @@ def _curve_dots(
     columns: int,
     lines: int,
 ) -> list[tuple[int, int]]:
+    # Between neighbouring points as many dots are set as the longer of both distances has places, so a steep part has
+    # no holes. A point of its own is a dot.
     placed = [(_dot_index(x, x_span, columns), lines - 1 - _dot_index(y, y_span, lines)) for x, y in points]
     dots = placed[:1]
     for (x0, y0), (x1, y1) in pairwise(placed):
@@ -270,6 +279,8 @@ def _overlay(dotted: str, through: str) -> list[TextSpan]:
 
 def _overlay_cell(dotted: str, through: str) -> TextSpan:
     """Return both curves of a cell merged in the colour of the second; a cell of the first alone is dotted and dim."""
+    # A cell has one colour. Where both curves pass through it the second one gives the colour, because the first can
+    # still be told apart by its missing dots.
     if through != " ":
         return TextSpan(chr(BRAILLE | (_braille_bits(dotted) & DOTTED_BITS) | _braille_bits(through)), "curve")
     sparse = _braille_bits(dotted) & DOTTED_BITS
@@ -285,8 +296,7 @@ LEAST_TOP = 1e-12
 """Smaller values count as zero: an axis for them could not be divided."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScatterPoint:
+class ScatterPoint(NamedTuple):
     """One mark. Of several in one cell the one with the highest `rank` is shown."""
 
     x: float
@@ -296,8 +306,7 @@ class ScatterPoint:
     rank: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScatterPlot:
+class ScatterPlot(NamedTuple):
     """Points over a logarithmic x axis; the y axis starts at zero.
 
     `ends` are those of the x axis, `top` that of the y axis where it is known; `limit` is drawn across at its height,
@@ -349,6 +358,8 @@ def _scatter_grid(
         words = f" {shown.limit_words} "
         across = "╌" * max(0, width - len(words)) + words
         grid[_scatter_row(shown.limit, top, height)] = [TextSpan(cell, "dim") for cell in across[:width]]
+    # Micro batches are doubled, so equal distances are equal factors. Points are set in the order of their rank: the
+    # last one in a cell is the one that is seen.
     low, high = (math.log(end) for end in shown.ends)
     for point in sorted(points, key=lambda point: point.rank):
         part = 0.5 if high == low else (math.log(point.x) - low) / (high - low)
@@ -381,8 +392,7 @@ COLUMN_CELLS = (12, 6, 4, 3, 2, 1)
 """Widths of a column: a short history is drawn wide, so that it can be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChartScale:
+class ChartScale(NamedTuple):
     """The columns of a chart of the recent past, the cells that each takes, and those there are for all of them."""
 
     columns: int
@@ -398,13 +408,14 @@ class ChartScale:
 def chart_scale(recent: Sequence[Sample], now_s: float, width: int) -> ChartScale:
     """Return the widest columns with which the history fits between the label of a chart and its scale."""
     room = max(0, min(MOST_COLUMNS, width - LABEL - SCALE))
+    # `known` columns have values so far. The widest cells with which they fit are taken, so a chart starts wide and
+    # becomes finer a few times in its life, instead of growing from the right edge for an hour.
     known = 1 + math.ceil((now_s - recent[0].time_s) / (CHART_BUCKETS * BUCKET_S)) if recent else room
     cells = next((cells for cells in COLUMN_CELLS if known * cells <= room), 1)
     return ChartScale(room // cells, cells, room)
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(NamedTuple):
     """A history by its label and columns. `full` is the value of its full height, and `maximum` that in words."""
 
     label: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
@@ -32,13 +32,14 @@ from tuner_tui.ui.drawing.sample_history import BUCKET_S, history_columns, sampl
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 
+# What NVML gives as reasons for lower clocks although nothing is wrong: a GPU at full load is at its power cap, and
+# clocks that an administrator has set stay set.
 NORMAL_THROTTLE = frozenset({"power cap", "application clocks set", "sync boost", "display clock setting"})
 STALE_S = 3.0
 """A GPU that has not answered for longer is marked, because its figures are old."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuScene:
+class GpuScene(NamedTuple):
     """The newest sample and the recent ones, oldest first.
 
     `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU.
@@ -47,19 +48,17 @@ class GpuScene:
     sample: Sample
     recent: Sequence[Sample]
     training: frozenset[int] = frozenset()
-    jobs: Mapping[int, str] = field(default_factory=dict)
+    jobs: Mapping[int, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDetail:
+class GpuDetail(NamedTuple):
     """Rows per GPU: lines of the utilisation chart (0 means only the table) and number of further histories."""
 
     chart: int = 0
     traces: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSeries:
+class GpuSeries(NamedTuple):
     """A history: label, value, and the value of its full height as a number and as text."""
 
     label: str
@@ -93,8 +92,7 @@ WELL_USED = 0.8
 JUDGED_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLayout:
+class GpuLayout(NamedTuple):
     """Widths of the parts of a GPU's row; 0 where there is no room for one."""
 
     busy: int
@@ -109,6 +107,9 @@ class GpuLayout:
 
 def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     """Return the layout for `width` cells, with a history or the jobs at the right where there is room."""
+    # Parts give way from the right: the clock needs 150 cells, temperature 60, power 47. What is left is shared by the
+    # gauges, after the history or the job has got its part. A power gauge comes last, because power follows
+    # utilisation.
     if width < 30:
         return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
     power = POWER_TEXT if width >= 100 else SHORT_POWER if width >= 47 else 0
@@ -219,12 +220,16 @@ def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
     """Return good for a GPU that is kept busy, warn for one that trains and idles, judged over some seconds."""
     if gpu.index not in scene.training:
         return "gauge"
+    # NVML's utilisation is that of a sixth of a second to a second: between two steps, while a batch is copied or a
+    # checkpoint is written, it drops to zero. Only a mean over several seconds says whether the GPU waits for data.
     cards = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
     known = [card.utilisation_pct for card in cards if card is not None and card.utilisation_pct is not None]
     return "good" if not known or sum(known) / len(known) >= BUSY_PCT else "warn"
 
 
 def _memory_style(used: float | None) -> Style:
+    # From 80 % on the batch makes use of the card; above 95 % the allocator's cache leaves no room for a longer sample
+    # or an evaluation, and the next peak is an out-of-memory error.
     if used is None or used < WELL_USED:
         return "gauge"
     return "good" if used <= NEARLY_FULL else "bad"
@@ -232,6 +237,8 @@ def _memory_style(used: float | None) -> Style:
 
 def training_gpus(sample: Sample) -> frozenset[int]:
     """Return the GPUs that hold memory of the sampled processes; of any, where the driver does not say whose it is."""
+    # Inside a container the driver reports the process ids of the host, or none at all, and no GPU would match. Then
+    # every GPU with a gigabyte in use is taken for one that trains.
     pids = {process.pid for process in sample.processes}
     held = {gpu.index for gpu in sample.gpus if any(process.pid in pids for process in gpu.processes or ())}
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
@@ -312,6 +319,7 @@ def is_stale(gpu: GpuSample) -> bool:
 
 def gpu_problem_rows(scene: GpuScene, width: int) -> list[Row]:
     """Return the problems of the GPUs in words; GPUs with the same problem share a row."""
+    # Eight GPUs of one node usually have the same problem (power, heat, a driver that hangs): one row names them all.
     grouped: dict[tuple[str, Style, str], list[int]] = {}
     for gpu in scene.sample.gpus:
         if words := _gpu_problem(gpu):
@@ -436,6 +444,8 @@ def _cores(label: str, means: Sequence[float]) -> Row:
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
     """Return the mean load of each core over the last complete window, or of the newest sample."""
+    # The window is the last complete one of the clock, so the blocks change once in five seconds. Samples may differ in
+    # the number of cores where cores were switched off: only cores that all of them have are shown.
     start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
     near = samples_within(recent, now_s, 2 * CORES_EVERY_S)
     window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]

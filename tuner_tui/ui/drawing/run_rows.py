@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_duration, format_share, format_short_duration, format_size
@@ -59,8 +58,7 @@ OUTCOMES: dict[str, tuple[str, Style]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RunScene:
+class RunScene(NamedTuple):
     """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit."""
 
     state: RunState

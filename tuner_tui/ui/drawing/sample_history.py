@@ -34,7 +34,7 @@ class SampleHistory(Sequence["Sample"]):
         self._limit = limit
         self._samples: list[Sample] = []
         self._sums: dict[Hashable, dict[int, tuple[float, int]]] = {}
-        self._added_s: dict[Hashable, float] = {}
+        self._newest_s: dict[Hashable, float] = {}
         self._columns: dict[Hashable, tuple[int, Columns]] = {}
 
     def append(self, sample: Sample) -> None:
@@ -42,6 +42,7 @@ class SampleHistory(Sequence["Sample"]):
         if self._samples and sample.time_s < self._samples[-1].time_s:
             self.clear()
         self._samples.append(sample)
+        # Cutting the list copies it: do so once per `limit` samples instead of at each one.
         if len(self._samples) > 2 * self._limit:
             del self._samples[: -self._limit]
 
@@ -49,7 +50,7 @@ class SampleHistory(Sequence["Sample"]):
         """Forget all samples."""
         self._samples.clear()
         self._sums.clear()
-        self._added_s.clear()
+        self._newest_s.clear()
         self._columns.clear()
 
     def __len__(self) -> int:
@@ -66,13 +67,18 @@ class SampleHistory(Sequence["Sample"]):
 
     def sums(self, name: Hashable, figure: SampleValue) -> dict[int, tuple[float, int]]:
         """Return sum and number of the values of `figure` for each bucket of time; `name` identifies the figure."""
-        sums, done_s = self._sums.setdefault(name, {}), self._added_s.get(name, float("-inf"))
-        for sample in samples_after(self._samples, done_s):
-            self._added_s[name] = sample.time_s
+        # Buckets begin at multiples of `BUCKET_S` of the clock, not at the first sample: the columns of all charts then
+        # move in the same second, and a chart that is drawn again later has the same columns. A bucket keeps sum and
+        # number, so a new sample changes one entry and no old sample is read again.
+        sums, newest_s = self._sums.setdefault(name, {}), self._newest_s.get(name, float("-inf"))
+        for sample in samples_after(self._samples, newest_s):
+            self._newest_s[name] = sample.time_s
             if (value := figure(sample)) is not None:
                 bucket = int(sample.time_s // BUCKET_S)
                 total, number = sums.get(bucket, (0.0, 0))
                 sums[bucket] = (total + value, number + 1)
+        # Dicts keep the order of insertion, and samples arrive in the order of time: the first key is the oldest
+        # bucket.
         while len(sums) > MAX_BUCKETS:
             del sums[next(iter(sums))]
         return sums
@@ -80,16 +86,16 @@ class SampleHistory(Sequence["Sample"]):
     def columns(self, name: Hashable, figure: SampleValue, now_s: float, width: int, buckets: int) -> Columns:
         """Return the columns of `history_columns`; they are made once a bucket, so that a chart is drawn as seldom."""
         newest_bucket = int(now_s // BUCKET_S)
-        known = self._columns.get((name, width, buckets))
-        if known is not None and known[0] == newest_bucket:
-            return known[1]
+        cached = self._columns.get((name, width, buckets))
+        if cached is not None and cached[0] == newest_bucket:
+            return cached[1]
         sums, newest = self.sums(name, figure), newest_bucket // buckets
-        made = tuple(
+        columns = tuple(
             _mean([sums[bucket] for bucket in range(column * buckets, (column + 1) * buckets) if bucket in sums])
             for column in range(newest - width + 1, newest + 1)
         )
-        self._columns[name, width, buckets] = (newest_bucket, made)
-        return made
+        self._columns[name, width, buckets] = (newest_bucket, columns)
+        return columns
 
 
 def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:

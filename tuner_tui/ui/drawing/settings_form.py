@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuner_tui.ui.data_parallel import SINGLE_DEVICE, DataParallel
 
@@ -41,8 +41,7 @@ class SettingsView:
         return self.job_edited or self.resolved.settings != self.saved.settings
 
 
-@dataclass(frozen=True, slots=True)
-class FormRow:
+class FormRow(NamedTuple):
     """One line of the form: a field, or the heading of `group` (`name` is None)."""
 
     label: str
@@ -55,8 +54,7 @@ class FormRow:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldHelpText:
+class FieldHelpText(NamedTuple):
     """Help of one field: facts, then a sentence or the problem with its value."""
 
     facts: str
@@ -122,6 +120,7 @@ def _heading(
 
 def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
     """Return the problem shown at each field, errors before warnings."""
+    # Sorting is stable and `setdefault` keeps the first: of two errors the one that was found first stays.
     worst: dict[str, Problem] = {}
     for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
         for name in problem.fields:
@@ -239,6 +238,8 @@ def _step_float(spec: FieldSpec, number: float, up: bool) -> float:
         return 0.01 if up else 0.0
     if not up and number <= 0.01 and not spec.above_minimum:
         return 0.0
+    # Round numbers of twenty decades: a learning rate has no natural step. The tolerance keeps a value that equals one
+    # of them but for rounding from being its own neighbour.
     rungs = [float(f"{m}e{e}") for e in range(-12, 8) for m in MANTISSAS]
     if up:
         return next((rung for rung in rungs if rung > number * 1.0001), number)
@@ -283,4 +284,4 @@ def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText
     problem = worst_problems(view.check(settings)).get(spec.name)
     if problem is None:
         return None
-    return replace(_problem_help(view, facts, problem), tone="warning")
+    return _problem_help(view, facts, problem)._replace(tone="warning")

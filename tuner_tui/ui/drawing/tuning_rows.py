@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
@@ -31,8 +30,7 @@ OUTCOMES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TuningSummary:
+class TuningSummary(NamedTuple):
     """Results of a tuning's trials: initial settings and their throughput, and the best settings."""
 
     results: SearchResults

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
 from tuner_tui.runs.read.machine_monitor import LiveRun, WatchedJob, WatchedProcess, format_command, format_gpu_indices
@@ -15,8 +15,7 @@ SORTED = "▾"
 UNKNOWN_COMMAND = "not visible from here"
 
 
-@dataclass(frozen=True, slots=True)
-class JobColumn:
+class JobColumn(NamedTuple):
     """A column of the table; `from_width` is the narrowest table that shows it.
 
     `figure` formats the value of a job or a process at a time in seconds since the epoch.
@@ -56,14 +55,13 @@ Place = tuple[int, int | None]
 """A row: the pid of its job, and that of the process where it is a row of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobScene:
+class JobScene(NamedTuple):
     """Jobs in display order, the sort key, the pids of the expanded jobs, and the row under the cursor."""
 
     jobs: Sequence[WatchedJob]
     now_s: float
     sort: str = "memory"
-    opened: frozenset[int] = field(default_factory=frozenset)
+    opened: frozenset[int] = frozenset()
     cursor: Place | None = None
     empty: str = "no jobs"
 

@@ -8,8 +8,8 @@ screen are named in the page tabs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Region
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
@@ -47,21 +47,10 @@ def panel_title(page: str, title: str = "") -> str:
     return f"{PAGES.index(page) + 1} {title or PANEL_TITLES[page]}"
 
 
-@dataclass(frozen=True, slots=True)
-class PanelBox:
-    """A rectangle of cells."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arrangement:
+class Arrangement(NamedTuple):
     """The box of each visible panel, the panels that share one place (`paged`), and which of them is shown."""
 
-    boxes: Mapping[str, PanelBox] = field(default_factory=dict)
+    boxes: Mapping[str, Region] = MappingProxyType({})
     paged: tuple[str, ...] = ()
     active: str = ""
 
@@ -82,6 +71,8 @@ def arrange(
     """
     if width < 1 or height < 1:
         return Arrangement()
+    # `settings_rows` is None before the first run: panels about a run would be empty, and their place goes to the form
+    # and to the machine, which is what the user decides by then.
     if width >= WIDE_COLUMNS and height >= WIDE_ROWS:
         if settings_rows is None:
             return _wide_before_run(width, height, page, trouble_rows or quiet_rows)
@@ -103,13 +94,13 @@ def _wide(width: int, height: int, trouble_rows: int, settings_rows: int) -> Arr
     output = right * 45 // 100
     return Arrangement(
         {
-            "settings": PanelBox(0, 0, left, settings),
-            "in-effect": PanelBox(0, settings, left, height - settings - hardware),
-            "hardware": PanelBox(0, height - hardware, left, hardware),
-            "live": PanelBox(left, 0, right, live),
-            "troubles": PanelBox(left, live, right, troubles),
-            "output": PanelBox(left, below, output, rest),
-            "plots": PanelBox(left + output, below, right - output, rest),
+            "settings": Region(0, 0, left, settings),
+            "in-effect": Region(0, settings, left, height - settings - hardware),
+            "hardware": Region(0, height - hardware, left, hardware),
+            "live": Region(left, 0, right, live),
+            "troubles": Region(left, live, right, troubles),
+            "output": Region(left, below, output, rest),
+            "plots": Region(left + output, below, right - output, rest),
         }
     )
 
@@ -121,11 +112,11 @@ def _wide_before_run(width: int, height: int, page: str, trouble_rows: int) -> A
     active = page if page in BELOW else "hardware"
     return Arrangement(
         {
-            "settings": PanelBox(0, 0, left, height),
-            "live": PanelBox(left, 0, width - left, live),
-            "troubles": PanelBox(left, live, width - left, troubles),
-            STRIP: PanelBox(left, live + troubles, width - left, 1),
-            active: PanelBox(left, height - HARDWARE_ROWS, width - left, HARDWARE_ROWS),
+            "settings": Region(0, 0, left, height),
+            "live": Region(left, 0, width - left, live),
+            "troubles": Region(left, live, width - left, troubles),
+            STRIP: Region(left, live + troubles, width - left, 1),
+            active: Region(left, height - HARDWARE_ROWS, width - left, HARDWARE_ROWS),
         },
         BELOW,
         active,
@@ -141,11 +132,11 @@ def _normal(width: int, height: int, page: str, trouble_rows: int, below_page: s
     active = page if page in BELOW else below_page
     return Arrangement(
         {
-            "settings": PanelBox(0, 0, left, top),
-            "live": PanelBox(left, 0, width - left, top),
-            "troubles": PanelBox(0, top, width, troubles),
-            STRIP: PanelBox(0, below, width, 1),
-            active: PanelBox(0, below + 1, width, height - below - 1),
+            "settings": Region(0, 0, left, top),
+            "live": Region(left, 0, width - left, top),
+            "troubles": Region(0, top, width, troubles),
+            STRIP: Region(0, below, width, 1),
+            active: Region(0, below + 1, width, height - below - 1),
         },
         BELOW,
         active,
@@ -153,18 +144,20 @@ def _normal(width: int, height: int, page: str, trouble_rows: int, below_page: s
 
 
 def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
+    # 80 × 24 cells: one panel at a time. Findings stay visible above the other panels, as they are what must not be
+    # missed; a tall narrow terminal has room for the live figures too.
     if height == 1:
-        return Arrangement({page: PanelBox(0, 0, width, 1)}, PAGES, page)
-    boxes = {STRIP: PanelBox(0, 0, width, 1)}
+        return Arrangement({page: Region(0, 0, width, 1)}, PAGES, page)
+    boxes = {STRIP: Region(0, 0, width, 1)}
     y = 1
     if trouble_rows and page != "troubles" and height >= 16:
-        boxes["troubles"] = PanelBox(0, 1, width, min(trouble_rows + 2, 6))
+        boxes["troubles"] = Region(0, 1, width, min(trouble_rows + 2, 6))
         y += boxes["troubles"].height
     rest = height - y
     if rest >= 34 and page not in ("live", "troubles"):
-        boxes["live"] = PanelBox(0, y, width, rest // 2)
+        boxes["live"] = Region(0, y, width, rest // 2)
         y += rest // 2
-    boxes[page] = PanelBox(0, y, width, height - y)
+    boxes[page] = Region(0, y, width, height - y)
     return Arrangement(boxes, PAGES, page)
 
 
@@ -174,11 +167,11 @@ class BoxLayout(Layout):
     name = "boxes"
 
     def __init__(self) -> None:
-        self.boxes: dict[str, PanelBox] = {}
+        self.boxes: dict[str, Region] = {}
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         return [
-            WidgetPlacement(Region(box.x, box.y, box.width, box.height), NULL_OFFSET, NULL_SPACING, child)
+            WidgetPlacement(box, NULL_OFFSET, NULL_SPACING, child)
             for child in children
             if (box := self.boxes.get(child.id or "")) is not None
         ]

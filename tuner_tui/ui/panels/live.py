@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.reactive import reactive
 
 from tuner_tui.core.text import drop_control
 from tuner_tui.core.units import format_duration
 from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import LABEL, WARN, Row, TextSpan, fit, labelled_row, line, line_width, shorten
+from tuner_tui.ui.drawing.cells import (
+    BLANK,
+    LABEL,
+    WARN,
+    Row,
+    TextSpan,
+    fit,
+    join_sections,
+    labelled_row,
+    line,
+    line_width,
+    shorten,
+)
 from tuner_tui.ui.drawing.charts import Plot, plot_rows, run_curve
 from tuner_tui.ui.drawing.machine_rows import (
     GpuDetail,
@@ -35,17 +46,15 @@ if TYPE_CHECKING:
 
 HOST_CHARTS = (16, 13, 10, 8, 6, 5, 4, 3, 2, 1, 0)
 """Heights of the history of the CPU, for the rows that the GPUs leave."""
-MOST_BESIDE_CARDS = 5
+MAX_HOST_CHART_BELOW_GPUS = 5
 PLOT_MIN_HEIGHT, PLOT_MAX_HEIGHT = 6, 16
 WIDEST_CURVE = 60
 DETAIL_RANK = 4
 """Rows of this rank and above make room for the loss curve."""
 OLD_SAMPLE_S = 5.0
-BLANK = Row(())
 
 
-@dataclass(frozen=True, slots=True)
-class LiveScene:
+class LiveScene(NamedTuple):
     """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds).
 
     `limit_bytes` is the memory that the run may take at most. `plots_loss` is False where the loss curve is drawn in
@@ -67,9 +76,14 @@ class LiveScene:
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     """Return at most `height` rows of `width` cells; one of them says how many were dropped."""
+    # The first of these that fits is shown:
+    # 1. all rows and a plot of the loss below them, if need be without details and blank lines;
+    # 2. all rows, with charts of GPUs and processor in the rows that are left;
+    # 3. all rows without blank lines, then with one row for all cores;
+    # 4. the rows of the lowest ranks, and a sign that counts the others.
     run = _run_sections(scene, width)
     plain = _arranged(scene, run, _machine(scene, width, GpuDetail(), 0, all_cores=True))
-    rows = _joined(plain, apart=True)
+    rows = join_sections(plain)
     loss = None if scene.history is None else scene.history.loss
     if scene.plots_loss and scene.state is not None and loss is not None and len(loss.xs) > 1:
         with_plot = _with_plot(loss, scene.state.last_step, plain, width, height)
@@ -78,16 +92,16 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
         if scene.state.finished is None:
             run = _with_curve(loss, scene.state, run, width)
         plain = _arranged(scene, run, _machine(scene, width, GpuDetail(), 0, all_cores=True))
-        rows = _joined(plain, apart=True)
+        rows = join_sections(plain)
     room = height - len(rows)
     if room >= 0:
         detail, chart = _most_detail(scene, room)
         if chart or detail.chart:
-            return _joined(_arranged(scene, run, _machine(scene, width, detail, chart, True)), apart=True)
+            return join_sections(_arranged(scene, run, _machine(scene, width, detail, chart, True)))
         return rows
     few = _arranged(scene, run, _machine(scene, width, GpuDetail(), 0, all_cores=False))
     for sections in (plain, few):
-        rows = _joined(sections, apart=False)
+        rows = join_sections(sections, apart=False)
         if len(rows) <= height:
             return rows
     left_out = len(rows) - height
@@ -101,7 +115,7 @@ def _with_plot(
     """Return the rows with the loss curve below them, at the cost of details and blank lines; none without room."""
     without_details = [[row for row in section if row.rank < DETAIL_RANK] for section in sections]
     for kept, apart in ((sections, True), (without_details, True), (without_details, False)):
-        rows = _joined(kept, apart) + [BLANK] * apart
+        rows = join_sections(kept, apart) + [BLANK] * apart
         room = height - len(rows)
         if room >= PLOT_MIN_HEIGHT + apart:
             plot = Plot("loss, smoothed", loss, f.significant, False, False, last_step)
@@ -128,7 +142,9 @@ def _most_detail(scene: LiveScene, room: int) -> tuple[GpuDetail, int]:
     cards = len(scene.sample.gpus)
     detail = most_detail(cards, room)
     left = room - extra_rows(cards, detail)
-    return detail, next(chart for chart in HOST_CHARTS if chart <= min(left, MOST_BESIDE_CARDS if cards else left))
+    return detail, next(
+        chart for chart in HOST_CHARTS if chart <= min(left, MAX_HOST_CHART_BELOW_GPUS if cards else left)
+    )
 
 
 def _machine(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_cores: bool) -> list[list[Row]]:
@@ -173,13 +189,6 @@ def _age_rows(sample: Sample, now_s: float) -> list[Row]:
     return [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
 
 
-def _joined(sections: Sequence[Sequence[Row]], apart: bool) -> list[Row]:
-    rows: list[Row] = []
-    for section in sections:
-        rows += [BLANK, *section] if rows and apart else section
-    return rows
-
-
 def drop_least_important(rows: Sequence[Row], number: int) -> list[Row]:
     """Return `rows` without the `number` rows of highest rank; among equals the last are dropped first."""
     order = sorted(range(len(rows)), key=lambda index: (rows[index].rank, index))
@@ -200,6 +209,8 @@ def _with_hidden_count(rows: list[Row], left_out: int, width: int) -> list[Row]:
 
 def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:
     """Append what is new of `samples`; those of another run replace the history."""
+    # A view holds the recent samples of its run, most of which are known already: only newer ones are appended, because
+    # the history keeps ten minutes and sums over them. Older ones mean that another run is followed.
     if not samples or (history and samples[-1].time_s < history[-1].time_s):
         history.clear()
     for sample in samples_after(samples, history[-1].time_s) if history else samples:
@@ -207,6 +218,7 @@ def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:
 
 
 REMEMBERED_SAMPLES = 600
+# The supervisor samples once a second; four seconds allow for a busy disk. After that its process hangs or is dead.
 RUN_SAMPLES_STALE_S = 4.0
 
 
@@ -254,7 +266,7 @@ class LivePanel(Canvas):
         if view.sample is not None and not self._is_behind(view.sample):
             nodes = tuple(self._of_nodes.items())
             run = LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)
-            return replace(run, host=view.host, nodes=nodes)
+            return run._replace(host=view.host, nodes=nodes)
         return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit, self.plots_loss)
 
     def _is_behind(self, sample: Sample) -> bool:

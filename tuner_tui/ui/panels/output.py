@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events, on
 from textual.binding import Binding, BindingType
@@ -29,8 +29,7 @@ WINDOW_LINES = 200
 """Lines per request: several screens, whatever the size of the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogScroll:
+class LogScroll(NamedTuple):
     """`top` is the index in the window of the first line shown; `follow` keeps it at the end of the log.
 
     While another window is waited for, `reference` is the byte of the line that is to be `offset` lines below the top.
@@ -51,15 +50,17 @@ def after_window(place: LogScroll, old: LogWindow | None, new: LogWindow, height
     Following scrolls by a third of the height at a time: scrolling by a line would repaint the panel every second.
     """
     most = max(0, len(new.lines) - height)
+    # The user has scrolled past the end of the old window, so another one was read: the line that was at the edge is
+    # looked up in it by its byte, as line numbers of a log of gigabytes are not known.
     if place.reference is not None:
         at = bisect_left(new.anchors, place.reference)
         return LogScroll(max(0, min(at - place.offset, most)), place.follow)
     top = _same_top(place, old, new)
     if top is None:
-        return replace(place, top=most if place.follow else 0)
+        return place._replace(top=most if place.follow else 0)
     if place.follow and top < most:
         top = min(most + height // 3, max(0, len(new.lines) - 1)) if old is not None and old.lines else most
-    return replace(place, top=top if place.follow else min(top, most))
+    return place._replace(top=top if place.follow else min(top, most))
 
 
 def _same_top(place: LogScroll, old: LogWindow | None, new: LogWindow) -> int | None:
@@ -89,6 +90,8 @@ def _back(place: LogScroll, window: LogWindow, top: int, height: int) -> ScrollR
     if top >= 0 or window.at_start:
         pin = LogWindowWanted(window.start, WINDOW_LINES) if place.follow else None
         return LogScroll(max(0, top), False), pin
+    # Where the lines before the window begin is not known, only bytes are: go back by the mean length of a line for a
+    # screen and half a window more. Too few or too many lines do no harm, since `reference` marks the line to stay at.
     mean_bytes = max(1, (window.end - window.start) // len(window.lines))
     before = max(0, window.start - mean_bytes * (height + WINDOW_LINES // 2))
     return LogScroll(0, False, window.start, -top), LogWindowWanted(before, WINDOW_LINES)
@@ -349,7 +352,6 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         self._show()
 
     def action_move(self, by: int) -> None:
-        """Scroll by lines."""
         if self.log_window is not None:
             self._go(scroll_by(self._position, self.log_window, by, self._height))
 
@@ -358,7 +360,6 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         self.action_move(by * max(1, self._height - 1))
 
     def action_start(self) -> None:
-        """Scroll to the first line."""
         self._go(scroll_to_start())
 
     def action_end(self) -> None:
@@ -370,7 +371,6 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         lines.skipped = max(0, lines.skipped + by * SIDEWAYS)
 
     def action_find(self) -> None:
-        """Open the search field."""
         self.query_one(SearchField).open()
 
     @on(SearchField.Wanted)
@@ -394,6 +394,9 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         if not self._needle or window is None:
             self._show()
             return
+        # Without a match so far the search begins at the edge of what is visible, so the first match is the nearest
+        # one. What is not in the window is searched by the reader of the log, whose answer is a window that begins with
+        # the match.
         start = self._match_line
         if start is None:
             start = self._position.top + (self._height if backwards else -1)

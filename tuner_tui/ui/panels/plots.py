@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.reactive import reactive
@@ -31,7 +30,7 @@ def plots_rows(history: History, last_step: int | None, width: int, height: int)
         Plot("peak memory", history.memory_bytes, format_size, from_zero=True),
     ]
     columns = next((columns for columns in (4, 2) if width // columns >= NARROWEST), 1)
-    plots = [replace(plot, last_step=last_step) for plot in shown]
+    plots = [plot._replace(last_step=last_step) for plot in shown]
     lines = max(1, min(-(-len(plots) // columns), height // SHORTEST))
     cell_width, cell_height = width // columns, height // lines
     drawn = [plot_rows(plot, cell_width - 1, cell_height) for plot in plots[: columns * lines]]

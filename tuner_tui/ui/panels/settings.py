@@ -588,7 +588,6 @@ class SettingsPanel(CachedWidget, Vertical):
         self.list.move(by)
 
     def action_step(self, direction: int) -> None:
-        """Step the value under the cursor up or down."""
         spec, row = self.spec, self.list.row
         if spec is None and row is not None and row.label.startswith("▸" if direction > 0 else "▾"):
             self._open_group(row.group)
@@ -621,7 +620,6 @@ class SettingsPanel(CachedWidget, Vertical):
             self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)))
 
     def action_find(self) -> None:
-        """Find a field by its name."""
         self._doing = "finding"
         typed = self._typed
         typed.placeholder = "find a setting"

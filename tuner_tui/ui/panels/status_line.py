@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.reactive import reactive
 
@@ -38,8 +37,7 @@ NARROWEST_BAR, WIDEST_BAR = 8, 48
 ETA_WIDTH = 10
 
 
-@dataclass(frozen=True, slots=True)
-class StatusScene:
+class StatusScene(NamedTuple):
     """A run at `now_s` (seconds since the epoch) by its `name`, or the text `idle` while there is none.
 
     `trains` names its preset or job. `lost` is the sentence of a run whose end was not recorded, `pending` of one that

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from rich.text import Text
 from textual.containers import VerticalScroll
@@ -33,16 +32,14 @@ GAP = "   "
 ROOM_FOR_KEYS = 48
 
 
-@dataclass(frozen=True, slots=True)
-class FindingChoice:
+class FindingChoice(NamedTuple):
     """What can be selected: a remedy, or a finding without remedies."""
 
     finding: Finding
     remedy: Remedy | None
 
 
-@dataclass(frozen=True, slots=True)
-class FindingLine:
+class FindingLine(NamedTuple):
     """One line; `choice` is the index of its choice, None on the lines of a finding with remedies."""
 
     spans: tuple[TonedText, ...]
@@ -218,7 +215,6 @@ class TroubleshootingPanel(VerticalScroll, can_focus=True):
             self.selected = number
 
     def action_move(self, by: int) -> None:
-        """Select another remedy."""
         self.selected += by
 
     def _draw(self) -> None:

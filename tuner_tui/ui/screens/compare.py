@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.reactive import reactive
 
-from tuner_tui.ui.drawing.cells import GAP, WARN, Row, Style, TextSpan, column_widths, line, side_by_side, table_line
+from tuner_tui.ui.drawing.cells import (
+    GAP,
+    WARN,
+    Row,
+    Style,
+    TextSpan,
+    column_widths,
+    join_sections,
+    line,
+    side_by_side,
+    table_line,
+)
 from tuner_tui.ui.drawing.charts import two_curves
 from tuner_tui.ui.keys import COMPARE_KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
@@ -22,12 +33,12 @@ if TYPE_CHECKING:
 
 TWO_COLUMNS = 112
 """Minimum width for settings and figures side by side."""
-BETWEEN = 3
-MOST = (26, 22, 22, 60)
+COLUMN_GAP = 3
+MAX_COLUMN_WIDTHS = (26, 22, 22, 60)
 PLOT_ROWS = 10
 TALL_PLOT_ROWS = 14
 """Free rows below both columns that are worth a plot as wide as the screen."""
-LONGEST = 200
+MAX_VALUE_WIDTH = 200
 
 
 class ComparisonEntry(NamedTuple):
@@ -45,24 +56,17 @@ def compare_rows(shown: ComparedRuns | None, width: int, height: int = 0) -> lis
         return [Row(line(TextSpan("Reading both runs.", "dim")))]
     head = _head(shown, width)
     if width < TWO_COLUMNS:
-        came = _join_blocks([_measured(shown, width), _plot(shown, width, PLOT_ROWS)])
-        return _join_blocks([head, _settings_section(shown, width), came, _other_sections(shown, width)])
-    half = (width - BETWEEN) // 2
-    left, right = _join_blocks([_settings_section(shown, half), _other_sections(shown, half)]), _measured(shown, half)
-    tables = _join_blocks([head, side_by_side(left, right, half + BETWEEN)])
+        measured = join_sections([_measured(shown, width), _plot(shown, width, PLOT_ROWS)])
+        return join_sections([head, _settings_section(shown, width), measured, _other_sections(shown, width)])
+    half = (width - COLUMN_GAP) // 2
+    left, right = join_sections([_settings_section(shown, half), _other_sections(shown, half)]), _measured(shown, half)
+    tables = join_sections([head, side_by_side(left, right, half + COLUMN_GAP)])
     free = height - len(tables) - 1
     if free >= TALL_PLOT_ROWS:
-        return _join_blocks([tables, _plot(shown, width, free)])
+        return join_sections([tables, _plot(shown, width, free)])
     shorter = min(left, right, key=len)
     shorter += [Row(()), *_plot(shown, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
-    return _join_blocks([head, side_by_side(left, right, half + BETWEEN)])
-
-
-def _join_blocks(blocks: Iterable[Sequence[Row]]) -> list[Row]:
-    rows: list[Row] = []
-    for block in blocks:
-        rows += [Row(()), *block] if rows and block else block
-    return rows
+    return join_sections([head, side_by_side(left, right, half + COLUMN_GAP)])
 
 
 def _plot(shown: ComparedRuns, width: int, height: int) -> list[Row]:
@@ -106,7 +110,7 @@ def _settings_section(shown: ComparedRuns, width: int) -> list[Row]:
 
 def _measured(shown: ComparedRuns, width: int) -> list[Row]:
     found, names = shown.comparison, shown.names
-    return _join_blocks(
+    return join_sections(
         [
             _section("Measured", names, [_figure(row) for row in found.figures], width, aligned="lrrr"),
             _losses("Loss at equal samples", found.loss, names, width),
@@ -122,7 +126,7 @@ def _losses(title: str, found: Sequence[LossAt], names: tuple[str, str], width: 
 def _other_sections(shown: ComparedRuns, width: int) -> list[Row]:
     found, names = shown.comparison, shown.names
     parts = (("In effect", found.in_effect), ("Versions", found.versions), ("From", found.code))
-    return _join_blocks(_section(title, names, [_other(row) for row in rows], width) for title, rows in parts)
+    return join_sections(_section(title, names, [_other(row) for row in rows], width) for title, rows in parts)
 
 
 def _section(
@@ -136,7 +140,7 @@ def _section(
     if not rows:
         return [Row(line(TextSpan(f"{title}: ", "strong"), TextSpan(none, "dim")))] if none else []
     heading = ComparisonEntry(title, *names)
-    columns = column_widths([heading, *rows], (max(MOST[0], len(title)), *MOST[1:]), width)
+    columns = column_widths([heading, *rows], (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:]), width)
     styles: tuple[Style, ...] = ("", "", "", "dim")
     head: tuple[Style, ...] = ("strong", "dim", "dim", "dim")
     sides = "l" + aligned[1:]
@@ -151,7 +155,7 @@ def _setting(row: ChangedSetting) -> ComparisonEntry:
     from tuner_tui.settings.model import FIELDS, format_value
 
     first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
-    origins = " → ".join(format_origin(one, LONGEST) for one in (row.first_origin, row.second_origin))
+    origins = " → ".join(format_origin(one, MAX_VALUE_WIDTH) for one in (row.first_origin, row.second_origin))
     return ComparisonEntry(FIELDS[row.name].label, first, second, origins)
 
 
@@ -177,7 +181,9 @@ def _loss(row: LossAt) -> ComparisonEntry:
 def _other(row: Difference) -> ComparisonEntry:
     from tuner_tui.runs.read.comparison import format_setting
 
-    return ComparisonEntry(row.name, format_setting(row.first, LONGEST), format_setting(row.second, LONGEST))
+    return ComparisonEntry(
+        row.name, format_setting(row.first, MAX_VALUE_WIDTH), format_setting(row.second, MAX_VALUE_WIDTH)
+    )
 
 
 class ComparisonPanel(Canvas, can_focus=True):

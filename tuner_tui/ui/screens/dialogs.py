@@ -336,10 +336,8 @@ class Choice(Widget, can_focus=True):
         return Text.assemble(("◂ ", "dim"), self.value, (" ▸", "dim"))
 
     def action_turn(self, by: int) -> None:
-        """Choose the next or the previous word."""
         self.value = self._choices[(self._choices.index(self.value) + by) % len(self._choices)]
         self.post_message(self.Changed(self))
 
     def on_click(self, event: Click) -> None:
-        """Choose the next word."""
         self.action_turn(1)

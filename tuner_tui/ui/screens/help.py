@@ -106,7 +106,6 @@ class PaletteScreen(Dialog[str]):
         self._list().action_cursor_up()
 
     def action_cursor_down(self) -> None:
-        """Go to the command below."""
         self._list().action_cursor_down()
 
     def action_page_up(self) -> None:

@@ -45,6 +45,7 @@ GOOD_OUTCOMES = frozenset({"completed", "stopped"})
 NAME, STATE, INDENT, RUN = 18, 15, 4, 7
 MOST_OTHER_JOBS = 4
 COMPACT, HARD_SPACE = "busy, memory: ", "\N{NO-BREAK SPACE}"
+# The name becomes part of a command line on the host, so nothing but the form that this program gives is accepted.
 _RUN_NAME = re.compile(r"r\d{1,9}", re.ASCII)
 
 
@@ -230,7 +231,6 @@ class HostsPanel(Canvas, can_focus=True):
         return hosts_rows(self.views, self.chosen, width, height)
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by runs and hosts."""
         places, chosen = places_of(self.views), self.chosen
         if chosen is not None:
             self.cursor = places[max(0, min(len(places) - 1, places.index(chosen) + by))]
@@ -275,5 +275,4 @@ class HostsScreen(PanelScreen):
         self.set_panel_title(self.panel, f"Hosts · {summarize(views)}")
 
     def action_leave(self) -> None:
-        """Leave the page."""
         self.post_message(QuitWanted())

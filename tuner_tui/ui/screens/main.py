@@ -192,33 +192,26 @@ class MainScreen(FullScreen):
             self.page = focused.id
 
     def action_page(self, number: int) -> None:
-        """Go to a panel by its number."""
         self.show_page(PAGES[number - 1])
 
     def action_panel(self, by: int) -> None:
-        """Go to the next panel, or the one before."""
         self.show_page(PAGES[(PAGES.index(self.page) + by) % len(PAGES)])
 
     # requests
 
     def action_want(self, what: str) -> None:
-        """Ask the app for `what`."""
         self.post_message(ActionWanted(what))
 
     def action_theme(self) -> None:
-        """Switch between dark and light."""
         self.post_message(ThemeWanted())
 
     def action_leave(self) -> None:
-        """Close the screen."""
         self.post_message(QuitWanted())
 
     def action_apply_remedy(self) -> None:
-        """Apply the remedy under the cursor to the settings."""
         self._request_remedy(RemedyWanted)
 
     def action_diff(self) -> None:
-        """Show what the remedy under the cursor would change."""
         self._request_remedy(DiffWanted)
 
     def _request_remedy(self, message: type[RemedyWanted]) -> None:
@@ -230,7 +223,6 @@ class MainScreen(FullScreen):
             self.action_why()
 
     def action_why(self) -> None:
-        """Show the evidence of the finding under the cursor."""
         choice = self.query_one(TroubleshootingPanel).choice
         if choice is not None:
             self.app.push_screen(WhyScreen(choice))
@@ -241,7 +233,6 @@ class MainScreen(FullScreen):
         self.query_one(OutputPanel).action_find()
 
     def action_help(self) -> None:
-        """Show all keys and the glossary."""
         self.app.push_screen(
             HelpScreen([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
         )

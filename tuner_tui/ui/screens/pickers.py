@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from rich.text import Text
 from textual import on
@@ -154,7 +154,6 @@ class PickScreen(Dialog[T]):
             self._show_matches()
 
     def action_cursor(self, by: int) -> None:
-        """Move the cursor by one line."""
         for options in self.query(OptionList):
             options.action_cursor_down() if by > 0 else options.action_cursor_up()
 
@@ -163,8 +162,7 @@ class PickScreen(Dialog[T]):
         self.dismiss(self._shown[event.option_index].value)
 
 
-@dataclass(frozen=True, slots=True)
-class RunPicked:
+class RunPicked(NamedTuple):
     """The run picked: to follow, or with `compare` to compare with another one."""
 
     folder: Path
@@ -185,7 +183,6 @@ class RunsScreen(PickScreen[RunPicked]):
         super().__init__("Runs", items, "No runs yet; t starts one.")
 
     def action_compare(self) -> None:
-        """Compare the run under the cursor."""
         for options in self.query(OptionList):
             if options.highlighted is not None:
                 self.dismiss(RunPicked(self._shown[options.highlighted].value.folder, compare=True))

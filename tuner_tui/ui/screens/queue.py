@@ -84,7 +84,6 @@ class QueuePanel(Canvas, can_focus=True):
         return visible_rows(rows, at, height)
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by entries."""
         names = [one.entry for one in self.lines]
         chosen = self.chosen
         if chosen is not None:

@@ -37,15 +37,12 @@ class SubScreen(DismissedOnce[None], FullScreen):
             panel.border_title = Content(title)
 
     def action_help(self) -> None:
-        """Show all keys and the glossary."""
         self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY))
 
     def action_theme(self) -> None:
-        """Switch between dark and light."""
         self.post_message(ThemeWanted())
 
     def action_leave(self) -> None:
-        """Return to the main screen."""
         self.dismiss(None)
 
 

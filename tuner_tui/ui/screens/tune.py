@@ -306,18 +306,15 @@ class TuneScreen(SubScreen):
         self.page = event.page
 
     def action_page(self, number: int) -> None:
-        """Show a panel by its number."""
         self.page = PAGES[number - 1]
         panel = self.query_one(f"#{self.page}")
         if panel.can_focus:
             panel.focus()
 
     def action_panel(self, by: int) -> None:
-        """Show the next panel, or the one before."""
         self.action_page((PAGES.index(self.page) + by) % len(PAGES) + 1)
 
     def action_tuning(self, what: str) -> None:
-        """Post the request `what`."""
         self.post_message(TuningWanted(what))
 
     def action_leave(self) -> None:

@@ -180,7 +180,6 @@ class WatchedJobsPanel(Canvas, can_focus=True):
         )
 
     def action_sort(self) -> None:
-        """Sort by the next key."""
         names = [name for name, _ in SORTS]
         self.sort = names[(names.index(self.sort) + 1) % len(names)]
 

@@ -193,6 +193,8 @@ class Canvas(CachedWidget):
         self._asked = False
         width, height = self.size
         if width and height:
+            # The picture is drawn as a whole and compared with the one before, line by line: drawing is cheap, but
+            # every line that is refreshed is rendered, composed and compared cell by cell.
             lines = [fit(row.line, width) for row in self._window(list(self.rows(width, height)), height)]
             # Pad to the full height, so that an added or removed row repaints one line, not all of them.
             lines += [fit((), width)] * (height - len(lines))

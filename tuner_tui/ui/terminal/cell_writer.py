@@ -54,6 +54,7 @@ class TerminalCells:
 
     def set_layout(self, update: LayoutUpdate, colours: ColorSystem) -> None:
         """Record a full repaint, which is written as it is."""
+        # A full repaint is written by Textual, so the terminal shows what it contains, whatever was there before.
         self._rows.clear()
         for y, strips in enumerate(update.strips, update.region.y):
             x = update.region.x
@@ -81,6 +82,8 @@ class TerminalCells:
         output: list[str] = []
         shown: _Look | None = None
         y, x = -1, 0
+        # Sorted by style, not by position: a colour sequence takes 10 to 40 bytes, moving the cursor 4 to 8. Within a
+        # style the rows are in order, so the cursor often only moves to the right.
         for look, runs in sorted((self._looks[ord(code) - 1], runs) for code, runs in runs_by_code.items()):
             output.append(_change_look(shown, look))
             shown = look
@@ -112,6 +115,8 @@ class TerminalCells:
         return self._codes[style]
 
     def _new_code(self, style: Style | None, colours: ColorSystem) -> str:
+        # Rich gives one sequence per style. It is taken apart into attributes, colour and background, so that a change
+        # of style writes only the parts that differ. Styles that look alike get the same code.
         look = _Look()
         if style:
             parts = (style.without_color, Style(color=style.color), Style(bgcolor=style.bgcolor))
@@ -194,6 +199,8 @@ class _DiffUpdate(CompositorUpdate):
         return self._update.render_segments(console)
 
 
+# A `ChopsUpdate` has, for each row, the pieces of widgets that cover it (`chops`, by first column; `chop_ends`, their
+# last columns), and the spans of columns that changed. Pieces outside a span were not rendered and are None.
 def _changed_strips(update: ChopsUpdate) -> Iterator[tuple[int, int, Strip]]:
     """Yield row, first column and strip of each piece of the changed spans."""
     for y, start, end in update.spans:

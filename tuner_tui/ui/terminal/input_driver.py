@@ -62,6 +62,9 @@ class OpenPaste:
 
     def completed(self, text: str, now_s: float) -> str:
         """The text to parse: what was read, after the end of a paste that is overdue."""
+        # A paste is overdue once its last long piece is a second old. Single keys do not count as pieces: whoever is
+        # locked out by a lost end presses keys, and these must not keep the paste open. The rest of the text before is
+        # kept, as a start or an end may be cut in two by a read.
         overdue = self.is_open and now_s - self._at_s >= PASTE_TIMEOUT_S
         if not overdue and (not self.is_open or len(text) >= TYPED_CHARACTERS):
             self._at_s = now_s
@@ -154,6 +157,8 @@ class BlockingDriver(LinuxDriver):
         """Pass a message on, unless more keys arrive than a person types."""
         if isinstance(message, Key):
             now = time.monotonic()
+            # A token bucket: it refills at `KEYS_PER_S`, holds `KEY_BURST` and each key takes one. A key that finds it
+            # empty is dropped.
             self._keys_left = min(float(KEY_BURST), self._keys_left + (now - self._keys_at_s) * KEYS_PER_S)
             self._keys_at_s = now
             if self._keys_left < 1:
@@ -294,6 +299,8 @@ class OrderedInput:
         return (screens[-1].focused or screens[-1]) if screens else self._app
 
     async def _all_done(self, target: DOMNode) -> None:
+        # Each pass waits until every node from the focus up to the app has emptied its queue. If a request of the user
+        # was awaited meanwhile, it may have shown a screen, whose focus is another one: the passes begin again.
         waited = True
         while waited:
             for _ in range(PASSES):
