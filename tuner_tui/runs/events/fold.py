@@ -19,6 +19,7 @@ MAX_EVALUATIONS = 400
 RECENT_EVALUATIONS = 16
 """Among so many of the newest ones an evaluation is looked for that another source has reported already."""
 RECENT_EVALUATION_STEPS = 64
+"""Steps of evaluations that printed lines are still matched with; more than a loop evaluates in a few seconds."""
 SAME_EVALUATION_S = 3.0
 """Evaluations of two sources within this time are one that is both printed and logged."""
 BEFORE_TRAINING = ("starting", "compiling", "skipping")

@@ -25,7 +25,9 @@ from tuner_tui.runs.events.types import (
 )
 
 MAX_WINDOWS = 16
+"""Between 8 and 16 windows cover the run: enough to tell even growth from growth that slows down."""
 MIN_KNOWN_WINDOWS = 3
+"""The fewest minima that have an earlier and a later half."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Value
 
 MAX_CANDIDATES = 50
+"""The newest runs that are looked at: reading the records of hundreds would delay every estimate."""
 MAX_RUNS = 20
 """A tuning has about 15 trials, and their smallest and largest batches come first."""
 END_BYTES = 256 << 10
+"""Hundreds of lines: counters are among them, whatever else the end of a run writes."""
 MIN_STEPS = 2
 """From the second step on, optimizer states exist during forward and backward."""
 MICRO = "per_device_train_batch_size"

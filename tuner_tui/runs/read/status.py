@@ -60,10 +60,10 @@ def read_status(
 
     Whoever looks at many runs passes a `snapshot`; a run without supervisor would have every process looked at anew.
     """
-    # Nothing in the folder says by itself that a run is alive: its last program may have been killed in the middle of a
-    # word. A pid counts only with the start time and the boot of its process, and only on the machine that it is of;
-    # the lock is held by a living supervisor. Where neither can be seen from here, Slurm is asked. A run that turns out
-    # to be dead is settled: whoever looks first records the outcome.
+    # No file proves that a run is alive: its last program may have been killed in the middle of a write. A pid counts
+    # only with the start time of its process, on the machine and in the boot that it is of; the lock is held by a
+    # living supervisor. Where neither can be seen from here, Slurm is asked. A run that turns out to be dead is
+    # settled: who looks first records the outcome.
     try:
         supervision = read_supervisor_state(folder.state)
         here = machine or this_machine()

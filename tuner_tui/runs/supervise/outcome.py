@@ -52,9 +52,9 @@ def determine_outcome(
 
     An out-of-memory error from which the training recovered does not count: the process must fail after it.
     """
-    # From the strongest evidence to the weakest. Memory goes before a requested stop, since a run that ran out of
-    # memory while it was stopped has an answer; a stop goes before a failure, since trainings that are told to stop may
-    # end with any code. A lost node explains what the ranks of the others raise, so its sentence comes first.
+    # From the strongest evidence to the weakest. Memory goes before a requested stop: the user who stopped a run that
+    # had run out of memory needs to know. A stop goes before a failure, since trainings that are asked to stop may end
+    # with any code. A lost node explains what the ranks of the others raise, so its sentence comes first.
     if exited.exit_code is None and exited.signal is None:
         return _unwatched_outcome(state, log)
     if exited.exit_code == 0:

@@ -166,8 +166,8 @@ class StartedTraining:
     def collect(self) -> ExitStatus | None:
         """Reap all ended children, including orphans of the training; return the status of the training itself."""
         # `Popen.poll` would reap only the training. As the subreaper, this process gets every orphan as a child, and
-        # those that nobody reaps stay zombies, which look as if the run had processes left. `Popen` has to be told the
-        # code, else it waits for a process that no longer exists.
+        # those that nobody reaps stay zombies, which look as if the run had processes left. `Popen` gets the code
+        # here, else it waits for a process that no longer exists.
         code = None
         while (ended := _reap_child()) is not None:
             if ended[0] == self._process.pid:
