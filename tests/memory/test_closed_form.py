@@ -138,6 +138,9 @@ def test_attention_keeps_scores_or_their_sums(
         (LLAMA_1B, "bf16", GPU, 0, 0),
         (LLAMA_1B, "fp32", GPU, 2 * 24 * 64 * 4, 4),
         (LLAMA_1B, "fp32", CPU, 0, 0),
+        # A T4 has no flash attention: the math kernel keeps scores in fp32, and casts 32 heads of 64 three times.
+        (LLAMA_1B, "fp16", Device(True, (7, 5)), 2 * 24 * 64 * 2 + 3 * 2 * 32 * 64, 4),
+        (LLAMA_1B, "fp16", Device(True), 0, 0),
         # With the mask of padded texts they are made in any precision.
         (replace(LLAMA_1B, task="classification"), "bf16", GPU, 2 * 24 * 64 * 2, 0),
         (replace(LLAMA_1B, task="classification"), "fp32", GPU, 2 * 24 * 64 * 4, 0),
@@ -151,7 +154,8 @@ def test_keys_and_values_of_grouped_heads(
     sums = 0 if scores else 32 * 16 * 4
     mask = 0 if shape.language_model else 16 * 16 * (2 if precision == "bf16" else 4)
     assert found.kept == 16 * keys + 32 * 16 * 16 * scores + sums + mask
-    assert found.evaluation == (16 * keys + 32 * 16 * 16 * 8 if scores else 0)
+    repeated = 2 * 24 * 64 * (4 if precision == "fp32" else 2)
+    assert found.evaluation == (16 * repeated + 32 * 16 * 16 * 8 if scores else 0)
 
 
 def test_modernbert_frees_its_joint_tensor_where_values_are_copied() -> None:

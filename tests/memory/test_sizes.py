@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui.core.units import MIB
-from tuner_tui.memory.closed_form import OptimizerBytes, optimizer_bytes, quantized_bytes
+from tuner_tui.memory.closed_form import OptimizerBytes, embedding_states_bytes, optimizer_bytes, quantized_bytes
 from tuner_tui.memory.device import Device, ImportFootprint, RuntimeOverhead, interpolate
 from tuner_tui.settings.model import Settings
 
@@ -29,15 +29,38 @@ EIGHT_BIT = 1 + 4 / 256
         ("rmsprop_bnb_8bit", True, 4, OptimizerBytes(EIGHT_BIT)),
         ("paged_adamw_32bit", True, 4, OptimizerBytes(8)),
         ("lion_32bit", True, 4, OptimizerBytes(4)),
-        ("ademamix", True, 4, OptimizerBytes(12)),
+        ("rmsprop_bnb", True, 4, OptimizerBytes(4)),
+        ("ademamix", True, 4, OptimizerBytes(12)),  # a fast and a slow mean, and the second moment
+        ("paged_ademamix_32bit", True, 4, OptimizerBytes(12)),
+        ("ademamix_8bit", True, 4, OptimizerBytes(3 * EIGHT_BIT)),
         ("lomo", True, 4, OptimizerBytes(0)),
-        # torchao: two states of half a byte and a scale for 128
-        ("adamw_torch_4bit", True, 4, OptimizerBytes(1 + 4 / 128)),
+        ("adalomo", True, 4, OptimizerBytes(0)),
+        # PyTorch: one state, and the same temporary tensors as AdamW's
+        ("rmsprop", True, 4, OptimizerBytes(4, temporary=4)),
+        ("adagrad", False, 4, OptimizerBytes(4, largest=8)),
+        # torchao: two states of half a byte and a scale for 128 each; of a byte and a scale for 256
+        ("adamw_torch_4bit", True, 4, OptimizerBytes(2 * (1 / 2 + 4 / 128))),
+        ("adamw_torch_8bit", True, 4, OptimizerBytes(2 * EIGHT_BIT)),
         ("adafactor", True, 4, OptimizerBytes(0, largest=8)),
     ],
 )
 def test_bytes_of_an_optimizer(name: str, together: bool, weight_bytes: int, expected: OptimizerBytes) -> None:
     assert optimizer_bytes(name, together, weight_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("adamw_bnb_8bit", 1000 * (8 - 2 * EIGHT_BIT)),
+        ("lion_8bit", 1000 * (4 - EIGHT_BIT)),
+        ("adamw_torch_8bit", 0),  # torchao's, which Trainer leaves alone
+        ("paged_adamw_32bit", 0),
+        ("adamw_torch", 0),
+    ],
+)
+def test_states_of_embeddings_stay_in_fp32(name: str, more: float) -> None:
+    """transformers, `Trainer.create_optimizer`: `register_module_override(module, "weight", {"optim_bits": 32})`."""
+    assert embedding_states_bytes(name, 1000) == pytest.approx(more)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +117,7 @@ def test_what_a_process_takes_besides_tensors(
 
 @pytest.mark.parametrize(
     ("on_gpu", "capability", "flash"),
-    [(True, (8, 0), True), (True, (7, 5), False), (True, None, False), (False, (8, 0), False), (True, (12, 0), True)],
+    [(True, (8, 0), True), (True, (7, 5), False), (True, None, True), (False, (8, 0), False), (True, (12, 0), True)],
 )
 def test_flash_attention_needs_an_ampere_card(on_gpu: bool, capability: tuple[int, int] | None, flash: bool) -> None:
     assert Device(on_gpu, capability).flash == flash

@@ -240,6 +240,13 @@ def test_an_optimizer_that_was_not_traced_comes_from_the_table() -> None:
     assert found.tensor_bytes(32) == pytest.approx(400 * MIB + found.parts.optimizer, rel=1e-6)
 
 
+def test_states_of_embeddings_that_were_not_traced_are_in_fp32() -> None:
+    """Of 10 Mi parameters 4 Mi are in embeddings: 8 bytes each, the others two bytes and their scales."""
+    without = replace(TRACE, state_bytes=None, embedding=4 * MIB)
+    found = estimate_from_trace(without, Settings(per_device_train_batch_size=32, optim="adamw_bnb_8bit"), CARD)
+    assert found.parts.optimizer == pytest.approx((4 * 8 + 6 * 2 * (1 + 4 / 256)) * MIB, rel=1e-6)
+
+
 def test_what_the_allocator_reserves_takes_the_place_of_the_assumed_slack() -> None:
     """10 MiB at 2 samples and 40 at 32 are 25 half way between, and 80 at twice as many."""
     assert estimate_from_trace(TRACE, Settings(), CARD).overhead.slack(400 * MIB, 32) == pytest.approx(32 * MIB)

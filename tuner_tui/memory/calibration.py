@@ -48,6 +48,8 @@ def calibrate(
 
     `estimate` returns the uncalibrated estimate for the settings of a run.
     """
+    # On a GPU the allocator's counters give the tensors alone: their ratio to the estimate, by batch, carries over to
+    # other batches. On a CPU only the whole process is known: what is not tensors is taken from the run instead.
     comparable = [run for run in runs if run.is_comparable(settings)]
     return _calibrate_gpu(found, comparable, estimate) if on_gpu else _calibrate_cpu(found, comparable, estimate)
 

@@ -24,6 +24,7 @@ from tuner_tui.memory.model_shape import (
     loaded_shape,
     position_parameters,
 )
+from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
 from tuner_tui.settings.model import Settings
 
 
@@ -112,13 +113,15 @@ def _joint_qkv_bytes(shape: ModelShape, n: NumberSizes, tokens: int) -> float:
 def _uses_math_kernel(shape: ModelShape, settings: Settings, device: Device) -> bool:
     """True when torch falls back to the math kernel, which keeps the scores.
 
-    On a CPU the fused kernel does not support dropout. On a GPU none supports grouped queries in fp32 (assumed from
-    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+    On a CPU the fused kernel does not support dropout. On a GPU only flash attention supports grouped queries, in 16
+    bit from Ampere on (`enable_gqa` in the documentation of `scaled_dot_product_attention`; not measured). Without a
+    mask, Transformers passes them grouped (`use_gqa_in_sdpa` in integrations/sdpa_attention.py).
     """
     if not device.on_gpu:
         return shape.attention_dropout > 0
     grouped = shape.kv_heads < shape.heads and shape.language_model
-    return grouped and settings.precision == "fp32" and shape.weight_bytes == 4
+    in_fp32 = settings.precision == "fp32" and shape.weight_bytes == 4
+    return grouped and (in_fp32 or not device.flash)
 
 
 def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens: int) -> float:
@@ -147,7 +150,9 @@ def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) ->
 
 def _dora_bytes(shape: ModelShape, n: NumberSizes) -> float:
     """DoRA keeps the outputs of the frozen and the low-rank layer; in 16 bit the former also without its bias."""
-    return float(sum(one.outputs * (3 if one.bias and n.casts else 2) for one in linear_layers(shape)) * n.compute)
+    return float(
+        sum(layer.outputs * (3 if layer.bias and n.casts else 2) for layer in linear_layers(shape)) * n.compute
+    )
 
 
 def bert_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
@@ -275,35 +280,46 @@ class OptimizerBytes:
     largest: float = 0.0
 
 
-BLOCKWISE_8BIT = 1 + 4 / 256
-"""A state of bitsandbytes: one byte per number and an fp32 scale per 256 (blocksize in bitsandbytes.optim)."""
+BYTES_8BIT, BYTES_4BIT = 1 + 4 / 256, 1 / 2 + 4 / 128
+"""A number of a state with its share of an fp32 scale: one per 256 in 8 bits (bitsandbytes.optim, torchao.optim),
+one per 128 in 4 bits (torchao.optim)."""
+STATES_PER_PARAMETER: Mapping[str, int] = {
+    "sgd": 0, "lomo": 0, "adafactor": 0, "lion": 1, "rmsprop": 1, "adagrad": 1, "ademamix": 3,
+}  # fmt: skip
+"""Values that an optimizer keeps for each parameter, by a part of its name; Adam and its relatives keep two. Adafactor
+keeps a row and a column of each matrix, which is next to nothing."""
 
 
 def optimizer_bytes(name: str, together: bool, weight_bytes: int) -> OptimizerBytes:
-    """The bytes of optimizer `name` of TrainingArguments; `together` (foreach): all tensors at once, as on a GPU.
-
-    `adamw_torch` then makes one intermediate of the size of the weights
-    (torch/optim/adam.py, `_multi_tensor_adam`: the square roots of the second moments); on a CPU it goes tensor by
-    tensor. Fused kernels make none.
-    """
-    if name in ("adamw_torch_fused", "adamw_anyprecision"):
-        return OptimizerBytes(2 * weight_bytes)
+    """The bytes of optimizer `name` of TrainingArguments; `together` (foreach): all tensors at once, as on a GPU."""
+    states = next((count for part, count in STATES_PER_PARAMETER.items() if part in name), 2)
     if "8bit" in name:
-        states = 1 if "lion" in name or "rmsprop" in name else 2
-        return OptimizerBytes(states * BLOCKWISE_8BIT)
+        return OptimizerBytes(states * BYTES_8BIT)
     if "4bit" in name:
-        return OptimizerBytes(1.0 + 4 / 128)
-    if name == "sgd":
-        return OptimizerBytes(0.0)
+        return OptimizerBytes(states * BYTES_4BIT)
     if name == "adafactor":
         return OptimizerBytes(0.0, largest=2 * 4.0)
-    if name in ("lion_32bit", "paged_lion_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit"):
-        return OptimizerBytes(4.0)
-    if name.startswith("paged_") or name in ("ademamix", "lomo", "adalomo"):
-        return OptimizerBytes({"ademamix": 12.0, "lomo": 0.0, "adalomo": 0.0}.get(name, 8.0))
+    if name in BITSANDBYTES_OPTIMIZERS:  # states in fp32, updated in place by one kernel for each tensor
+        return OptimizerBytes(states * 4.0)
+    if not states or name in ("adamw_torch_fused", "adamw_anyprecision"):
+        return OptimizerBytes(states * weight_bytes)
+    # With foreach, `_multi_tensor_adam` (torch/optim/adam.py) makes one intermediate of the size of the weights, the
+    # square roots of all second moments. On a CPU `_single_tensor_adam` makes them and the update tensor by tensor.
     if together:
-        return OptimizerBytes(2 * weight_bytes, temporary=weight_bytes)
-    return OptimizerBytes(2 * weight_bytes, largest=2 * weight_bytes)
+        return OptimizerBytes(states * weight_bytes, temporary=weight_bytes)
+    return OptimizerBytes(states * weight_bytes, largest=2 * weight_bytes)
+
+
+def embedding_states_bytes(name: str, embedding: int) -> float:
+    """What the states of `embedding` trained embedding weights take more than those of other weights.
+
+    Trainer keeps the states of embeddings in fp32 under an 8-bit optimizer of bitsandbytes (`create_optimizer`), which
+    is more than a gigabyte for a vocabulary of 128,000 tokens.
+    """
+    if name not in BITSANDBYTES_OPTIMIZERS or "8bit" not in name:
+        return 0.0
+    in_8_bits = optimizer_bytes(name, True, 4).kept
+    return embedding * (4 * in_8_bits / BYTES_8BIT - in_8_bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,12 +421,13 @@ def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> Fi
     head = 2.0 * shape.vocab * shape.hidden if casts and shape.language_model else 0.0
     if settings.quantization != "none":  # each layer is dequantized when it computes, in forward and backward
         block_copies = 2.0 * numbers.adapter
-    dequantized = 0.0 if settings.quantization == "none" else 2.0 * max(one.weights for one in linear_layers(shape))
+    dequantized = 0.0 if settings.quantization == "none" else 2.0 * max(layer.weights for layer in linear_layers(shape))
     copies = shape.layers * block_copies + head
     return FixedSizes(
         weights=weight_bytes(shape, settings, numbers),
         gradients=gradients,
-        states=numbers.trainable * optimizer_bytes(settings.optim, True, trained).kept,
+        states=numbers.trainable * optimizer_bytes(settings.optim, True, trained).kept
+        + (embedding_states_bytes(settings.optim, numbers.embedding) if full else 0.0),
         copies=copies,
         block_copies=block_copies + head,
         cached=copies if full else (2.0 * numbers.trainable if adapters_cast else 0.0),
@@ -451,7 +468,7 @@ def weight_bytes(shape: ModelShape, settings: Settings, numbers: ParameterCounts
     frozen = float((numbers.total - numbers.trainable) * shape.weight_bytes)
     if settings.quantization != "none":
         layers = linear_layers(shape)
-        weights, rows = sum(one.weights for one in layers), sum(one.outputs for one in layers)
+        weights, rows = sum(layer.weights for layer in layers), sum(layer.outputs for layer in layers)
         frozen += shape.layers * (quantized_bytes(settings, weights, rows) - weights * shape.weight_bytes)
     return frozen + numbers.trainable * trained_bytes(shape, settings)
 
@@ -468,7 +485,7 @@ def _pre_block_parameters(shape: ModelShape, numbers: ParameterCounts) -> int:
 
 
 def _dora_norm_bytes(shape: ModelShape) -> float:
-    return 4.0 * max(one.inputs * (one.inputs + 2 * one.outputs) for one in linear_layers(shape))
+    return 4.0 * max(layer.inputs * (layer.inputs + 2 * layer.outputs) for layer in linear_layers(shape))
 
 
 def _forward_and_backward(

@@ -52,8 +52,8 @@ class Device:
 
     @property
     def flash(self) -> bool:
-        """True when torch's flash attention runs here in 16 bit."""
-        return self.on_gpu and self.capability is not None and self.capability >= FLASH_MINIMUM_CAPABILITY
+        """Whether torch's flash attention runs here in 16 bit; assumed for a card of unknown capability."""
+        return self.on_gpu and (self.capability or FLASH_MINIMUM_CAPABILITY) >= FLASH_MINIMUM_CAPABILITY
 
     @property
     def context_bytes(self) -> int:
@@ -123,8 +123,8 @@ class RuntimeOverhead:
 
 def interpolate(points: Sequence[tuple[int, float]], batch: int) -> float:
     """The value at `batch`, on the line between the points around it or that of the nearest one; ascending points."""
-    below = [one for one in points if one[0] <= batch]
-    above = [one for one in points if one[0] > batch]
+    below = [point for point in points if point[0] <= batch]
+    above = [point for point in points if point[0] > batch]
     if not below or not above:
         return below[-1][1] if below else above[0][1]
     (low, first), (high, last) = below[-1], above[0]

@@ -134,11 +134,13 @@ class MemoryEstimate:
 
         A run whose peak is set by another phase than at this batch can raise the estimate and never lowers it.
         """
+        # The ratio is the error of one line of the closed form. That of another line says nothing sure: it is kept
+        # where it makes the estimate larger, as a batch that is too large costs more than one that is too small.
         phase = self._highest(batch).name
-        known = [(b, r if self._highest(b).name == phase else max(1.0, r)) for b, r in self.ratios]
-        if not known:
-            return 1.0
-        return interpolate(known, batch)
+        ratios = [
+            (size, ratio if self._highest(size).name == phase else max(1.0, ratio)) for size, ratio in self.ratios
+        ]
+        return interpolate(ratios, batch) if ratios else 1.0
 
     @property
     def peak(self) -> PeakModel:
@@ -168,6 +170,7 @@ class MemoryEstimate:
         if self.capacity_bytes is None:
             return None
         limit = (self.capacity_bytes * (1 - reserve) - self.overhead.uncertainty_bytes) / (1 + self.uncertainty)
+        # The peak never falls with the batch: doubling finds a size that does not fit, halving the last one that does.
         low, high = 0, 1
         while high <= LARGEST_BATCH and self.peak_bytes(high) <= limit:
             low, high = high, 2 * high

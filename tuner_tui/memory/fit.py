@@ -126,12 +126,13 @@ def _slope_uncertainty(points: Sequence[PeakPoint], slope: float, prior: PeakMod
     bend = _bend(last, slope, prior) if steepest is None else max(0.0, steepest - slope)
     if len(points) > 2:  # the further they are apart on one line, the less likely is a bend just beyond them
         bend *= points[0].batch / last.batch
+    # Two peaks, each off by the noise in the opposite direction, turn the line by the noise over their distance.
     return max(NOISE_SHARE * last.line_bytes / (last.batch - points[0].batch), bend)
 
 
 def _bend(last: PeakPoint, slope: float, prior: PeakModel | None) -> float:
     """By how much the slope beyond `last` may exceed `slope`."""
-    if slope * last.batch >= SMALL_BATCH_SHARE * last.line_bytes:
+    if slope * last.batch >= SMALL_BATCH_SHARE * last.line_bytes:  # activations dominate: the bend is behind
         return 0.0
     if prior is None:
         return max(0.0, BEND_SHARE * last.line_bytes / last.batch - slope)
@@ -150,6 +151,8 @@ def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
 
     Without separate measurements even the first point that is lower than its successor may do so.
     """
+    # The optimizer step sets the peak of small batches: it takes the same at each of them, so that equal neighbours are
+    # on the floor. The point after them may be the last one on it, or the first on the line: only what follows is sure.
     ordered = sorted({point.batch: point for point in points}.values(), key=lambda point: point.batch)
     if all(point.batch_peak_bytes is not None for point in ordered):
         return ordered

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -224,74 +224,9 @@ def _read_config(path: Path, stamp: int, model: str, task: Task) -> ModelShape |
 def shape_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
     """The shape described by a `config.json`; None for an architecture near no family or an invalid file."""
     try:
-        shape = _builder(config)(config, model, task)
-        return None if shape is None else replace(shape, weight_bytes=_weight_bytes(config))
+        return _read_shape(config, model, task)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
-
-
-def _builder(config: Mapping[str, Any]) -> Callable[[Mapping[str, Any], str, Task], ModelShape | None]:
-
-    kind = str(config.get("model_type"))
-    if kind in BERT_LIKE and config.get("embedding_size") in (None, config.get("hidden_size")):
-        return _bert_from_config
-    if kind in LLAMA_LIKE:
-        return _llama_from_config
-    return {"gpt2": _gpt2_from_config, "modernbert": _modernbert_from_config}.get(kind, nearest_shape)
-
-
-def _weight_bytes(config: Mapping[str, Any]) -> int:
-    """Bytes per weight as saved."""
-    return DTYPE_BYTES.get(str(config.get("dtype") or config.get("torch_dtype") or "float32"), 4)
-
-
-def _labels(config: Mapping[str, Any]) -> int:
-    return len(config.get("id2label") or "ab")
-
-
-def _bert_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
-    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-    return ModelShape(
-        model, "bert", task, int(config["num_hidden_layers"]), hidden, heads, heads, hidden // heads,
-        int(config["intermediate_size"]), int(config["vocab_size"]), int(config["max_position_embeddings"]),
-        _labels(config),
-        attention_dropout=float(config.get("attention_probs_dropout_prob", 0.1)),
-        hidden_dropout=float(config.get("hidden_dropout_prob", 0.1)),
-        dense_head=config["model_type"] != "bert",
-    )  # fmt: skip
-
-
-def _modernbert_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
-    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-    return ModelShape(
-        model, "modernbert", task, int(config["num_hidden_layers"]), hidden, heads, heads, hidden // heads,
-        int(config["intermediate_size"]), int(config["vocab_size"]), int(config["max_position_embeddings"]),
-        _labels(config),
-    )  # fmt: skip
-
-
-def _gpt2_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
-    hidden, heads = int(config["n_embd"]), int(config["n_head"])
-    return ModelShape(
-        model, "gpt2", task, int(config["n_layer"]), hidden, heads, heads, hidden // heads,
-        int(config.get("n_inner") or 4 * hidden), int(config["vocab_size"]), int(config["n_positions"]),
-        _labels(config),
-        attention_dropout=float(config.get("attn_pdrop", 0.1)),
-        hidden_dropout=float(config.get("resid_pdrop", 0.1)),
-    )  # fmt: skip
-
-
-def _llama_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape:
-    hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-    kind = config["model_type"]
-    return ModelShape(
-        model, "llama", task, int(config["num_hidden_layers"]), hidden, heads,
-        int(config.get("num_key_value_heads") or heads), int(config.get("head_dim") or hidden // heads),
-        int(config["intermediate_size"]), int(config["vocab_size"]), int(config["max_position_embeddings"]),
-        _labels(config), tied=bool(config.get("tie_word_embeddings", False)),
-        attention_dropout=float(config.get("attention_dropout", 0.0)),
-        qkv_bias=kind == "qwen2" or bool(config.get("attention_bias", False)), query_norm=kind == "qwen3",
-    )  # fmt: skip
 
 
 SIZE_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -311,26 +246,44 @@ UNSUPPORTED_KEYS = (
 """A key that contains one of these words belongs to a model that is near none of the families."""
 
 
-def nearest_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
-    """The sizes of `config` in the nearest family, for a rough estimate; None where none is near.
+def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
+    """The sizes of `config` in its family or the nearest one. Raises `KeyError` for a missing size.
 
-    Raises `KeyError` for a missing size.
+    What a family's own configuration leaves out has the default of its class in Transformers. For another architecture
+    positions and the width of the MLP are guessed, as they change the estimate less than its uncertainty.
     """
-    if config.get("is_encoder_decoder") or any(word in key for key in config for word in UNSUPPORTED_KEYS):
-        return None
+    kind = str(config.get("model_type"))
+    family = _family_of(kind, config)
+    approximates = "" if family else kind
+    if family is None:
+        if config.get("is_encoder_decoder") or any(word in key for key in config for word in UNSUPPORTED_KEYS):
+            return None
+        family = _nearest_family(config, task)
     hidden, heads = int(_read_size(config, "hidden")), int(_read_size(config, "heads"))
-    family = _nearest_family(config, task)
-    dropout = 0.1 if family == "bert" else 0.0
+    dropout = 0.1 if family == "bert" or kind == "gpt2" else 0.0
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     return ModelShape(
         model, family, task, int(_read_size(config, "layers")), hidden, heads,
         int(config.get("num_key_value_heads") or heads), int(config.get("head_dim") or hidden // heads),
-        int(_read_size(config, "inner", 4 * hidden)), int(config["vocab_size"]),
-        int(_read_size(config, "positions", POSITIONS)),
-        len(config.get("id2label") or "ab"), tied=bool(config.get("tie_word_embeddings", True)),
+        int(_read_size(config, "inner", 4 * hidden if approximates or kind == "gpt2" else None)),
+        int(config["vocab_size"]), int(_read_size(config, "positions", POSITIONS if approximates else None)),
+        len(config.get("id2label") or "ab"), tied=bool(config.get("tie_word_embeddings", kind not in LLAMA_LIKE)),
         attention_dropout=float(_read_size(config, "attention_dropout", dropout)),
         hidden_dropout=float(_read_size(config, "hidden_dropout", dropout)),
-        approximates=str(config.get("model_type")),
+        qkv_bias=kind == "qwen2" or (kind in LLAMA_LIKE and bool(config.get("attention_bias", False))),
+        query_norm=kind == "qwen3", dense_head=kind in BERT_LIKE and kind != "bert" and not approximates,
+        weight_bytes=DTYPE_BYTES.get(dtype, 4), approximates=approximates,
     )  # fmt: skip
+
+
+def _family_of(kind: str, config: Mapping[str, Any]) -> Family | None:
+    """The family whose closed form is counted from this architecture's own code; None for any other."""
+    if kind in BERT_LIKE:  # ELECTRA's small models project their embeddings to the hidden size
+        return "bert" if config.get("embedding_size") in (None, config.get("hidden_size")) else None
+    if kind in LLAMA_LIKE:
+        return "llama"
+    own: Mapping[str, Family] = {"gpt2": "gpt2", "modernbert": "modernbert"}
+    return own.get(kind)
 
 
 def _nearest_family(config: Mapping[str, Any], task: Task) -> Family:
@@ -437,7 +390,7 @@ def adapter_parameters(layers: Iterable[LinearLayer], settings: Settings) -> int
     if settings.peft_method == "none":
         return 0
     magnitudes = settings.peft_method == "dora"
-    return sum(settings.lora_r * (one.inputs + one.outputs) + magnitudes * one.outputs for one in layers)
+    return sum(settings.lora_r * (layer.inputs + layer.outputs) + magnitudes * layer.outputs for layer in layers)
 
 
 def trainable_head_parameters(shape: ModelShape, settings: Settings) -> int:
@@ -453,7 +406,7 @@ def trainable_head_parameters(shape: ModelShape, settings: Settings) -> int:
 
 def count_parameters(shape: ModelShape, settings: Settings) -> ParameterCounts:
     """The parameters of `shape` trained with `settings`."""
-    matrices = sum(one.parameters for one in linear_layers(shape))
+    matrices = sum(layer.parameters for layer in linear_layers(shape))
     layer = matrices + norm_parameters(shape)
     embedding = shape.vocab * shape.hidden
     ends = embedding + position_parameters(shape) + head_parameters(shape)

@@ -25,10 +25,10 @@ from tuner_tui.hardware.interpreter.probe import (
     probe_cache_entry,
     run_interpreter,
 )
-from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes, quantized_bytes
+from tuner_tui.memory.closed_form import MemoryPhase, embedding_states_bytes, optimizer_bytes, quantized_bytes
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
-from tuner_tui.memory.model_shape import config_path
+from tuner_tui.memory.model_shape import config_path, known_shape
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
@@ -89,8 +89,9 @@ class MemoryTrace:
 
     `train` holds the peaks of forward and backward, `evaluation` those of a batch without gradients, smallest batch
     first; `step_bytes` is the peak of clipping and the optimizer's step. `state_bytes` is None for an optimizer that
-    cannot be traced; its step is then not part of `step_bytes`. `slack` has, by micro batch, what PyTorch's allocator
-    reserves of a GPU above the peak of all tensors; empty on a CPU.
+    cannot be traced; its step is then not part of `step_bytes`. `embedding` is the number of trained weights in
+    embeddings. `slack` has, by micro batch, what PyTorch's allocator reserves of a GPU above the peak of all tensors;
+    empty on a CPU.
     """
 
     parameters: int
@@ -101,6 +102,7 @@ class MemoryTrace:
     step_bytes: int
     train: tuple[TracedPeak, ...]
     evaluation: tuple[TracedPeak, ...]
+    embedding: int = 0
     quantizable: QuantizableWeights = QuantizableWeights()
     slack: tuple[tuple[int, float], ...] = ()
 
@@ -139,7 +141,9 @@ def trace_together(
     """
     questions = [trace_request(job, settings, device, 2) for job, settings, device in asked]
     entries = [trace_cache_entry(interpreter, question, cache_folder) for question in questions]
-    missing = {entry: one for entry, one in zip(entries, questions, strict=True) if _read_entry(entry) is None}
+    missing = {
+        entry: question for entry, question in zip(entries, questions, strict=True) if _read_entry(entry) is None
+    }
     if not missing:
         return [None] * len(entries)
     before(len(missing))
@@ -190,12 +194,19 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: i
         },
         "labels": labels,
         "on_gpu": device.on_gpu,
+        "flash": device.flash or not _may_group_queries(job),
         "expandable_segments": device.on_gpu and expandable_segments(os.environ),
         "foreach": device.on_gpu,
         "batches": TRACED_BATCHES,
         "eval_batches": TRACED_BATCHES,
         "replayed": REPLAYED_BATCHES if device.on_gpu else (),
     }
+
+
+def _may_group_queries(job: BuiltinJob) -> bool:
+    """Whether the model may share keys among heads, which only flash attention can; another one is traced once."""
+    shape = known_shape(job.model, job.task)
+    return shape is None or shape.kv_heads < shape.heads
 
 
 def expandable_segments(environment: Mapping[str, str]) -> bool:
@@ -252,8 +263,9 @@ def trace_from_answer(answer: Mapping[str, Any]) -> MemoryTrace:
         gradient_bytes=answer["gradient_bytes"],
         state_bytes=answer["state_bytes"],
         step_bytes=answer["step"],
-        train=tuple(TracedPeak(**one) for one in answer["train"]),
-        evaluation=tuple(TracedPeak(**one) for one in answer["evaluation"]),
+        train=tuple(TracedPeak(**peak) for peak in answer["train"]),
+        evaluation=tuple(TracedPeak(**peak) for peak in answer["evaluation"]),
+        embedding=answer.get("embedding", 0),
         quantizable=QuantizableWeights(**answer.get("quantizable", {})),
         slack=tuple((batch, size) for batch, size in answer.get("slack", ())),
     )
@@ -283,7 +295,7 @@ def phases_from_trace(
     states, step = trace.state_bytes, trace.step_bytes
     if states is None:
         each = optimizer_bytes(settings.optim, device.on_gpu, 4)
-        states = round(each.kept * trace.trainable)
+        states = round(each.kept * trace.trainable + embedding_states_bytes(settings.optim, trace.embedding))
         step += states + round(each.temporary * trace.trainable)
     # Traced peaks contain the states where the optimizer could be traced. They are taken out of the part that is called
     # temporary, and `states`, which is estimated otherwise, is added to every line.

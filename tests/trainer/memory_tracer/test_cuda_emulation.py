@@ -1,4 +1,4 @@
-"""Grouped products on fake tensors have the shape that the real ones have."""
+"""Operations on fake tensors have the shapes and keep the tensors that the real ones have on a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tuner_tui.trainer.memory_tracer.cuda_emulation import GROUPED_MM, grouped_mm_shape
+from tuner_tui.trainer.memory_tracer.cuda_emulation import GROUPED_MM, attention, grouped_mm_shape
 from tuner_tui.trainer.memory_tracer.storage_counter import StorageCounter
 
 
@@ -22,3 +22,16 @@ def test_a_grouped_product_has_its_shape_in_every_type(first: tuple[int, ...], s
         made = torch._grouped_mm(torch.empty(first), torch.empty(second), offs=offsets)
     assert (made.shape, made.dtype) == (real.shape, real.dtype)
     assert real.shape == torch.Size(grouped_mm_shape(first, second, offsets))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flash", "fused"),
+    [(torch.bfloat16, True, True), (torch.float16, False, False), (torch.float32, True, False)],
+)
+def test_grouped_queries_need_flash_attention(dtype: torch.dtype, flash: bool, fused: bool) -> None:
+    """No other fused kernel takes them: on a T4, and in fp32, the scores are kept."""
+    with FakeTensorMode():
+        query = torch.empty(1, 4, 8, 16, dtype=dtype, requires_grad=True)
+        keys = torch.empty(1, 2, 8, 16, dtype=dtype)
+        out = attention(query, keys, keys, is_causal=True, enable_gqa=True, flash=flash)
+    assert (out.grad_fn.name() == "FusedAttentionBackward") is fused

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,13 +25,14 @@ _plain_attention = functional.scaled_dot_product_attention
 
 
 @contextmanager
-def emulate_cuda(on: bool) -> Iterator[None]:
+def emulate_cuda(on: bool, flash: bool) -> Iterator[None]:
     """Replace torch's functions by ones that keep for backward what the GPU kernels keep; no effect unless `on`.
 
-    Not a mode of torch: those are not active in what a checkpointed layer computes again.
+    `flash`: the card runs flash attention. Not a mode of torch: those are not active in what a checkpointed layer
+    computes again.
     """
     before = []
-    for owner, name, function in replacements() if on else ():
+    for owner, name, function in replacements(flash) if on else ():
         before.append((owner, name, getattr(owner, name)))
         setattr(owner, name, function)
     try:
@@ -40,13 +42,13 @@ def emulate_cuda(on: bool) -> Iterator[None]:
             setattr(owner, name, function)
 
 
-def replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+def replacements(flash: bool) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Owner, name and replacement of each function."""
     for owner, names in FP32_IN_AUTOCAST:
         for name in names:
             yield owner, name, run_in_fp32(getattr(owner, name))
     yield functional, "dropout", dropout
-    yield functional, "scaled_dot_product_attention", attention
+    yield functional, "scaled_dot_product_attention", partial(attention, flash=flash)
 
 
 def run_in_fp32(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,16 +103,18 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    flash: bool = True,
 ) -> Any:
     """Attention with the kernel that torch chooses on a GPU.
 
-    With grouped queries in fp32 no fused kernel applies: flash takes 16 bit only, the memory-efficient one no groups.
+    With grouped queries no fused kernel applies in fp32, or on a card without flash attention: flash takes 16 bit only,
+    the memory-efficient kernel no groups.
     """
     if torch.is_autocast_enabled("cpu"):
         kind = torch.get_autocast_dtype("cpu")
         query, key, value = (tensor.to(kind) for tensor in (query, key, value))
     # Math attention keeps the scores, which is most of the memory of a long sequence.
-    if enable_gqa and query.dtype is torch.float32:
+    if enable_gqa and (query.dtype is torch.float32 or not flash):
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True)
     return FusedAttention.apply(query, key, value, None if attn_mask is None else additive_mask(attn_mask, query))

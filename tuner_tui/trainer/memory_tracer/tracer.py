@@ -73,7 +73,7 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
     gc.freeze()  # the libraries' objects are not searched for garbage again and again
     model = build_meta_model(job, request["labels"], settings["gradient_checkpointing"])
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, emulate_cuda(on_gpu), without_packed_sequence_masks():
+    with fake, emulate_cuda(on_gpu, request["flash"]), without_packed_sequence_masks():
         make_fake(model)
         optimizer = build_optimizer(model, settings["optim"], request["foreach"])
         traced = TracedStep(
@@ -187,6 +187,8 @@ def without_packed_sequence_masks() -> Iterator[None]:
 
 def model_sizes(traced: Any) -> dict[str, Any]:
     """Counts of parameters, and bytes of weights, gradients and optimizer states (None if not traced)."""
+    from torch.nn import Embedding
+
     parameters = list(traced.model.parameters())
     stored = {tensor.untyped_storage(): None for tensor in [*parameters, *traced.model.buffers()]}
     states: int | None = None
@@ -194,9 +196,12 @@ def model_sizes(traced: Any) -> dict[str, Any]:
         values = [value for state in traced.optimizer.state.values() for value in state.values()]
         states = sum(value.nbytes for value in values if hasattr(value, "nbytes"))
     trained = [parameter for parameter in parameters if parameter.requires_grad]
+    embeddings = (module for module in traced.model.modules() if isinstance(module, Embedding))
+    embedded = {id(module.weight): module.weight for module in embeddings if module.weight.requires_grad}
     return {
         "parameters": sum(parameter.numel() for parameter in parameters),
         "trainable": sum(parameter.numel() for parameter in trained),
+        "embedding": sum(weight.numel() for weight in embedded.values()),
         "weight_bytes": sum(storage.nbytes() for storage in stored),
         "gradient_bytes": sum(parameter.nbytes for parameter in trained),
         "state_bytes": states,
