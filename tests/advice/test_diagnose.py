@@ -352,3 +352,29 @@ def test_an_error_of_the_driver(xid: int, said: str, remedy: str) -> None:
     assert (finding.cause, finding.sentence) == ("gpu-error", said)
     assert remedy in finding.remedies[0].title
     assert diagnose(situation(samples=samples(gpu={}))) == ()
+
+
+@pytest.mark.parametrize(
+    ("reserved_gb", "allocated_gb", "retries", "expected"),
+    [
+        (23, 22.8, 0, "GPU 0 has 668 MiB free: a longer batch may not fit"),  # 0.5 GB and 0.2 cached
+        (23, 14, 0, None),  # 9 GB are cached: the next batch can have them
+        (23, 14, 3, "GPU 0 has 8.8 GiB free: a longer batch may not fit"),  # it had to free that cache to continue
+        (None, None, 0, "GPU 0 has 477 MiB free: a longer batch may not fit"),
+    ],
+)
+def test_memory_that_pytorch_caches_is_not_full(
+    reserved_gb: float | None, allocated_gb: float | None, retries: int, expected: str | None
+) -> None:
+    """`nvidia-smi` counts it as used (PyTorch, CUDA semantics: memory management): here 23.5 of 24 GB."""
+    peaks = {
+        "reserved_peak_bytes": None if reserved_gb is None else int(reserved_gb * GB),
+        "allocated_peak_bytes": None if allocated_gb is None else int(allocated_gb * GB),
+        "alloc_retries": retries,
+    }
+    full = samples(gpu={"memory_used_bytes": int(23.5 * GB)})
+    found = diagnose(situation(samples=full, state=training(steps=peaks)))
+    finding = next((one for one in found if one.cause == "gpu-memory-near-limit"), None)
+    assert (None if finding is None else finding.sentence) == expected
+    if finding is not None:
+        assert ("expandable_segments" in finding.remedies[0].title) is bool(retries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
+from tuner_tui.advice.situation import chosen_settings, effective_settings
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.inventories import box, python
-from tuner_tui.advice.file_preflight import FileSystem, TrainingFile, checkpoint_bytes, file_checks
-from tuner_tui.advice.preflight import PreflightCheck
+from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, checkpoint_bytes, file_checks
 from tuner_tui.core.units import GIB
 from tuner_tui.memory.model_shape import GPT2
 from tuner_tui.settings.dialects.requirements import named_paths, required_packages
@@ -91,6 +90,8 @@ def test_the_size_of_a_checkpoint() -> None:
     """GPT-2 has 124,439,808 parameters (its model card): 4 bytes each, and Adam's two moments of 4 bytes."""
     assert checkpoint_bytes(GPT2, Settings()) == pytest.approx(124_439_808 * 12, rel=0.01)
     assert checkpoint_bytes(GPT2, Settings(peft_method="lora", lora_r=8)) < 40e6
+    assert checkpoint_bytes(GPT2, Settings(optim="sgd")) == pytest.approx(124_439_808 * 4, rel=0.01)
+    assert checkpoint_bytes(GPT2, Settings(weights_dtype="bf16")) == pytest.approx(124_439_808 * 6, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def texts() -> list[Text]:
     ("module", "words"),
     [
         ("advice/remedies/training_loop.py", "halve the learning rate"),
-        ("advice/findings/data_loading.py", "{workers} loader workers share"),
+        ("advice/findings/waiting.py", "{workers} loader workers share"),
         ("runs/log_parsing/crash_patterns/program_errors.py", "The disk is full"),
         ("settings/model.py", "Peak learning rate, reached at the end of the warmup."),
         ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),

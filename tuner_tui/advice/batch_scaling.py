@@ -57,6 +57,8 @@ def rebalance(micro: int, accumulation: int, processes: int, new_micro: int) -> 
     If only divisors below half of `new_micro` keep it, the lost speed would cost more than the exact batch is worth:
     the split is then `new_micro` with the nearest accumulation, and `exact` is False.
     """
+    # The effective batch is micro × accumulation × processes: a new micro batch keeps it if it divides the product of
+    # the first two. With 13 × 1 and a limit of 9 that leaves 1, so 9 × 1 with another effective batch is better.
     share = micro * accumulation
     best = max(d for d in divisors(share) if d <= new_micro)
     if 2 * best >= new_micro:
@@ -71,12 +73,12 @@ def smaller_micro_batches(micro: int, accumulation: int) -> tuple[int, ...]:
 
 
 def scale_linear(learning_rate: float, ratio: float) -> float:
-    """Linear scaling, for SGD: the learning rate times the ratio of the effective batches."""
+    """Linear scaling, for SGD (Goyal et al. 2017): the learning rate times the ratio of the effective batches."""
     return learning_rate * ratio
 
 
 def scale_square_root(learning_rate: float, ratio: float) -> float:
-    """Square-root scaling, for Adam and similar optimizers."""
+    """Square-root scaling, for Adam and similar optimizers (Malladi et al. 2022)."""
     return learning_rate * math.sqrt(ratio)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, host, wall_time
-from tuner_tui.advice.findings.data_loading import data_wait, worker_warning
 from tuner_tui.advice.findings.memory_leak import memory_grows
 from tuner_tui.advice.findings.non_finite import diverged, loss_scale, non_finite_values
 from tuner_tui.advice.findings.not_applied import (
@@ -18,7 +17,7 @@ from tuner_tui.advice.findings.not_applied import (
     settings_not_in_effect,
     shared_output,
 )
-from tuner_tui.advice.findings.ranks import slow_rank
+from tuner_tui.advice.findings.waiting import data_wait, slow_rank, worker_warning
 from tuner_tui.advice.findings.wall_time import between_steps, no_steps, stalled
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
@@ -125,7 +124,7 @@ def _findings_after_the_end(situation: Situation) -> list[Finding]:
         finding = _apply(rule, situation)
         if finding is None and training is not None and rule in SPEED_RULES:
             finding = _apply(rule, training)
-        if finding is not None and finding.cause not in {one.cause for one in found}:
+        if finding is not None and finding.cause not in {earlier.cause for earlier in found}:
             found.append(finding)
     return found
 
@@ -150,10 +149,13 @@ def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     Findings without a measured cost keep their places. So contention by other programs, which costs a little
     everywhere, does not hide a larger loss inside the training.
     """
+    # Those with a cost are sorted among the places that they have, so that the order of `RULES` holds for the others.
     ordered = sorted(findings, key=lambda finding: SEVERITY_RANK[finding.severity])
     for severity in SEVERITY_RANK:
-        places = [n for n, one in enumerate(ordered) if one.severity == severity and one.lost_share is not None]
-        dearest = sorted((ordered[n] for n in places), key=lambda one: -(one.lost_share or 0.0))
+        places = [
+            n for n, finding in enumerate(ordered) if finding.severity == severity and finding.lost_share is not None
+        ]
+        dearest = sorted((ordered[n] for n in places), key=lambda finding: -(finding.lost_share or 0.0))
         for place, finding in zip(places, dearest, strict=True):
             ordered[place] = finding
     return tuple(ordered)
@@ -182,8 +184,8 @@ class FindingHysteresis:
     """
 
     held: tuple[TrackedFinding, ...] = ()
-    appear_s: float = field(default=thresholds.APPEAR_S.value)
-    vanish_s: float = field(default=thresholds.VANISH_S.value)
+    appear_s: float = thresholds.APPEAR_S
+    vanish_s: float = thresholds.VANISH_S
 
     @property
     def shown(self) -> tuple[Finding, ...]:
@@ -192,6 +194,8 @@ class FindingHysteresis:
 
     def after(self, findings: Iterable[Finding], now_s: float) -> FindingHysteresis:
         """The state after one more diagnosis at `now_s`, seconds since the epoch."""
+        # Figures near a threshold cross it every few seconds: without a delay in both directions, findings would come
+        # and go under the reader's eyes, and the selected one with them.
         earlier = {finding_key(held.finding): held for held in self.held}
         present = [self._seen(finding, earlier.get(finding_key(finding)), now_s) for finding in findings]
         causes = {finding_key(held.finding) for held in present}

@@ -23,7 +23,7 @@ from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.memory.calibration import CALIBRATED_UNCERTAINTY, MeasuredEstimate, MeasuredRun, estimate_from_runs
 from tuner_tui.memory.closed_form import optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
-from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE
+from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE, MemoryEstimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings, Value
 
@@ -40,8 +40,9 @@ MAX_GUESSED_GROWTH = 1.5
 """A larger step than this is not offered on a guess."""
 GRADIENT_BYTES = 4
 """A gradient in fp32."""
-CHECKPOINTING_FACTOR = 1.7
-"""Activations without gradient checkpointing relative to those with it: about 40 % less (T4 notes, 001)."""
+CHECKPOINTING_SHARE = 0.6
+"""Activations with gradient checkpointing relative to those without: 40 % less in the T4 notes, which is the least. A
+deep model keeps a tenth."""
 
 PeakVerdict = Literal["fits", "tight", "too large"]
 
@@ -150,9 +151,9 @@ def _measured_peak(situation: Situation) -> _MeasuredPeak | None:
 def _fullest_gpu(situation: Situation) -> GpuSample | None:
     """The training's GPU in the sample in which it held most, after the training began."""
     start = situation.state.training_since_t
-    window = tuple(one for one in situation.samples if start is None or one.time_s >= start)
+    window = tuple(sample for sample in situation.samples if start is None or sample.time_s >= start)
     mine = gpu_indexes(situation, window)
-    figures = [gpu for one in window for gpu in one.gpus if gpu.index in mine and not gpu.lost]
+    figures = [gpu for sample in window for gpu in sample.gpus if gpu.index in mine and not gpu.lost]
     return max(figures, key=lambda gpu: gpu.memory_used_bytes or 0, default=None)
 
 
@@ -163,35 +164,28 @@ def _by_estimate(
     if job is None or device is None or device.capacity_bytes is None:
         return None
     runs = situation.measured if isinstance(situation.job, BuiltinJob) else ()
-    before, after = (_estimated(job, device, one, runs) for one in (settings, changed))
+    before, after = (_estimated(job, device, values, runs) for values in (settings, changed))
     if before is None or after is None:
         return None
     capacity = device.capacity_bytes
     if measured is None:
-        factor = max(1.0, capacity / before.total) if situation.ran_out_of_memory else 1.0
+        # The present settings took more than there is, whatever the estimate says of them.
+        factor = max(1.0, capacity / before.total_bytes) if situation.ran_out_of_memory else 1.0
         words = "estimated, raised above what did not fit" if factor > 1 else "by the estimate"
-        return _around(after.total * factor, after.uncertainty, capacity, words)
+        return _around(after.total_bytes * factor, after.uncertainty, capacity, words)
     inside = measured.used_bytes - measured.outside_bytes
-    peak = measured.outside_bytes + inside * after.tensors / before.tensors
+    peak = measured.outside_bytes + inside * after.tensor_bytes(after.batch) / before.tensor_bytes(before.batch)
     same = all(getattr(settings, name) == getattr(changed, name) for name in MEMORY_FIELDS if "batch" not in name)
     uncertainty = CALIBRATED_UNCERTAINTY if same else min(CLOSED_FORM_UNCERTAINTY, after.uncertainty)
     return _around(peak, uncertainty, capacity, "by the estimate, corrected by this run")
 
 
-@dataclass(frozen=True, slots=True)
-class _Estimated:
-    tensors: float
-    total: float
-    uncertainty: float
-
-
+# A ladder asks for many batches, and a live run asks again with each sample.
 @lru_cache(maxsize=256)
-def _estimated(job: BuiltinJob, device: Device, settings: Settings, runs: tuple[MeasuredRun, ...]) -> _Estimated | None:
-    found = JobMemoryEstimator(job, device, runs=runs).closed_form(settings)
-    if found is None:
-        return None
-    batch = settings.per_device_train_batch_size
-    return _Estimated(found.tensor_bytes(batch), found.peak_bytes(batch), found.uncertainty)
+def _estimated(
+    job: BuiltinJob, device: Device, settings: Settings, runs: tuple[MeasuredRun, ...]
+) -> MemoryEstimate | None:
+    return JobMemoryEstimator(job, device, runs=runs).closed_form(settings)
 
 
 def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | None:
@@ -247,20 +241,20 @@ def _state_change(situation: Situation, settings: Settings, changed: Settings) -
     trained = situation.state.trainable_parameters
     if trained is None or not situation.is_known("optim"):
         return None
-    before, after = (optimizer_bytes(one.optim, True, GRADIENT_BYTES).kept for one in (settings, changed))
+    before, after = (optimizer_bytes(values.optim, True, GRADIENT_BYTES).kept for values in (settings, changed))
     return trained * (after - before)
 
 
 def _activation_factor(settings: Settings, changed: Settings) -> float | None:
-    """Activations after the change relative to those before; None where it changes anything else."""
+    """Activations after the change relative to those before; None where no bound is known."""
     scaled = {"per_device_train_batch_size", "max_length", "gradient_checkpointing", "optim"}
     if any(getattr(settings, name) != getattr(changed, name) for name in MEMORY_FIELDS - scaled):
         return None
     factor = changed.per_device_train_batch_size / settings.per_device_train_batch_size
     factor *= changed.max_length / settings.max_length
-    if settings.gradient_checkpointing != changed.gradient_checkpointing:
-        factor *= CHECKPOINTING_FACTOR if settings.gradient_checkpointing else 1 / CHECKPOINTING_FACTOR
-    return factor
+    if settings.gradient_checkpointing and not changed.gradient_checkpointing:
+        return None  # ten times as much in a deep model: no bound is known without its shape
+    return factor * (CHECKPOINTING_SHARE if changed.gradient_checkpointing != settings.gradient_checkpointing else 1)
 
 
 def _around(peak: float, uncertainty: float, capacity: int, words: str) -> ExpectedPeak:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tuner_tui.advice.effective_settings import observed_precision
-from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.situation import Situation, observed_precision
 from tuner_tui.settings.dialects.hf import setting_of_argument
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings

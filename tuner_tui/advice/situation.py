@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
@@ -24,9 +25,63 @@ from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import NodeSamples, RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
-from tuner_tui.settings.job import Job, modelled_job
-from tuner_tui.settings.model import Precision, Settings
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
+from tuner_tui.settings.model import Precision, Resolved, Settings, check_value
 from tuner_tui.settings.rules import overflows_fp16
+
+DTYPE_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "none": "fp32"}
+"""Precision by the name of an autocast or parameter dtype; `none` where no autocast was active."""
+
+
+def chosen_settings(resolved: Resolved, job: BuiltinJob | CommandJob | None) -> frozenset[str] | None:
+    """The settings that a launch passes to the training: None for all of them, which the built-in job takes."""
+    return resolved.chosen if isinstance(job, CommandJob) else None
+
+
+def effective_settings(given: Settings, chosen: frozenset[str] | None, in_effect: Mapping[str, Any]) -> Settings:
+    """`given`, with the observed values of the settings that are not in `chosen`.
+
+    A command keeps its own value of a setting that it was not given, and the observer reports that value in
+    `in_effect`. Values that the setting cannot have are ignored: a script may use a learning rate of 1e30. Returns
+    `given` where `chosen` is None.
+    """
+    if chosen is None:
+        return given
+    observed = observed_values(in_effect)
+    own = {name: value for name, value in observed.items() if name not in chosen and _is_valid(name, value)}
+    if own.get("dataloader_num_workers") == 0:
+        own |= {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
+    return given.changed(**own)
+
+
+def observed_values(in_effect: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values that the observer reported, by the name of the setting; unchecked."""
+    values = {name: in_effect[name] for name in Settings.model_fields if in_effect.get(name) is not None}
+    precision = observed_precision(in_effect)
+    return values if precision is None else {**values, "precision": precision}
+
+
+def observed_precision(in_effect: Mapping[str, Any]) -> str | None:
+    """The precision by the autocast dtype around the forward pass, or by the weights if they are 16-bit themselves."""
+    dtype = in_effect.get("autocast_dtype")
+    if dtype is None:
+        return None
+    precision = DTYPE_PRECISIONS.get(str(dtype), str(dtype))
+    by_weights = DTYPE_PRECISIONS.get(str(in_effect.get("parameter_dtype")))
+    return by_weights if precision == "fp32" and by_weights is not None else precision
+
+
+def _is_valid(name: str, value: object) -> bool:
+    try:
+        check_value(name, value)
+    except FieldError:
+        return False
+    return True
+
+
+FRAMEWORK_LINES = ("transformers/trainer.py", "trl/trainer/", "lightning/pytorch/", "pytorch_lightning/")
+"""Parts of the traceback of a training that failed before its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +145,17 @@ class Situation:
         return None if self.inventory is None else bool(visible_cards(self.inventory))
 
     @property
+    def has_own_loop(self) -> bool:
+        """Whether the command trains in a loop of its own, with no Trainer; False while that is unknown."""
+        if not isinstance(self.job, CommandJob) or self.state.accepts_orders or "n_gpu" in self.state.in_effect:
+            return False  # `n_gpu` is a field of TrainingArguments
+        if "optimizer" in self.state.in_effect:
+            return True
+        # A run that failed before its first step: a Trainer would be part of the traceback.
+        traceback = self.state.outcome is not None and any(line.startswith("Traceback (most") for line in self.log)
+        return traceback and not any(part in line for line in self.log for part in FRAMEWORK_LINES)
+
+    @property
     def has_cpu_torch(self) -> bool:
         """Whether torch of the training is known to be a build for the CPU only, by its version."""
         return self.interpreter is not None and self.interpreter.packages.get("torch", "").endswith("+cpu")
@@ -115,6 +181,11 @@ class Situation:
         if not capabilities or any(capability is not None and capability < minimum for capability in capabilities):
             return False
         return None if None in capabilities else True
+
+    def has_gpu_below(self, capability: tuple[int, int]) -> bool:
+        """Whether a visible GPU is known to have a lower compute capability."""
+        cards = () if self.inventory is None else visible_cards(self.inventory)
+        return any(card.capability is not None and card.capability < capability for card in cards)
 
     @property
     def best_precision(self) -> Precision:
@@ -165,7 +236,7 @@ def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None,
     machine's.
     """
     state = _with_outcome(view)
-    ended = state.finished is not None
+    ended = state.finished is not None  # its samples are judged as of its last event, not as of now
     situation = situation_of_state(state, view.record)
     if ended and situation.ran_out_of_memory and inventory is not None and _is_local(view.record):
         situation = _with_measured_memory(situation, view.record, inventory)

@@ -125,9 +125,9 @@ def _with_holders(place: Place, processes: tuple[GpuProcess, ...] | None, here: 
     ours = frozenset(pid for run in here for pid in run.pids)
     holders += [Holder(_name(each), each.memory_bytes) for each in processes or () if each.pid not in ours]
     used = place.used_bytes or 0
-    if processes is None and used >= OTHER_PROCESS_BYTES.value and not here:
+    if processes is None and used >= OTHER_PROCESS_BYTES and not here:
         holders.append(Holder("processes that cannot be seen from here", used))
-    large = any(holder.held_bytes is None or holder.held_bytes >= OTHER_PROCESS_BYTES.value for holder in holders)
+    large = any(holder.held_bytes is None or holder.held_bytes >= OTHER_PROCESS_BYTES for holder in holders)
     return replace(
         place,
         claimed_bytes=claimed,

@@ -105,7 +105,7 @@ def _others_on_cards(folder: RunFolder) -> tuple[str, ...]:
         for gpu in samples[-1].gpus
         if gpu.index in used
         for each in gpu.processes or ()
-        if each.pid not in own and (each.memory_bytes or 0) >= OTHER_PROCESS_BYTES.value
+        if each.pid not in own and (each.memory_bytes or 0) >= OTHER_PROCESS_BYTES
     )
 
 

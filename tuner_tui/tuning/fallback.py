@@ -19,11 +19,10 @@ from pathlib import Path
 
 from tuner_tui.advice.batch_scaling import smaller_micro_batches
 from tuner_tui.advice.crash.cause import crash_findings
-from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.situation import Situation, chosen_settings, effective_settings
 from tuner_tui.core.files import acquire_lock, append_line, wait_unlocked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack

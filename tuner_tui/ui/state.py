@@ -248,7 +248,7 @@ class UiState:
 
 def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Resolved:
     """Return `resolved` with the values seen in `run` where nothing was chosen."""
-    from tuner_tui.advice.effective_settings import effective_settings, observed_values
+    from tuner_tui.advice.situation import effective_settings, observed_values
     from tuner_tui.settings.model import Origin, OriginKind, Resolved
 
     chosen = frozenset(resolved.given)

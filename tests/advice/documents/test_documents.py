@@ -112,8 +112,7 @@ def setting_of(key: str, value: Any, name: str) -> Any:
 
 
 def threshold(name: str) -> float:
-    limit: thresholds.Threshold = getattr(thresholds, name)
-    return limit.value
+    return float(getattr(thresholds, name))
 
 
 def finding(gpu: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from tests.fakes.situations import GB, box, card, samples, situation, training
-from tuner_tui.advice.effective_settings import effective_settings
 from tuner_tui.advice.remedies.catalog import LADDERS, remedies_for
-from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.situation import Situation, effective_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
+P100 = box(card(name="P100", capability=(6, 0), memory_total_bytes=16 * GB))
 T4 = box(card(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
 NO_GPU = box()
 BARE = Interpreter("/opt/env/bin/python", packages={"torch": "2.4.0"})
@@ -156,13 +156,26 @@ def test_no_tf32_or_bf16_on_a_t4() -> None:
     assert {"tf32": True} not in found
 
 
+def test_no_compiler_and_no_bitsandbytes_on_a_p100() -> None:
+    """Triton's kernels and those of bitsandbytes in torch's wheels need Volta, compute capability 7.0."""
+    assert {"torch_compile": True} not in changes("gpu-underused", None, P100)
+    assert {"torch_compile": True} in changes("gpu-underused", None, T4)
+    assert {"optim": "adamw_bnb_8bit"} not in changes("gpu-oom", "training", P100)
+    assert {"optim": "adamw_bnb_8bit"} in changes("gpu-oom", "training", T4)
+    assert not any("quantization" in change for change in changes("gpu-oom", "training", P100, peft_method="lora"))
+    assert any("quantization" in change for change in changes("gpu-oom", "training", T4, peft_method="lora"))
+
+
 def test_checkpointing_goes_only_where_there_is_room() -> None:
-    settings = Settings(gradient_checkpointing=True)
-    roomy = situation(settings=settings, samples=samples(gpu={"memory_used_bytes": 8 * GB}))
-    full = situation(settings=settings, samples=samples(gpu={}))
+    settings = Settings(gradient_checkpointing=True, per_device_train_batch_size=64)
+    job, little = BuiltinJob(model="bert-base"), samples(gpu={"memory_used_bytes": 4 * GB})
+    roomy = situation(settings=settings, job=job, samples=little)
+    full = situation(settings=settings, job=job, samples=samples(gpu={}))
+    unknown = situation(settings=settings, samples=little)  # a model of any depth
     off = {"gradient_checkpointing": False}
     assert off in [r.change for r in remedies_for("slow-kernels", roomy)]
     assert off not in [r.change for r in remedies_for("slow-kernels", full)]
+    assert off not in [r.change for r in remedies_for("slow-kernels", unknown)]
 
 
 @pytest.mark.parametrize(
@@ -335,3 +348,32 @@ def test_fp16_is_never_advised_to_a_model_that_overflows_in_it(model: str, preci
         now = situation(settings=Settings(precision="bf16"), job=job, inventory=T4)
         assert now.best_precision == precision
         assert remedies_for("precision-unsupported", now, "bf16")[0].change["precision"] == precision
+
+
+@pytest.mark.parametrize(
+    ("cause", "where", "settings", "title", "claim"),
+    [
+        # Autocast leaves weights, gradients and states in fp32 (PyTorch: automatic mixed precision).
+        ("slow-kernels", None, {"precision": "fp32"}, "precision fp32", "activation memory; weights and optimizer"),
+        # PyTorch: "once you pin a tensor, you can use asynchronous GPU copies. Just pass non_blocking=True".
+        ("data-wait", "workers", {"dataloader_pin_memory": False}, "pin memory", "with `non_blocking=True` overlap"),
+        # 1 - 1 / 1.2: the notes' 20 % are of the shorter step.
+        ("slow-kernels", None, {"gradient_checkpointing": True}, "gradient checkpointing off", "about 17 % shorter"),
+        # Weight, gradient and two states of AdamW grow from 2 to 4 bytes each.
+        ("precision-unsupported", "scaler", {}, "load the weights in fp32", "8 bytes more per trained parameter"),
+        # transformers 5: `dtype="auto"` is the default of from_pretrained.
+        ("gpu-oom", "loading", {}, "load the weights in 16 bits", "before Transformers 5, models load in fp32"),
+        # Trainer.create_optimizer keeps the states of embeddings in fp32.
+        ("gpu-oom", "optimizer-step", {}, "optimizer adamw_torch → adamw_bnb_8bit", "but for embeddings"),
+        # torch 2.0 made `zero_grad(set_to_none=True)` the default, and it never waited for the GPU.
+        ("launch-bound", None, {}, "avoid synchronizing", "`.item()`, `.cpu()` and printing a tensor wait"),
+    ],
+)
+def test_claims_on_speed_and_memory(
+    cause: str, where: str | None, settings: dict[str, Any], title: str, claim: str
+) -> None:
+    job = BuiltinJob(model="bert-base") if "gradient_checkpointing" in settings else None
+    roomy = samples(gpu={"memory_used_bytes": 4 * GB})
+    offered = remedies_for(cause, situation(settings=Settings(**settings), job=job, samples=roomy), where)
+    remedy = next(one for one in offered if one.title.startswith(title))
+    assert claim in f"{remedy.why}; {remedy.effect}"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.situations import box, card, situation, training
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies import data_loading, host, out_of_memory, training_loop
+from tuner_tui.advice.remedies import host, out_of_memory, training_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
@@ -26,7 +26,7 @@ def alone(rung: Callable[[Settings], Iterator[Remedy]]) -> Rung:
 less_prefetch, fewer_checkpoints, rarer, restarted, clipped, larger_eval, rarer_eval = map(
     alone,
     (
-        data_loading.less_prefetch, host.fewer_checkpoints, host.less_frequent_checkpoints, host.not_persistent,
+        host.less_prefetch, host.fewer_checkpoints, host.less_frequent_checkpoints, host.not_persistent,
         training_loop.clipping, training_loop.larger_eval_batch, training_loop.less_frequent_evaluation,
     ),
 )  # fmt: skip
@@ -35,13 +35,13 @@ VOLTA = situation(inventory=box(card(name="V100", capability=(7, 0))))
 NO_CARD = situation(inventory=box())
 STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...] = (
     # The notes of the 3070: 6 workers become 4 and prefetch 4 becomes 2; of the 8-bit notes: 4 workers become 6.
-    (data_loading.fewer_workers, AMPERE, {"dataloader_num_workers": 6}, {"dataloader_num_workers": 4}),
-    (data_loading.fewer_workers, AMPERE, {"dataloader_num_workers": 1}, None),
-    (data_loading.fewer_workers, situation(inventory=box(card(), cores=4)), {"dataloader_num_workers": 8}, {"dataloader_num_workers": 3}),
-    (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.4})), {"dataloader_num_workers": 4}, {"dataloader_num_workers": 6}),
-    (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.9})), {"dataloader_num_workers": 15}, None),
-    (data_loading.more_workers, situation(state=training(rates={"data_wait_share": 0.9}), inventory=box(card(), cores=64)), {"dataloader_num_workers": 15}, {"dataloader_num_workers": 16}),
-    (data_loading.more_workers, situation(state=training(rates={"data_wait_share": None}), inventory=box(card(), cores=5)), {"dataloader_num_workers": 4}, None),
+    (host.fewer_workers, AMPERE, {"dataloader_num_workers": 6}, {"dataloader_num_workers": 4}),
+    (host.fewer_workers, AMPERE, {"dataloader_num_workers": 1}, None),
+    (host.fewer_workers, situation(inventory=box(card(), cores=4)), {"dataloader_num_workers": 8}, {"dataloader_num_workers": 3}),
+    (host.more_workers, situation(state=training(rates={"data_wait_share": 0.4})), {"dataloader_num_workers": 4}, {"dataloader_num_workers": 6}),
+    (host.more_workers, situation(state=training(rates={"data_wait_share": 0.9})), {"dataloader_num_workers": 15}, None),
+    (host.more_workers, situation(state=training(rates={"data_wait_share": 0.9}), inventory=box(card(), cores=64)), {"dataloader_num_workers": 15}, {"dataloader_num_workers": 16}),
+    (host.more_workers, situation(state=training(rates={"data_wait_share": None}), inventory=box(card(), cores=5)), {"dataloader_num_workers": 4}, None),
     # 004: at least fewer evaluations and saves; an evaluation batch is twice the training's.
     (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 31}, {"per_device_eval_batch_size": 32}),
     (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 32}, None),
@@ -55,16 +55,16 @@ STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...]
     (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 2}),
     (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 2}, None),
     (less_prefetch, AMPERE, {"dataloader_prefetch_factor": None}, None),
-    (data_loading.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 4}),
-    (data_loading.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": None}, {"dataloader_prefetch_factor": 4}),
-    (data_loading.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 4}, None),
-    (data_loading.more_prefetch, AMPERE, {"dataloader_num_workers": 0}, None),
-    (data_loading.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": False}, {"dataloader_persistent_workers": True}),
-    (data_loading.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, None),
-    (data_loading.persistent, AMPERE, {"dataloader_num_workers": 0}, None),
-    (data_loading.pinned, AMPERE, {"dataloader_pin_memory": False}, {"dataloader_pin_memory": True}),
-    (data_loading.pinned, AMPERE, {"dataloader_pin_memory": True}, None),
-    (data_loading.pinned, NO_CARD, {"dataloader_pin_memory": False}, None),
+    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 4}),
+    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": None}, {"dataloader_prefetch_factor": 4}),
+    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 4}, None),
+    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 0}, None),
+    (host.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": False}, {"dataloader_persistent_workers": True}),
+    (host.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, None),
+    (host.persistent, AMPERE, {"dataloader_num_workers": 0}, None),
+    (host.pinned, AMPERE, {"dataloader_pin_memory": False}, {"dataloader_pin_memory": True}),
+    (host.pinned, AMPERE, {"dataloader_pin_memory": True}, None),
+    (host.pinned, NO_CARD, {"dataloader_pin_memory": False}, None),
     (host.not_pinned, AMPERE, {"dataloader_pin_memory": True}, {"dataloader_pin_memory": False}),
     (host.not_pinned, NO_CARD, {"dataloader_pin_memory": True}, None),
     (restarted, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, {"dataloader_persistent_workers": False}),

@@ -35,7 +35,7 @@ def other_processes(message: str) -> tuple[str, ...]:
     return tuple(
         f"process {pid} uses {size} {unit} of the GPU"
         for pid, size, unit in OTHER_PROCESS.findall(message)
-        if OTHER_PROCESS_BYTES.value <= (parse_size(f"{size} {unit}") or 0) < 2**50  # a container reports nonsense
+        if OTHER_PROCESS_BYTES <= (parse_size(f"{size} {unit}") or 0) < 2**50  # a container reports nonsense
     )
 
 
@@ -63,7 +63,7 @@ def held_by_others(message: str) -> tuple[str, ...]:
     total, free, own = (first_size(pattern, message) for pattern in (CAPACITY, FREE, OWN))
     if own is None and (reserved := first_size(RESERVED, message)) is not None:
         own = reserved + CONTEXT_BYTES
-    if total is None or free is None or own is None or total - free - own < OTHER_PROCESS_BYTES.value:
+    if total is None or free is None or own is None or total - free - own < OTHER_PROCESS_BYTES:
         return ()
     return (f"about {format_limit(total - free - own)} of the GPU are used by other processes",)
 

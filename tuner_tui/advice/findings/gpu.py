@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tuner_tui.advice import thresholds
+from tuner_tui.advice.crash.oom_analysis import EXPANDABLE
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
@@ -24,6 +25,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
 from tuner_tui.hardware.gpu.driver import format_xid, xid_meaning
 from tuner_tui.hardware.sample import GpuSample
+from tuner_tui.runs.events.types import Steps
 
 HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
 """Throttle reasons that are not configured, unlike a power cap or fixed clocks."""
@@ -44,7 +46,7 @@ def throttled(situation: Situation) -> Finding | None:
         figures = gpu_samples(samples, index)
         reasons = Counter(word for gpu in figures for word in gpu.throttle if word.startswith(HARMFUL_THROTTLE_REASONS))
         word, count = reasons.most_common(1)[0] if reasons else ("", 0)
-        if figures and count / len(figures) >= thresholds.THROTTLED_SHARE.value:
+        if figures and count / len(figures) >= thresholds.THROTTLED_SHARE:
             return _throttled_finding(situation, figures[-1], word, count / len(figures), span_s(samples))
     return None
 
@@ -79,7 +81,7 @@ def other_process(situation: Situation) -> Finding | None:
             continue
         others = [process for process in listed if process.pid not in pids]
         held = sum(process.memory_bytes or 0 for process in others)
-        if held >= thresholds.OTHER_PROCESS_BYTES.value:
+        if held >= thresholds.OTHER_PROCESS_BYTES:
             named = ", ".join(f"{process.command or 'process'} ({process.pid})" for process in others[:3])
             return Finding(
                 cause="other-process",
@@ -136,44 +138,62 @@ def driver_error(situation: Situation) -> Finding | None:
 
 
 def gpu_memory_near_limit(situation: Situation) -> Finding | None:
-    """GPU memory is almost full, or the allocator had to free its cache to continue."""
+    """Tensors almost fill the GPU's memory, or the allocator had to free its cache to continue."""
     samples = recent_samples(situation)
     if not samples or not is_warmed_up(situation):
         return None
-    retries = max((rank.latest.alloc_retries or 0 for rank in situation.state.ranks.values() if rank.latest), default=0)
+    latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    retries = max((counters.alloc_retries or 0 for counters in latest), default=0)
+    # The driver counts what PyTorch's allocator caches as used, although the next batch can have it. A training on
+    # batches of many lengths fills its GPU that way and never runs out. With several ranks the least cache counts.
+    cached = min(map(_cached_bytes, latest), default=0)
     for index in gpu_indexes(situation, samples):
         figures = gpu_samples(samples[-1:], index)
         used, total = (figures[0].memory_used_bytes, figures[0].memory_total_bytes) if figures else (None, None)
-        if used is None or not total or used / total < thresholds.VRAM_NEAR_LIMIT_SHARE.value:
+        if used is None or not total:
             continue
-        evidence = (f"{format_size(used)} of {format_size(total)} used", *_retry_evidence(retries))
+        full = thresholds.VRAM_NEAR_LIMIT_SHARE * total
+        if used < full or (used - cached < full and not retries):
+            continue
+        evidence = [f"{format_size(used)} of {format_size(total)} used"]
+        if cached:
+            evidence.append(f"{format_size(cached)} of it cached by PyTorch beyond the peak of all tensors")
+        if retries:
+            evidence.append(f"the allocator emptied its cache {retries} times to continue")
+        fragmented = retries and cached > total - used
         return Finding(
             cause="gpu-memory-near-limit",
             severity="warning" if retries else "hint",
-            sentence=f"GPU {index} has {format_size(total - used)} free: a longer batch would not fit",
-            evidence=evidence,
+            sentence=f"GPU {index} has {format_size(total - used + cached)} free: a longer batch may not fit",
+            evidence=tuple(evidence),
             confidence="likely" if retries else "possible",
             where="training",
-            remedies=remedies_for("gpu-memory-near-limit", situation, "training"),
+            remedies=(
+                *((EXPANDABLE,) if fragmented else ()),
+                *remedies_for("gpu-memory-near-limit", situation, "training"),
+            ),
         )
     return None
 
 
-def _retry_evidence(retries: int) -> tuple[str, ...]:
-    return (f"the allocator emptied its cache {retries} times to continue",) if retries else ()
+def _cached_bytes(counters: Steps) -> int:
+    """What the allocator reserved beyond the peak of all tensors; 0 if it was not measured."""
+    if counters.reserved_peak_bytes is None or counters.allocated_peak_bytes is None:
+        return 0
+    return max(0, counters.reserved_peak_bytes - counters.allocated_peak_bytes)
 
 
 def gpu_underused(situation: Situation) -> Finding | None:
     """The GPU idles although the training does not wait for data."""
     busy = _settled_utilisation(situation)
-    if busy is None or busy >= thresholds.GPU_BUSY_GOOD_PCT.value or waits_for_data(situation):
+    if busy is None or busy >= thresholds.GPU_BUSY_GOOD_PCT or waits_for_data(situation):
         return None
     if launch_bound(situation) is not None:
         return None
     samples = recent_samples(situation)
     cpu = cpu_pct(samples)
-    both = cpu is not None and cpu < thresholds.CPU_LOW_PCT.value and busy < thresholds.GPU_VERY_LOW_PCT.value
-    very_low = "very-low" if busy < thresholds.GPU_VERY_LOW_PCT.value else None
+    both = cpu is not None and cpu < thresholds.CPU_LOW_PCT and busy < thresholds.GPU_VERY_LOW_PCT
+    very_low = "very-low" if busy < thresholds.GPU_VERY_LOW_PCT else None
     load_level = "both-low" if both else very_low
     load = (
         ()
@@ -182,7 +202,7 @@ def gpu_underused(situation: Situation) -> Finding | None:
     )
     return Finding(
         cause="gpu-underused",
-        severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT.value else "hint",
+        severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT else "hint",
         sentence=f"The GPU is busy only {format_percent(busy)} of the time and does not wait for data",
         evidence=(
             f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}",
@@ -197,10 +217,10 @@ def gpu_underused(situation: Situation) -> Finding | None:
 def gpu_memory_unused(situation: Situation) -> Finding | None:
     """A busy GPU has much memory left, and there is something to use it for."""
     busy = _settled_utilisation(situation)
-    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT.value or waits_for_data(situation):
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or waits_for_data(situation):
         return None
     figures = _fullest(situation)
-    if figures is None or figures[0] / figures[1] >= thresholds.VRAM_LOW_SHARE.value:
+    if figures is None or figures[0] / figures[1] >= thresholds.VRAM_LOW_SHARE:
         return None
     remedies = remedies_for("gpu-memory-unused", situation)
     if situation.settings is not None and not remedies:
@@ -232,10 +252,10 @@ def _fullest(situation: Situation) -> tuple[int, int] | None:
 def launch_bound(situation: Situation) -> Finding | None:
     """High GPU-Util at low power with very short steps: the GPU waits for kernel launches."""
     busy, micro_s = _settled_utilisation(situation), micro_step_s(situation)
-    if busy is None or micro_s is None or busy < thresholds.GPU_LOW_PCT.value or waits_for_data(situation):
+    if busy is None or micro_s is None or busy < thresholds.GPU_LOW_PCT or waits_for_data(situation):
         return None
     power = _power_share(situation)
-    if power is None or power >= thresholds.POWER_LOW_SHARE.value or micro_s >= thresholds.SHORT_STEP_S.value:
+    if power is None or power >= thresholds.POWER_LOW_SHARE or micro_s >= thresholds.SHORT_STEP_S:
         return None
     return Finding(
         cause="launch-bound",
@@ -254,9 +274,9 @@ def launch_bound(situation: Situation) -> Finding | None:
 def slow_kernels(situation: Situation) -> Finding | None:
     """The GPU is busy, and a supported feature that would make its work cheaper is off."""
     busy = _settled_utilisation(situation)
-    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT.value or waits_for_data(situation):
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or waits_for_data(situation):
         return None
-    remedies = tuple(r for r in remedies_for("slow-kernels", situation) if "torch_compile" not in r.change)
+    remedies = remedies_for("slow-kernels", situation)
     if not remedies:
         return None
     return Finding(
@@ -276,7 +296,7 @@ def compiling(situation: Situation) -> Finding | None:
     if state.phase != "compiling" or state.phase_since_t is None or state.outcome is not None:
         return None
     since_s = situation.now_s - state.phase_since_t
-    if since_s < thresholds.COMPILING_S.value:
+    if since_s < thresholds.COMPILING_S:
         return None
     return Finding(
         cause="compiling",
@@ -292,7 +312,7 @@ def compiling(situation: Situation) -> Finding | None:
 def waits_for_data(situation: Situation) -> bool:
     """Whether the data loader is the bottleneck, so that GPU figures say nothing about the GPU."""
     part = situation.state.rates.data_wait_share
-    return part is not None and part >= thresholds.DATA_WAIT_HINT.value
+    return part is not None and part >= thresholds.DATA_WAIT_HINT
 
 
 def micro_step_s(situation: Situation) -> float | None:
@@ -327,12 +347,5 @@ def _data_wait_evidence(situation: Situation) -> tuple[str, ...]:
 
 
 def _memory_evidence(situation: Situation) -> tuple[str, ...]:
-    samples = recent_samples(situation)
-    for gpu in samples[-1].gpus:
-        if (
-            gpu.index in gpu_indexes(situation, samples)
-            and gpu.memory_used_bytes is not None
-            and gpu.memory_total_bytes
-        ):
-            return (f"memory {format_share(gpu.memory_used_bytes / gpu.memory_total_bytes)} of the GPU",)
-    return ()
+    figures = _fullest(situation)
+    return () if figures is None else (f"memory {format_share(figures[0] / figures[1])} of the GPU",)

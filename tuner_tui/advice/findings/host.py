@@ -24,7 +24,7 @@ def cpu_contended(situation: Situation) -> Finding | None:
     """Other programs keep the cores busy, and the training waits for a core."""
     samples, part = recent_samples(situation), other_programs_share(situation)
     queue = cpu_queue_pct(samples, "main")
-    if part is None or queue is None or queue < thresholds.CPU_QUEUE_PCT.value or not is_warmed_up(situation):
+    if part is None or queue is None or queue < thresholds.CPU_QUEUE_PCT or not is_warmed_up(situation):
         return None
     free_cores = max(1, int((situation.usable_cores or 1) * (1 - part)))
     counted = any(process.cpu_queue_pct is not None for process in samples[-1].processes)
@@ -55,7 +55,7 @@ def other_programs_share(situation: Situation) -> float | None:
     processor = situation.inventory.cpu
     cores = min(processor.affinity_cores, processor.quota_cores or processor.affinity_cores)
     part = cpu / 100 - own / (100 * cores)
-    full = cpu >= thresholds.CPU_FULL_PCT.value and part >= thresholds.CPU_OTHERS_SHARE.value
+    full = cpu >= thresholds.CPU_FULL_PCT and part >= thresholds.CPU_OTHERS_SHARE
     return part if full else None
 
 
@@ -65,7 +65,7 @@ def host_memory_near_limit(situation: Situation) -> Finding | None:
     if newest is None:
         return None
     used, limit = host_memory_usage(situation, newest)
-    if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE.value:
+    if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE:
         return None
     sentence = f"{format_size(limit - used)} of host memory left; the kernel kills processes when it runs out"
     evidence = f"{format_size(used)} of {format_size(limit)} used"
@@ -88,7 +88,7 @@ def swapping(situation: Situation) -> Finding | None:
     if not covers_window(samples) or situation.state.outcome is not None:
         return None
     rate = median_known(sample.host.swap_in_bytes_s for sample in samples)
-    if rate is None or rate < thresholds.SWAP_IN_BYTES_S.value:
+    if rate is None or rate < thresholds.SWAP_IN_BYTES_S:
         return None
     sentence = "The host is swapping: everything waits for the disk"
     evidence = f"{rate / 1e6:.0f} MB/s read from swap over {format_short_duration(span_s(samples))}"
@@ -100,7 +100,7 @@ def small_shm(situation: Situation) -> Finding | None:
     newest = _newest(situation)
     workers = newest is not None and any(process.role == "worker" for process in newest.processes)
     free = newest.host.shm_free_bytes if newest is not None and workers else None
-    if free is None or free >= thresholds.SHM_NEAR_LIMIT_BYTES.value:
+    if free is None or free >= thresholds.SHM_NEAR_LIMIT_BYTES:
         return None
     sentence = "Shared memory (/dev/shm) is nearly full: loader workers will crash with a bus error"
     return _finding("shm-near-limit", "warning", sentence, f"{free / 1e6:.0f} MB free in /dev/shm", situation)
@@ -110,7 +110,7 @@ def disk_nearly_full(situation: Situation) -> Finding | None:
     """Little disk space is left for checkpoints."""
     newest = _newest(situation)
     free = None if newest is None else newest.host.disk_free_bytes
-    if free is None or free >= thresholds.DISK_FREE_BYTES.value:
+    if free is None or free >= thresholds.DISK_FREE_BYTES:
         return None
     sentence = "Disk space for checkpoints is low"
     return _finding("disk-nearly-full", "warning", sentence, f"{format_size(free)} free", situation)

@@ -47,14 +47,14 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     on_host = [(rank, rise) for rank in ranks if (rise := find_growth(rank.anonymous_minima, least)) is not None]
     together = MemoryLeak("host", _total_growth(rise for _, rise in on_host), tuple(rank for rank, _ in on_host))
     found = [*on_cards, together] if on_host else on_cards
-    return tuple(one for one in found if _is_significant(one.growth))
+    return tuple(leak for leak in found if _is_significant(leak.growth))
 
 
 def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLeak | None:
     """A leak at `location` before memory ran out. Fewer windows are enough than for a live run, but the growth must be
     large."""
-    share = thresholds.LEAK_SHARE_AT_END.value
-    for leak in find_memory_leaks(situation, int(thresholds.LEAK_WINDOWS_AT_END.value)):
+    share = thresholds.LEAK_SHARE_AT_END
+    for leak in find_memory_leaks(situation, thresholds.LEAK_WINDOWS_AT_END):
         if leak.location == location and leak.growth.total_bytes >= share * leak.growth.from_bytes:
             return leak
     return None
@@ -71,16 +71,20 @@ def _total_growth(rises: Iterable[MemoryGrowth]) -> MemoryGrowth:
 
 
 def _is_significant(rise: MemoryGrowth) -> bool:
-    least_bytes = max(thresholds.LEAK_BYTES.value, thresholds.LEAK_SHARE.value * rise.from_bytes)
+    least_bytes = max(thresholds.LEAK_BYTES, thresholds.LEAK_SHARE * rise.from_bytes)
     return rise.total_bytes >= least_bytes
 
 
 def memory_grows(situation: Situation) -> Finding | None:
     """A leak fills GPU or host memory before the last step; the one that fills up first."""
+    # The lowest memory between steps of each window of the run is compared: caches, evaluations and long samples raise
+    # the peaks of a window, but only what is never freed raises its minimum, window after window.
     if not is_warmed_up(situation) or not situation.samples:
         return None
-    leaks = find_memory_leaks(situation, int(thresholds.LEAK_WINDOWS.value))
-    full = [(room / one.growth.bytes_a_step, one) for one in leaks if (room := _free_bytes(situation, one)) is not None]
+    leaks = find_memory_leaks(situation, thresholds.LEAK_WINDOWS)
+    full = [
+        (room / leak.growth.bytes_a_step, leak) for leak in leaks if (room := _free_bytes(situation, leak)) is not None
+    ]
     soonest = min(full, key=lambda pair: pair[0], default=None)
     if soonest is None or not _fills_before_end(situation, soonest[0]):
         return None
@@ -93,7 +97,7 @@ def _fills_before_end(situation: Situation, steps: float) -> bool:
     if step is not None and total is not None:
         return steps < total - step
     step_s = situation.state.rates.step_time_s
-    return step_s is not None and steps * step_s < thresholds.LEAK_HORIZON_S.value
+    return step_s is not None and steps * step_s < thresholds.LEAK_HORIZON_S
 
 
 def _free_bytes(situation: Situation, leak: MemoryLeak) -> int | None:

@@ -95,7 +95,9 @@ def find_non_finite(lines: Sequence[LogLine]) -> NonFiniteEvidence | None:
 
 def _is_loss_masked(logged: Sequence[LoggedMetrics]) -> bool:
     """Whether the loss is exactly 0.0 while the gradient norm is nan."""
-    pairs = [(one.loss, one.grad_norm) for one in logged if one.loss is not None and one.grad_norm is not None]
+    pairs = [
+        (entry.loss, entry.grad_norm) for entry in logged if entry.loss is not None and entry.grad_norm is not None
+    ]
     return bool(pairs) and pairs[-1][0] == 0.0 and math.isnan(pairs[-1][1])
 
 
@@ -222,5 +224,5 @@ def _from_events(
     if math.isnan(grad_norm) and loss == 0.0:
         return "gradient norm nan, loss 0.0: Trainer's log filter replaces nan by 0", "certain"
     scaler = situation.settings is not None and situation.settings.precision == "fp16"
-    searching = scaler and steps < thresholds.SCALER_STEPS.value
+    searching = scaler and steps < thresholds.SCALER_STEPS
     return None if searching else (f"gradient norm {grad_norm}", "likely")

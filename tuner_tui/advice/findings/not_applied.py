@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.run_metrics import process_steps
-from tuner_tui.advice.remedies.applicability import has_own_loop
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.settings_check import differing_settings, unreachable_settings
 from tuner_tui.advice.situation import Situation
@@ -86,7 +85,7 @@ def not_observed(situation: Situation) -> Finding | None:
 def fallback_cannot_act(situation: Situation) -> Finding | None:
     """The run asked for the automatic fallback, which no restart of this training could carry out."""
     job = situation.job
-    if job is None or not job.fallback or situation.state.outcome is not None or not has_own_loop(situation):
+    if job is None or not job.fallback or situation.state.outcome is not None or not situation.has_own_loop:
         return None
     return Finding(
         cause="no-fallback",

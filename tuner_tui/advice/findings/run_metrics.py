@@ -34,10 +34,10 @@ def is_warmed_up(situation: Situation) -> bool:
         return False
     if phase_at(situation.state, situation.now_s) == "stalled":
         return False
-    if is_compiled(situation) and seconds < thresholds.COMPILE_WARM_UP_S.value:
+    if is_compiled(situation) and seconds < thresholds.COMPILE_WARM_UP_S:
         return False
-    slow = seconds >= thresholds.WARM_UP_SLOW_S.value and steps >= thresholds.WARM_UP_SLOW_STEPS.value
-    return steps >= thresholds.WARM_UP_STEPS.value or slow
+    slow = seconds >= thresholds.WARM_UP_SLOW_S and steps >= thresholds.WARM_UP_SLOW_STEPS
+    return steps >= thresholds.WARM_UP_STEPS or slow
 
 
 def is_compiled(situation: Situation) -> bool:
@@ -48,7 +48,7 @@ def is_compiled(situation: Situation) -> bool:
 
 def recent_samples(situation: Situation) -> tuple[Sample, ...]:
     """The samples of the last window, taken while the training ran."""
-    start = situation.now_s - thresholds.WINDOW_S.value
+    start = situation.now_s - thresholds.WINDOW_S
     begin = max(start, situation.state.training_since_t or start)
     return tuple(sample for sample in situation.samples if begin <= sample.time_s <= situation.now_s)
 
@@ -60,7 +60,7 @@ def span_s(samples: tuple[Sample, ...]) -> float:
 
 def covers_window(samples: tuple[Sample, ...]) -> bool:
     """Whether `samples` cover enough time to judge the hardware."""
-    return span_s(samples) >= thresholds.WINDOW_FULL_S.value
+    return span_s(samples) >= thresholds.WINDOW_FULL_S
 
 
 def median_known(values: Iterable[float | None]) -> float | None:
@@ -134,7 +134,7 @@ def training_cpu_pct(samples: tuple[Sample, ...]) -> float | None:
 def training_share(situation: Situation) -> float:
     """The share of the run's time spent in steps rather than evaluating and saving, of the slowest rank."""
     latest = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
-    totals = [(one.train_s, one.train_s + one.eval_s + one.save_s) for one in latest]
+    totals = [(counters.train_s, counters.train_s + counters.eval_s + counters.save_s) for counters in latest]
     return min((train_s / total_s for train_s, total_s in totals if total_s > 0), default=1.0)
 
 
@@ -159,6 +159,8 @@ def _wait_for_core_pct(figures: list[ProcessSample]) -> float | None:
     ran_pct = median_known(figure.cpu_pct for figure in figures)
     if counted is not None or len(moments) < MIN_SCHEDULING_SAMPLES or ran_pct is None:
         return counted
+    # `/proc/PID/stat` says R for a process that runs as well as for one that waits for a core. Of the share with R,
+    # its CPU load is the part in which it ran; the rest it waited.
     could = sum(moments) / len(moments)
     doubt = sqrt(could * (1 - could) / len(moments))
     return max(0.0, 100 * (could - doubt) - min(100.0, ran_pct))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.findings.data_loading import has_too_many_workers
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     gpu_busy_pct,
@@ -14,9 +13,9 @@ from tuner_tui.advice.findings.run_metrics import (
     training_share,
     worker_loads,
 )
+from tuner_tui.advice.findings.waiting import has_too_many_workers
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
-from tuner_tui.advice.thresholds import Threshold
 from tuner_tui.core.units import format_percent, format_share, format_short_duration
 from tuner_tui.runs.events.progress import phase_at
 from tuner_tui.runs.events.types import Steps
@@ -29,7 +28,7 @@ def stalled(situation: Situation) -> Finding | None:
         return None
     quiet_s = situation.now_s - (state.last_event_t or state.launched_t or situation.now_s)
     loads = worker_loads(recent_samples(situation))
-    if state.phase == "training" and sum(loads) >= thresholds.CORE_FULL_PCT.value:
+    if state.phase == "training" and sum(loads) >= thresholds.CORE_FULL_PCT:
         return _waiting_for_workers(situation, quiet_s, loads)
     return Finding(
         cause="stalled",
@@ -83,11 +82,11 @@ def between_steps(situation: Situation) -> Finding | None:
     """
     rates = situation.state.rates
     part = rates.between_share
-    if part is None or part < thresholds.BETWEEN_SHARE.value or not is_warmed_up(situation):
+    if part is None or part < thresholds.BETWEEN_SHARE or not is_warmed_up(situation):
         return None
     samples = recent_samples(situation)
     busy = gpu_busy_pct(situation, samples)
-    idle = covers_window(samples) and busy is not None and busy < thresholds.GPU_LOW_PCT.value
+    idle = covers_window(samples) and busy is not None and busy < thresholds.GPU_LOW_PCT
     on_cpu = situation.state.in_effect.get("device") == "cpu"
     if not on_cpu and not idle:
         return None
@@ -121,7 +120,7 @@ def save_share(situation: Situation) -> Finding | None:
 def padding(situation: Situation) -> Finding | None:
     """A large share of each batch is padding."""
     part = situation.state.rates.padding_share
-    if part is None or part < thresholds.PADDING_SHARE.value or not is_warmed_up(situation):
+    if part is None or part < thresholds.PADDING_SHARE or not is_warmed_up(situation):
         return None
     return Finding(
         cause="padding",
@@ -134,13 +133,13 @@ def padding(situation: Situation) -> Finding | None:
     )
 
 
-def _share_finding(situation: Situation, kind: str, threshold: Threshold, sentence: str) -> Finding | None:
+def _share_finding(situation: Situation, kind: str, threshold: float, sentence: str) -> Finding | None:
     latest = _slowest_rank(situation)
     if latest is None or not is_warmed_up(situation):
         return None
     spent_s = latest.eval_s if kind == "evaluation" else latest.save_s
     total_s = latest.train_s + latest.eval_s + latest.save_s
-    if total_s <= 0 or spent_s / total_s < threshold.value:
+    if total_s <= 0 or spent_s / total_s < threshold:
         return None
     cause = f"{kind}-share"
     spent, total, trained = map(format_short_duration, (spent_s, total_s, latest.train_s))

@@ -20,7 +20,6 @@ from tuner_tui.settings.rules import FOUR_BIT_LEAST
 MEMORY_SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
 HOPELESS_SHARE = 0.75
-BITSANDBYTES_LEAST = (7, 0)
 COMFORTABLE_BATCH = 4
 QUANTIZE_SHARE = 0.5
 """Frozen weights above this share of the GPU leave too little for a batch."""
@@ -55,7 +54,7 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     size = _gb(_full_bytes(workload, "adamw_torch"))
     short = f"{workload.model.label} needs {size} with full AdamW states, too much for this GPU"
     card = target.weakest
-    if card is None or card.capability is None or card.capability < BITSANDBYTES_LEAST:
+    if card is None or card.capability is None or card.capability < FOUR_BIT_LEAST:
         draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes needs capability 7.0", NOTES_3070_8BIT)
         return False
     if not target.has("bitsandbytes"):
@@ -136,7 +135,7 @@ def _frozen_bytes(workload: Workload, settings: Settings) -> float:
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends gradient checkpointing if only a very small batch fits without it."""
     source = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}"
-    cost = "steps about 20 % slower, about 40 % less activation memory"
+    cost = "steps about 20 % slower, at least about 40 % less activation memory"
     if not draft.target.on_gpu:
         return
     without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
@@ -297,7 +296,9 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
     if fits is not None and fits < share:  # accumulated then
         fits = largest_batch(draft, workload, accumulated=True)
     if fits == 0:
-        rejected = (one.reason for one in draft.rejected if one.name == "quantization" and "pip install" in one.reason)
+        rejected = (
+            value.reason for value in draft.rejected if value.name == "quantization" and "pip install" in value.reason
+        )
         why = next(rejected, f"use {_ways_to_fit(draft)}")
         draft.note(
             f"Estimate: not even one sample of {_describe_model(workload)} {_certainly(draft, workload)}: {why}."
@@ -360,7 +361,7 @@ def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
         reason = "same as the micro batch: a language model's logits need as much memory in evaluation"
     else:
         wanted, source = min(2 * micro, MAX_EVAL_BATCH), f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"
-        reason = "twice the micro batch: evaluation keeps no gradients"
+        reason = "twice the micro batch: evaluation keeps no activations for a backward pass"
     fitting = _largest_eval_batch(draft, workload, wanted)
     if fitting < wanted:
         reason, source = f"estimate: {wanted} would not fit in evaluation", "estimate"

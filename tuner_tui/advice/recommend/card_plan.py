@@ -49,12 +49,12 @@ def plan_cards(
     Settings that are not chosen are those recommended for the cards. Traces run on the CPU with this interpreter; what
     CUDA adds is that of a card. `before_tracing` is called with the number of traces to make, if any.
     """
-    trainings = [_planned_training(one, inventory, interpreter, resolved, job) for one in cards]
+    trainings = [_planned_training(planned, inventory, interpreter, resolved, job) for planned in cards]
     asked = ((job, settings, target.device) for settings, target in trainings)
     problems = trace_together(interpreter, asked, before_tracing)
     return tuple(
-        _plan(one, settings, target, interpreter, job, problem)
-        for one, (settings, target), problem in zip(cards, trainings, problems, strict=True)
+        _plan(planned, settings, target, interpreter, job, problem)
+        for planned, (settings, target), problem in zip(cards, trainings, problems, strict=True)
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tuner_tui.advice.effective_settings import chosen_settings, effective_settings
 from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
+from tuner_tui.advice.situation import chosen_settings, effective_settings
 from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.read.comparison import samples_a_step
@@ -124,7 +124,7 @@ def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, 
     same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
     own = own_settings(job)
     found = (earlier_run(RunReader(folder).poll(), own) for folder in same)
-    return tuple(one for one in found if one is not None)
+    return tuple(run for run in found if run is not None)
 
 
 def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
@@ -150,7 +150,7 @@ def summarise_duration(expected: DurationEstimate) -> str:
 
 
 def _format_speed(expected: DurationEstimate) -> str:
-    return "–".join(dict.fromkeys(f"{one:,.0f}" for one in (expected.low_samples_s, expected.high_samples_s)))
+    return "–".join(dict.fromkeys(f"{speed:,.0f}" for speed in (expected.low_samples_s, expected.high_samples_s)))
 
 
 def _format_range(low_s: float, high_s: float) -> str:
@@ -206,8 +206,8 @@ def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, cards: Sequenc
     if not isinstance(job, BuiltinJob) or job.task != "classification" or len(cards) != 1:
         return None
     words = cards[0].replace("-", " ").split()
-    found = (one for one in NOTED_SPEEDS if one.card in words)
-    return next((one for one in found if _matches_note(one, job, settings)), None)
+    found = (note for note in NOTED_SPEEDS if note.card in words)
+    return next((note for note in found if _matches_note(note, job, settings)), None)
 
 
 def noted_share(noted: NotedSpeed, settings: Settings) -> tuple[float, float, tuple[str, ...]]:
@@ -251,11 +251,11 @@ def earlier_run(view: RunView, own: Mapping[str, Value] = MappingProxyType({})) 
     if view.record.tuning is not None:
         return _earlier_trial(view, view.record, settings)
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
-    trained_s = max((one.train_s for one in ranks), default=0.0)
-    if trained_s < MIN_TRAIN_S or not any(one.samples for one in ranks):
+    trained_s = max((rank.train_s for rank in ranks), default=0.0)
+    if trained_s < MIN_TRAIN_S or not any(rank.samples for rank in ranks):
         return None
-    low, high = _spread(view, sum(one.samples / one.train_s for one in ranks if one.train_s > 0))
-    overhead = max((one.eval_s + one.save_s) / one.train_s for one in ranks if one.train_s > 0)
+    low, high = _spread(view, sum(rank.samples / rank.train_s for rank in ranks if rank.train_s > 0))
+    overhead = max((rank.eval_s + rank.save_s) / rank.train_s for rank in ranks if rank.train_s > 0)
     return EarlierRun(
         view.record.id, view.record.job, settings, low, high, overhead, _samples_per_epoch(view, settings)
     )
@@ -264,14 +264,14 @@ def earlier_run(view: RunView, own: Mapping[str, Value] = MappingProxyType({})) 
 def _earlier_trial(view: RunView, record: RunRecord, settings: Settings) -> EarlierRun | None:
     """The speed that a trial of a tuning measured; None if it measured nothing."""
     ranks = [rank.trial for rank in view.state.ranks.values() if rank.trial is not None]
-    if not ranks or not all(one.samples and one.seconds > 0 for one in ranks):
+    if not ranks or not all(rank.samples and rank.seconds > 0 for rank in ranks):
         return None
-    mean = sum(one.samples / one.seconds for one in ranks)
-    doubt = max(MIN_TRIAL_SPREAD, *(SPREAD if one.spread is None else one.spread for one in ranks))
-    planned = next((one.planned_steps for one in ranks), None)
+    mean = sum(rank.samples / rank.seconds for rank in ranks)
+    doubt = max(MIN_TRIAL_SPREAD, *(SPREAD if rank.spread is None else rank.spread for rank in ranks))
+    planned = next((rank.planned_steps for rank in ranks), None)
     samples = None
-    if planned and settings.max_steps is None and all(one.steps for one in ranks):
-        samples = planned * sum(one.samples / one.steps for one in ranks) / settings.num_train_epochs
+    if planned and settings.max_steps is None and all(rank.steps for rank in ranks):
+        samples = planned * sum(rank.samples / rank.steps for rank in ranks) / settings.num_train_epochs
     return EarlierRun(record.id, record.job, settings, mean * (1 - doubt), mean * (1 + doubt), samples_an_epoch=samples)
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from tuner_tui.advice.recommend import batch_and_learning_rate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import (
+    ConsideredValue,
     RecommendationDraft,
-    RecommendedValue,
-    RejectedValue,
     TrainingTarget,
     describe_cards,
     other_processes_bytes,
@@ -91,7 +90,7 @@ def tf32(draft: RecommendationDraft) -> None:
     target = draft.target
     source = f"{NOTES_3070}, {NOTES_3090}"
     if target.able("tf32"):
-        reason = f"{target.card_label}: fp32 operations run on tensor cores (10 mantissa bits, 19 in all)"
+        reason = f"{target.card_label}: fp32 matrix products run on tensor cores (10 mantissa bits, 19 in all)"
         draft.advise("tf32", True, reason, source)
     elif target.on_gpu:
         why = f"{target.card_label} has none: it needs Ampere (8.0), and TrainingArguments rejects it"
@@ -230,7 +229,7 @@ def _prefetch(draft: RecommendationDraft) -> tuple[int, str, str]:
 
 def _pinning(draft: RecommendationDraft) -> None:
     if draft.target.on_gpu:
-        reason = "page-locked memory: faster copies to the GPU, which overlap with its work"
+        reason = "page-locked memory: faster copies to the GPU, which can overlap with its work"
         draft.advise("dataloader_pin_memory", True, reason, f"{NOTES_T4}, {SOURCE}")
     else:
         draft.advise("dataloader_pin_memory", False, "pinned memory has no effect on the CPU", "PyTorch")
@@ -250,8 +249,8 @@ class Recommendation:
     a step, `cards` the names of the visible GPUs.
     """
 
-    advised: tuple[RecommendedValue, ...]
-    rejected: tuple[RejectedValue, ...]
+    advised: tuple[ConsideredValue, ...]
+    rejected: tuple[ConsideredValue, ...]
     notes: tuple[str, ...]
     settings: Settings
     replicas: int
@@ -260,12 +259,12 @@ class Recommendation:
     @property
     def values(self) -> Mapping[str, Value]:
         """The recommended values only."""
-        return {one.name: one.value for one in self.advised}
+        return {advised.name: advised.value for advised in self.advised}
 
     @property
     def reasons(self) -> Mapping[str, str]:
         """The reason for each recommended value."""
-        return {one.name: one.reason for one in self.advised}
+        return {advised.name: advised.reason for advised in self.advised}
 
     @property
     def effective_batch(self) -> int:
@@ -286,7 +285,9 @@ def recommend(
     `accelerate` is the configuration found for `accelerate launch`, `lengths` those of the data's samples.
     """
     draft = RecommendationDraft(target_of(inventory, interpreter, job, accelerate), given or {})
-    _note_environment(draft)
+    _note_interpreter(draft)
+    _note_gpus(draft)
+    _note_shared_gpus(draft)
     workload = workload_of(job, draft.settings.max_length)
     precision(draft)
     tf32(draft)
@@ -326,14 +327,8 @@ def with_recommended(
         return resolved
     given = resolved.given
     found = recommend(inventory, interpreter, job, given)
-    origins = {one.name: Origin(OriginKind.RECOMMENDED, one.reason) for one in found.advised}
+    origins = {advised.name: Origin(OriginKind.RECOMMENDED, advised.reason) for advised in found.advised}
     return Resolved(found.settings, {**origins, **{name: resolved.origins[name] for name in given}})
-
-
-def _note_environment(draft: RecommendationDraft) -> None:
-    _note_interpreter(draft)
-    _note_gpus(draft)
-    _note_shared_gpus(draft)
 
 
 def _note_interpreter(draft: RecommendationDraft) -> None:

@@ -69,11 +69,11 @@ class SampleLengths:
 
     def cut_share(self, max_length: int) -> float:
         """The share of samples that are longer than `max_length`."""
-        return sum(one > max_length for one in self.ordered) / len(self.ordered)
+        return sum(length > max_length for length in self.ordered) / len(self.ordered)
 
     def mean(self, max_length: int) -> float:
         """The mean length of the samples as they are trained on."""
-        return sum(min(one, max_length) for one in self.lengths) / len(self.lengths)
+        return sum(min(length, max_length) for length in self.lengths) / len(self.lengths)
 
     def padding_share(self, settings: Settings) -> float:
         """The share of a batch that is padding, with the sampling of `settings`."""
@@ -89,13 +89,14 @@ class SampleLengths:
         if self.packed or self.padded:
             share = 0.0 if self.packed else 1 - self.mean(max_length) / max_length
             return PaddedBatches(share, share)
-        cut = [min(one, max_length) for one in self.ordered]
+        cut = [min(length, max_length) for length in self.ordered]
         count = len(cut)
-        longest = sum(one * (((i + 1) / count) ** batch - (i / count) ** batch) for i, one in enumerate(cut))
+        longest = sum(length * (((i + 1) / count) ** batch - (i / count) ** batch) for i, length in enumerate(cut))
+        # transformers/trainer_pt_utils.py, get_length_grouped_indices: shuffled, cut into megabatches, each sorted.
         shuffled = random.Random(SEED).sample(cut, count)  # noqa: S311  reproducible
         size = batch * max(1, min(count // (batch * 4), MEGABATCHES))
         sorted_parts = (sorted(shuffled[i : i + size], reverse=True) for i in range(0, count, size))
-        ordered = [one for part in sorted_parts for one in part]
+        ordered = [length for part in sorted_parts for length in part]
         bounds = [*range(0, count, batch), count]
         padded = sum((end - start) * max(ordered[start:end]) for start, end in pairwise(bounds) if end > start)
         return PaddedBatches(1 - sum(cut) / count / longest, 1 - sum(cut) / padded)
@@ -132,8 +133,8 @@ def measure_lengths(
 def _files_of(name: str, folder: Path) -> list[Path]:
     """The files by which a change of the data is noticed: its own, and those next to LLaMA-Factory's list."""
     path = folder / Path(name).expanduser()
-    folders = [one for one in (path, folder / "data") if one.is_dir()]
-    return [path, *_cached(name), *(file for one in folders for file in sorted(one.iterdir())[:MOST_FILES])]
+    folders = [place for place in (path, folder / "data") if place.is_dir()]
+    return [path, *_cached(name), *(file for place in folders for file in sorted(place.iterdir())[:MOST_FILES])]
 
 
 def _lists(folder: Path) -> list[Path]:
@@ -151,8 +152,8 @@ def _cached(name: str) -> list[Path]:
 def is_here(name: str, folder: Path) -> bool:
     """Whether data is a local file, in LLaMA-Factory's list of data sets, or in the cache of those of the Hub."""
     try:
-        if any(f'"{name}"' in one.read_text(errors="replace") for one in _lists(folder) if one.is_file()):
+        if any(f'"{name}"' in listing.read_text(errors="replace") for listing in _lists(folder) if listing.is_file()):
             return True
-        return any(one.exists() for one in (folder / Path(name).expanduser(), *_cached(name)))
+        return any(path.exists() for path in (folder / Path(name).expanduser(), *_cached(name)))
     except OSError:
         return False

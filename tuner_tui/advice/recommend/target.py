@@ -84,7 +84,9 @@ class TrainingTarget:
     def able(self, name: str) -> bool:
         """Whether all GPUs are known to support `name` (bf16, tf32, fp16, flash, fused)."""
         capabilities = [card.capability for card in self.cards]
-        return bool(capabilities) and all(one is not None and one >= MINIMUM_CAPABILITY[name] for one in capabilities)
+        return bool(capabilities) and all(
+            capability is not None and capability >= MINIMUM_CAPABILITY[name] for capability in capabilities
+        )
 
     def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
         """Whether the interpreter is known to have the package in version `at_least` or newer."""
@@ -155,22 +157,12 @@ def free_bytes(card: Gpu) -> int | None:
 def other_processes_bytes(card: Gpu) -> int:
     """Memory that other programs hold; a desktop's few hundred MB count as 0."""
     used = card.memory_used_bytes or 0
-    return used if used > OTHER_PROCESS_BYTES.value else 0
+    return used if used > OTHER_PROCESS_BYTES else 0
 
 
 @dataclass(frozen=True, slots=True)
-class RecommendedValue:
-    """One recommended value, with its reason and the source of the reason."""
-
-    name: str
-    value: Value
-    reason: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedValue:
-    """A value that was considered and rejected, with the reason."""
+class ConsideredValue:
+    """A value that is recommended or was rejected, with the reason and its source."""
 
     name: str
     value: Value
@@ -184,14 +176,16 @@ class RecommendationDraft:
     def __init__(self, target: TrainingTarget, given: Mapping[str, Value]) -> None:
         self.target = target
         self.given = dict(given)
-        self.advised: dict[str, RecommendedValue] = {}
-        self.rejected: list[RejectedValue] = []
+        self.advised: dict[str, ConsideredValue] = {}
+        self.rejected: list[ConsideredValue] = []
         self.notes: list[str] = []
 
     @property
     def settings(self) -> Settings:
         """The current settings: defaults, recommendations so far, given values."""
-        return Settings.model_validate({**{name: one.value for name, one in self.advised.items()}, **self.given})
+        return Settings.model_validate(
+            {**{name: advised.value for name, advised in self.advised.items()}, **self.given}
+        )
 
     def advise(self, name: str, value: Value, reason: str, source: str) -> None:
         """Recommends a value, unless one is given or the installed transformers has no such argument."""
@@ -200,12 +194,12 @@ class RecommendationDraft:
         if not self._carried(name, value):
             self.reject(name, value, "the installed transformers has no such argument", "transformers")
             return
-        self.advised[name] = RecommendedValue(name, value, reason, source)
+        self.advised[name] = ConsideredValue(name, value, reason, source)
 
     def reject(self, name: str, value: Value, reason: str, source: str) -> None:
         """Records a value that was considered and rejected."""
         if name not in self.given and self.target.takes(name):
-            self.rejected.append(RejectedValue(name, value, reason, source))
+            self.rejected.append(ConsideredValue(name, value, reason, source))
 
     def note(self, sentence: str) -> None:
         """Adds a note for the person."""

@@ -108,7 +108,7 @@ BUILT_IN_LABELS = {
 
 @lru_cache(maxsize=64)
 def _shape_of_size(parameters: float, task: Task) -> ModelShape:
-    """A decoder with `parameters` in the proportions of Llama: as many heads of 128 as layers."""
+    """A decoder with `parameters` in the proportions of Llama: as many heads of 128 as layers (7B: 32 of both)."""
     vocab = 128_256 if parameters >= 4e8 else 50_257
     # Decoders that carry their size in their names are saved in 16 bit.
     guess = ModelShape("", "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072, weight_bytes=2)

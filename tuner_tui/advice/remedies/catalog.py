@@ -8,7 +8,6 @@ from dataclasses import replace
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies import (
-    data_loading,
     gpu,
     host,
     out_of_memory,
@@ -16,8 +15,9 @@ from tuner_tui.advice.remedies import (
     training_loop,
     unsupported_features,
 )
-from tuner_tui.advice.remedies.applicability import reachable
+from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
+from tuner_tui.settings.job import CommandJob
 
 Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
 
@@ -29,7 +29,7 @@ RELATIVE_FIELDS = frozenset({
 LADDERS: Mapping[str, Ladder] = {
     "gpu-oom": out_of_memory.ladder,
     "gpu-memory-near-limit": out_of_memory.ladder,
-    "slow-rank": data_loading.slow_rank,
+    "slow-rank": host.slow_rank,
     "cpu-contended": host.contended_cores,
     "host-oom": host.memory,
     "host-memory-near-limit": host.memory,
@@ -39,8 +39,8 @@ LADDERS: Mapping[str, Ladder] = {
     "disk-full": host.disk,
     "disk-nearly-full": host.disk,
     "checkpoint-io": host.checkpoint,
-    "data-wait": data_loading.data_wait,
-    "too-many-workers": data_loading.too_many_workers,
+    "data-wait": host.data_wait,
+    "too-many-workers": host.too_many_workers,
     "gpu-underused": gpu.underused,
     "gpu-memory-unused": gpu.spare_memory,
     "launch-bound": gpu.launch_bound,
@@ -84,6 +84,18 @@ LADDERS: Mapping[str, Ladder] = {
 """The ladder of each cause: its remedies in the order to try them, given the situation and the finding's location."""
 
 
+LOADER_FIELDS = frozenset({
+    "per_device_train_batch_size", "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
+    "dataloader_persistent_workers",
+})  # fmt: skip
+"""Settings that the observer sets in a DataLoader."""
+CODE_FIELDS = LOADER_FIELDS | {
+    "per_device_eval_batch_size", "learning_rate", "max_grad_norm", "precision", "tf32", "torch_compile",
+}  # fmt: skip
+"""Settings with a counterpart in any training loop. The others, such as adapters, gradient checkpointing or
+accumulation, need code that a loop of one's own does not have."""
+
+
 SAVES_MEMORY = frozenset({"gpu-oom", "gpu-memory-near-limit"})
 """Causes whose remedies all lead to less memory than now."""
 
@@ -98,6 +110,9 @@ def remedies_for(
     A remedy that does not fit the GPU's memory is left out, unless it is one of those that save memory and none does
     alone.
     """
+    # A remedy is built for the situation, then filtered: it must change something, start from a value that the training
+    # really uses, reach it, and lead to a peak that fits. Where memory is short and no step fits alone, all are shown,
+    # as two together may.
     ladder = LADDERS.get(topic or "") or LADDERS.get(cause)
     specific = specific_errors.remedies_of_topic(topic or "")
     remedies = [
@@ -123,3 +138,28 @@ def changes_something(remedy: Remedy, situation: Situation) -> bool:
         return True
     now = situation.settings.model_dump()
     return any(now.get(name) != value for name, value in remedy.change.items())
+
+
+def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
+    """The remedy as far as it can reach the training.
+
+    Without its change where the value can only be set by hand; None where the training has no place for it.
+    """
+    job = situation.job
+    if not remedy.change or not isinstance(job, CommandJob):
+        return remedy
+    names = frozenset(remedy.change)
+    own_loop = situation.has_own_loop
+    if own_loop and job.apply in ("inject", "none") and not names <= CODE_FIELDS:
+        return None
+    by_hand = names & unreachable_settings(situation)
+    if job.apply == "placeholders":
+        by_hand |= {name for name in names if not any(f"{{{name}}}" in word for word in job.command)}
+    elif job.apply == "inject" and own_loop:
+        by_hand |= names - LOADER_FIELDS
+    if not by_hand:
+        return remedy
+    listed = ", ".join(sorted(by_hand))
+    return replace(
+        remedy, change={}, why=f"{remedy.why}. Set it in the script or its options: {listed} cannot be passed at launch"
+    )

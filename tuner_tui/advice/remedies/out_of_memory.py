@@ -20,11 +20,11 @@ from tuner_tui.advice.batch_scaling import (
 )
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.applicability import has_own_loop
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings
+from tuner_tui.settings.rules import FOUR_BIT_LEAST
 
 RemedyBuilder = Callable[[Situation, Settings], Iterator[Remedy]]
 SHORTEST_LENGTH = 32
@@ -36,11 +36,13 @@ def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     settings = situation.settings
     if settings is None:
         remedies = IN_WORDS.get(where or "training", IN_WORDS["training"])
-        return tuple(one for one in remedies if one not in (ADAPTERS, PURE_BF16) or not log_shows_adapters(situation))
+        return tuple(
+            remedy for remedy in remedies if remedy not in (ADAPTERS, PURE_BF16) or not log_shows_adapters(situation)
+        )
     rungs = ANYWHERE if where is None else BUILDERS.get(where, ANYWHERE)
     remedies = tuple(remedy for rung in rungs for remedy in rung(situation, settings))
     unknown = smaller_micro_batch in rungs and not situation.is_known("per_device_train_batch_size")
-    half = HALVE_BATCH if has_own_loop(situation) else HALVE
+    half = HALVE_BATCH if situation.has_own_loop else HALVE
     after = AFTER.get(where or "", ())
     return (*((half,) if unknown else ()), *remedies, *after, *automatic_fallback(situation))
 
@@ -55,7 +57,7 @@ def log_shows_adapters(situation: Situation) -> bool:
 
 def automatic_fallback(situation: Situation) -> Iterator[Remedy]:
     """The automatic fallback, unless the job has it switched on."""
-    if situation.job is not None and not situation.job.fallback and not has_own_loop(situation):
+    if situation.job is not None and not situation.job.fallback and not situation.has_own_loop:
         yield AUTOMATIC_FALLBACK
 
 
@@ -66,7 +68,7 @@ def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Re
     the next smaller one.
     """
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
-    if has_own_loop(situation):
+    if situation.has_own_loop:
         yield from _smaller_batch(situation, settings)
         return
     sizes = smaller_micro_batches(micro, accumulation)
@@ -164,13 +166,11 @@ def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Rem
     batch = settings.per_device_eval_batch_size
     if batch > 1:
         smaller = batch * 3 // 4 if batch >= 16 else batch // 2
-        yield Remedy(
+        yield replace(
+            HALVE_EVAL,
             title=f"eval batch {batch} → {smaller}",
-            why="evaluation stores activations and all predictions of a batch; its size does not affect training",
             change={"per_device_eval_batch_size": smaller},
             effect=f"evaluation activations × {smaller / batch:.2f}; training is unchanged",
-            rests_on="activations are proportional to the batch",
-            source=f"{NOTES_3070_8BIT}, {NOTES_T4}",
         )
 
 
@@ -179,31 +179,34 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
     length = settings.max_length
     new = max(SHORTEST_LENGTH, length * 2 // 3 // 8 * 8)
     if new < length:
-        yield Remedy(
+        yield replace(
+            SHORTER,
             title=f"max length {length} → {new}",
-            why="activations grow at least linearly with the length; longer samples are truncated",
             change={"max_length": new},
             effect=f"activation memory × {new / length:.2f} or less",
-            rests_on="activations are at least proportional to the tokens",
-            source=NOTES_T4,
         )
 
 
 def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """8-bit AdamW on a GPU, unless bitsandbytes is known to be missing."""
-    fits = settings.optim in {"adamw_torch", "adamw_torch_fused"} and settings.peft_method == "none"
-    if not fits or situation.has_gpu is False or situation.has_package("bitsandbytes") is False:
+    """8-bit AdamW for a training of all weights."""
+    if settings.optim not in {"adamw_torch", "adamw_torch_fused"} or settings.peft_method != "none":
+        return
+    if not runs_bitsandbytes(situation):
         return
     parameters = situation.state.trainable_parameters
     saved = "6 bytes per parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"
-    yield Remedy(
+    yield replace(
+        LESS_OPTIMIZER,
         title=f"optimizer {settings.optim} → adamw_bnb_8bit",
-        why="optimizer states are stored in 8 bits instead of 32",
         change={"optim": "adamw_bnb_8bit"},
         effect=f"{saved} less",
-        rests_on="two states of 4 bytes become two of 1 byte",
-        source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
     )
+
+
+def runs_bitsandbytes(situation: Situation) -> bool:
+    """Whether bitsandbytes may run here: on a GPU of Volta or newer, unless it is known to be missing."""
+    missing = situation.has_package("bitsandbytes") is False
+    return situation.has_gpu is not False and not missing and not situation.has_gpu_below(FOUR_BIT_LEAST)
 
 
 def pure_bf16(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -226,18 +229,16 @@ def starts_from_random_weights(situation: Situation) -> bool:
 
 
 def quantized_base(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """The frozen weights under an adapter in 4 bits, unless bitsandbytes is known to be missing."""
+    """The frozen weights under an adapter in 4 bits."""
     adapted = settings.peft_method != "none" and settings.quantization in ("none", "int8")
-    if not adapted or situation.has_package("bitsandbytes") is False or situation.has_gpu is False:
-        return
-    if not starts_from_random_weights(situation):
-        yield Remedy(
+    if adapted and runs_bitsandbytes(situation) and not starts_from_random_weights(situation):
+        yield replace(
+            FOUR_BIT,
             title="quantize the frozen weights: 4 bits (QLoRA)",
             why="only the adapters train; the weights under them are dequantized layer by layer",
             change={"quantization": "nf4", "bnb_4bit_use_double_quant": True},
             effect="linear layers need about a quarter of their 16-bit size; steps are slower",
             rests_on="0.52 bytes per weight instead of 2",
-            source="QLoRA (Dettmers et al. 2023)",
         )
 
 
@@ -260,9 +261,9 @@ def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
 
 CHECKPOINTING = Remedy(
     title="gradient checkpointing on",
-    why="activations are recomputed in the backward pass instead of stored",
+    why="only the inputs of blocks are stored; the backward pass computes the other activations again, block by block",
     change={"gradient_checkpointing": True},
-    effect="about 40 % less activation memory, steps about 20 % slower",
+    effect="at least about 40 % less activation memory, steps about 20 % slower (one more forward pass)",
     rests_on="T4 and RTX 3090 as noted there; not measured here",
     source=f"{NOTES_T4}, {NOTES_3090}",
 )
@@ -295,13 +296,13 @@ HALVE_BATCH = replace(
 SHORTER = Remedy(
     title="shorter sequences or smaller images",
     why="activations grow at least in proportion to the tokens; longer samples are truncated",
-    effect="activation memory shrinks with the length, that of attention with its square",
+    effect="activation memory shrinks with the length, that of eager attention with its square",
     rests_on="activations are at least proportional to the tokens",
     source=NOTES_T4,
 )
 LESS_OPTIMIZER = Remedy(
     title="an 8-bit optimizer: adamw_bnb_8bit",
-    why="AdamW stores two 32-bit values per parameter; bitsandbytes stores them in 8 bits",
+    why="AdamW stores two 32-bit values per parameter; bitsandbytes stores them in 8 bits, but for embeddings",
     effect="6 bytes per parameter less",
     rests_on="two states of 4 bytes become two of 1 byte",
     source=f"{NOTES_3070_8BIT}, {NOTES_3090}",
@@ -329,7 +330,7 @@ ADAPTERS = Remedy(
 )
 HALVE_EVAL = Remedy(
     title="halve the evaluation batch (per_device_eval_batch_size)",
-    why="evaluation stores activations and logits of a whole batch; its size does not affect training",
+    why="evaluation needs activations and logits of a whole batch; its size does not affect training",
     effect="halves evaluation activations; training is unchanged",
     rests_on="activations are proportional to the batch",
     source=f"{NOTES_3070_8BIT}, {NOTES_T4}",
@@ -343,8 +344,8 @@ METRICS_ON_DEVICE = Remedy(
 )
 SMALLER_DTYPE = Remedy(
     title="load the weights in 16 bits: dtype=torch.bfloat16 (torch_dtype in older releases)",
-    why="models load in fp32 by default; full fine-tuning in pure bf16 loses small updates, so use this "
-    "for adapters and inference",
+    why="before Transformers 5, models load in fp32 by default; full fine-tuning in pure bf16 loses small updates, so "
+    "use this for adapters and inference",
     effect="halves the weights",
     rests_on="2 bytes per parameter instead of 4",
     source="transformers: from_pretrained",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.data_loading import NO_WORKERS_CHANGE
-from tuner_tui.advice.remedies.host import FEWER_WORKERS, less_frequent_checkpoints
+from tuner_tui.advice.remedies.host import FEWER_WORKERS, NO_WORKERS_CHANGE, less_frequent_checkpoints
 from tuner_tui.advice.situation import Situation
 from tuner_tui.advice.thresholds import NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import format_share
@@ -108,7 +107,7 @@ def larger_eval_batch(settings: Settings) -> Iterator[Remedy]:
     if settings.per_device_eval_batch_size < wanted:
         yield Remedy(
             title=f"eval batch {settings.per_device_eval_batch_size} → {wanted}",
-            why="evaluation stores no gradients: twice the micro batch usually fits",
+            why="evaluation keeps no activations for a backward pass: twice the micro batch usually fits",
             change={"per_device_eval_batch_size": wanted},
             effect="fewer, larger evaluation steps",
             rests_on="as noted there; not measured here",
@@ -211,7 +210,7 @@ PLAIN_KERNELS = Remedy(
 FIRST_RANK = Remedy(
     title="find the process that stopped first",
     why="the others only waited for it; a slow evaluation or save on one rank needs a longer `ddp_timeout`",
-    source="PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE records what each rank did last",
+    source="PyTorch: flight recorder (TORCH_FR_BUFFER_SIZE, TORCH_NCCL_TRACE_BUFFER_SIZE in older releases)",
 )
 CORRECT_COMMAND = Remedy(
     title="correct the command", why="the message names the argument, file or model", source="the program's own message"

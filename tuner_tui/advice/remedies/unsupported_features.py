@@ -119,7 +119,7 @@ FP32_WEIGHTS = Remedy(
     title="load the weights in fp32: dtype=torch.float32",
     why="the loss scaler needs fp32 weights; autocast still computes in fp16. With adapters, cast only "
     "the trainable parameters: `param.data = param.data.float()`",
-    effect="the training starts; needs 2 bytes more per parameter",
+    effect="the training starts; with AdamW 8 bytes more per trained parameter: weight, gradient and two states",
     rests_on="torch.amp.GradScaler unscales fp32 gradients only",
     source="PyTorch: automatic mixed precision",
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tuner_tui.advice.batch_scaling import BatchChange
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, describe_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
-from tuner_tui.advice.recommend.target import RecommendedValue, RejectedValue
+from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.render.text import hanging_lines, join_sections, titled_section, warning_lines
 from tuner_tui.core.text import wrap_text
@@ -76,7 +76,7 @@ def duration_lines(expected: DurationEstimate | None, epochs: float, width: int)
     return hanging_lines(f"{'Expected time':<17}", text, width)
 
 
-def _value_lines(rows: Iterable[RecommendedValue | RejectedValue], width: int) -> list[str]:
+def _value_lines(rows: Iterable[ConsideredValue], width: int) -> list[str]:
     return [
         line
         for row in rows

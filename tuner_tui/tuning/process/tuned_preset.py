@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from tuner_tui.advice.effective_settings import observed_values
+from tuner_tui.advice.situation import observed_values
 from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tuner_tui.advice.thresholds import Threshold
 from tuner_tui.settings.model import Settings, Value, format_value
 from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.results import SettingsResult
@@ -167,7 +166,9 @@ def _other_values(name: str, now: Settings, space: SearchSpace) -> list[Value]:
     return [value for value in space.candidates.get(name, ()) if value != present]
 
 
-def _compute_change(knob: str, change: Mapping[str, Value], breakdown: StepBreakdown, factor: Threshold) -> KnobChange:
+def _compute_change(
+    knob: str, change: Mapping[str, Value], breakdown: StepBreakdown, factor: speedup_bounds.Factor
+) -> KnobChange:
     reason = f"computing, {factor.value:.3g} {factor.unit} at best ({factor.source})"
     return KnobChange(knob, change, speedup_bounds.compute_bound(breakdown, factor), reason)
 

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tuner_tui.advice.effective_settings import effective_settings
-from tuner_tui.advice.situation import Situation, situation_of_run
+from tuner_tui.advice.situation import Situation, effective_settings, situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
 from tuner_tui.runs.launch.orders import give_order

@@ -14,8 +14,7 @@ from tuner_tui.cli.console import FAILED, print_json
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.file_preflight import FileSystem
-    from tuner_tui.advice.preflight import PreflightCheck
+    from tuner_tui.advice.preflight import FileSystem, PreflightCheck
     from tuner_tui.cli.machine import ReadMachine
     from tuner_tui.settings.dialects.dialect import Dialect
 
@@ -48,8 +47,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
 
         # The cards are asked while the rest is imported.
         reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
-        from tuner_tui.advice.file_preflight import TrainingFile, file_checks
-        from tuner_tui.advice.preflight import PreflightCheck, preflight_checks
+        from tuner_tui.advice.preflight import PreflightCheck, TrainingFile, file_checks, preflight_checks
         from tuner_tui.advice.recommend.recommendation import with_recommended
         from tuner_tui.cli.commands.settings.recommend import resolve_options
         from tuner_tui.runs.launch.launchers import training_python
@@ -95,7 +93,7 @@ def _tool_values(name: str) -> tuple[Path, dict[str, Any], Dialect] | None:
 
 def local_files(cwd: Path) -> FileSystem:
     """Return this machine's files as a training sees them that starts in `cwd`."""
-    from tuner_tui.advice.file_preflight import FileSystem
+    from tuner_tui.advice.preflight import FileSystem
 
     def nearest(name: str) -> Path:
         path = cwd / Path(name).expanduser()
