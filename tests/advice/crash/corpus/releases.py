@@ -140,6 +140,14 @@ SAVED = (
     Case("a key that the schema of Hydra lacks", "Key 'period' not in 'CheckpointConf'\n    full_key: checkpoint.period\n", "bad-arguments"),
     Case("a fault in the words of ksh", "./train.sh: line 3: 12001 Memory fault(coredump) python train.py\n", "unknown"),
 )  # fmt: skip
+FORWARDED = (
+    Case("the watchdog forwards a kernel's error", "[rank1]:[E410 01:50:33.88 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0 Rank 1] Process group watchdog thread terminated with exception: CUDA error: unspecified launch failure\n", "illegal-access"),
+    Case("the watchdog forwards a time-out", "[rank2]:[E131 16:15:16.73 ProcessGroupNCCL.cpp:1595] [PG ID 0 Rank 2] Process group watchdog thread terminated with exception: [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n", "collective-timeout"),
+    Case("frames that are links", f"TypeError                                 Traceback (most recent call last)\n[{SITE}/transformers/trainer_callback.py](https://localhost:8080/#) in call_event(self, event)\n    556 \nTypeError: Card.on_init_end() missing 1 required positional argument: 'trainer'\n", "missing-package"),
+    Case("a library of another CUDA", trace("RuntimeError: Library cublas64_11.dll is not found or cannot be loaded", "main"), "gpu-software"),
+    Case("a package that decodes", trace("ImportError: To support decoding audio data, please install 'torchcodec'.", "main"), "missing-package"),
+    Case("a hub without a token", trace("requests.exceptions.HTTPError: Authentication token does not exist. Please login first.", "main"), "hub-access"),
+)  # fmt: skip
 REFUSED = (
     Case("nothing for the loss scaler", trace("AssertionError: No inf checks were recorded for this optimizer.", *STEP), "program-error"),
     Case("two settings", trace("ValueError: Packing is not supported with streaming datasets", "main"), "bad-arguments"),
@@ -160,6 +168,7 @@ CASES = (
     *PROCESSES,
     *ENDED,
     *SAVED,
+    *FORWARDED,
     *REFUSED,
 )
 FIRST_REMEDIES = {
@@ -193,6 +202,8 @@ FIRST_REMEDIES = {
     "NVSwitch without its manager": "fabric manager",
     "nothing for the loss scaler": "gradients",
     "weights that share memory": "save_safetensors",
+    "a hub without a token": "log in",
+    "frames that are links": "bring transformers to releases",
     "an object that cannot be written": "tensors, numbers and text",
     "two settings": "take one of the settings",
     "layers that adapters do not know": "layers in target_modules",
