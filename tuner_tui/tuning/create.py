@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.command import LaunchError
@@ -37,7 +37,9 @@ TUNER_MODULE = "tuner_tui.tuning.process.daemon"
 
 @dataclass(frozen=True, slots=True)
 class TuningOptions:
-    """How to tune. With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset.
+    """How to tune; `TuningRecord` has the same fields.
+
+    With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset.
 
     With `despite_load`, a winner is confirmed also while other programs use the machine.
     `objective` is what is made faster: the whole job where its length is known, or its steady throughput.
@@ -81,14 +83,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
             interpreter=None if request.interpreter is None else str(request.interpreter),
             preset=request.preset,
             memory_limit_bytes=request.memory_limit_bytes,
-            free_batch=options.free_batch,
-            most_minutes=options.most_minutes,
-            save_as=options.save_as,
-            objective=options.objective,
-            despite_load=options.despite_load,
-            cards=options.cards,
-            on=options.on,
-            most_gpus=options.most_gpus,
+            **asdict(options),
         )
         write_tuning_record(folder, record)
     except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tuner_tui.core.units import format_duration, format_gib
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 
 TrialOutcome = Literal["measured", "out-of-memory", "failed", "no-step", "not-applied", "aborted"]
 """`no-step`: the trial ended or timed out before enough optimizer steps. `not-applied`: it trained with settings other
@@ -184,6 +184,15 @@ class SkippedChange:
     knob: str
     value: str
     reason: str
+
+
+def group_by_reason(skipped: Sequence[SkippedChange]) -> dict[str, list[str]]:
+    """Return the skipped changes (such as `compile on`) by reason, the most frequent reason first."""
+    groups: dict[str, list[str]] = {}
+    for one in skipped:
+        label = FIELDS[one.knob].label if one.knob in FIELDS else one.knob
+        groups.setdefault(one.reason, []).append(f"{label} {one.value}")
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.scheduling.queueing import QueuedRun
-    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.ui.backend.records import ComparedRuns, MemoryOutlook, TuningSnapshot
 
 

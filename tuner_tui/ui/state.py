@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.edit_history import EditHistory
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import FieldSpec, OriginKind, Resolved, Value
-    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.trial import TuningConclusion
     from tuner_tui.ui.backend.records import TrainingConfig
 

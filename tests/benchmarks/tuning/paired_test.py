@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import PairedTest
+from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 

@@ -12,7 +12,7 @@ from tests.benchmarks.tuning.simulated_training import random_training
 from tests.tuning.search.builders import measured, space
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.parallel.parallel_search import MAX_LOSSES, ParallelSearch, comparable
-from tuner_tui.tuning.search.context import SearchContext
+from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial
 

@@ -25,11 +25,11 @@ from tuner_tui.tuning.process.trial_log import (
     TrialLog,
     TrialStarted,
     TuningEnded,
+    TuningReader,
     TuningStarted,
     read_entries,
 )
 from tuner_tui.tuning.process.tuner import NO_CARD_LEFT, TrialHistory, Tuner, check_runner
-from tuner_tui.tuning.process.tuning_reader import TuningReader
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import Measurement, Trial

@@ -19,13 +19,13 @@ from tuner_tui.tuning.process.trial_log import (
     TrialLog,
     TrialStarted,
     TuningEnded,
+    TuningReader,
     TuningStarted,
     decode_entry,
     encode_entry,
     read_entries,
 )
 from tuner_tui.tuning.process.tuner import TrialHistory, Tuner
-from tuner_tui.tuning.process.tuning_reader import TuningReader
 from tuner_tui.tuning.store import (
     AlreadyTuningError,
     TuningFolder,

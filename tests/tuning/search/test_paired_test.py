@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.tuning.paired_test import BOXES, Box, confirmed
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, PairedTest, confidence_half_width
+from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 

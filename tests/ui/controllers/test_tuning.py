@@ -15,8 +15,7 @@ from tests.fakes.tuning_views import COMPILED, GIB, START, FakeTunings, aborted,
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
 from tuner_tui.settings.model import OriginKind
-from tuner_tui.tuning.process.trial_log import TrialStarted
-from tuner_tui.tuning.process.tuning_reader import TuningView
+from tuner_tui.tuning.process.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.backend.records import TrialPlacement, TuningSnapshot
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import line_width, plain_text

@@ -19,9 +19,8 @@ from functools import cached_property
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.conclusion import Confirmation, median_run
-from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes
-from tuner_tui.tuning.search.results import same_memory_line
+from tuner_tui.tuning.search.results import SearchContext, same_memory_line
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import PERSISTENT, PIN, PREFETCH, WORKERS, SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
@@ -225,6 +224,8 @@ class ParallelSearch:
         """Whether the trial may run on this card: the second run of a pair follows the first on the same card."""
         if trial.settings == self._reference and trial.pair is None and trial.card is not None:
             return trial.card == card or trial.card not in self.cards
+        # The first run of a pair may be made anywhere. The second one has to follow it on its card, which is measured
+        # against itself: cards of one kind differ by some percent, as much as the gains that are to be confirmed.
         if trial.pair is None or trial.pair % 2 == 0:
             return True
         return any((one.pair, one.base, one.card) == (trial.pair - 1, trial.base, card) for one in self._started)

@@ -63,12 +63,6 @@ class ObservedTraining:
         folder = RunFolder(runs_dir(environ) / measurement.run_id)
         return ObservedTraining(measurement, observed_values(RunReader(folder).poll().state.in_effect))
 
-    @property
-    def step_samples(self) -> float | None:
-        """Samples of an optimizer step over all ranks."""
-        rate, step_s = self.measurement.samples_s, self.measurement.step_time_s
-        return rate * step_s if rate and step_s else None
-
 
 def preset_request(path: Path, base: LaunchRequest) -> LaunchRequest:
     """Return the launch of the preset file `path`, with the command of `base`, whose secrets no preset holds.
@@ -100,7 +94,7 @@ def preset_mismatch(preset: ObservedTraining, winner: ObservedTraining) -> str:
         and seen is not None
         and won is not None
     ]
-    seen_samples, won_samples = preset.step_samples, winner.step_samples
+    seen_samples, won_samples = preset.measurement.step_samples, winner.measurement.step_samples
     if seen_samples and won_samples:
         ratio = seen_samples / won_samples
         if not 1 / MAX_BATCH_RATIO < ratio < MAX_BATCH_RATIO:

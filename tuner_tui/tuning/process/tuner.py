@@ -97,11 +97,8 @@ class SearchLike(Protocol):
         """Return the minimum and maximum seconds still needed."""
 
 
-class RunnerLike(Protocol):
+class RunnerLike(CheckRunner, Protocol):
     """The part of `TrialRunner` that the tuner uses."""
-
-    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
-        """Run the trial to its end. Raises `LaunchError`."""
 
     def with_start(self, start: Settings) -> RunnerLike:
         """Return a runner whose trials start from `start`."""
@@ -230,6 +227,8 @@ class Tuner:
 
     def next_trial(self, history: TrialHistory) -> tuple[SearchLike, Trial | None]:
         """The best proposal that there is time for, and its search; if there is none, one that only compares."""
+        # First what the search wants most, then a cheaper proposal that still fits into the time; if none does, the
+        # search is built again to compare what it has, so that a short tuning ends in something confirmed.
         search = self.search_from(history, False)
         budget = self._budget(history, search)
         trial = next(filter(budget.fits, search.proposals), None)
@@ -373,7 +372,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog, open_slots: OpenS
         )
         protocol = TrialProtocol.within(spec.minutes)
         single = TrialRunner(request, protocol)
-        tuner = Tuner(folder, log, single, context.search_from(), deadline_t, predicted_s=earlier.trial_s)
+        tuner = Tuner(folder, log, single, context.search, deadline_t, predicted_s=earlier.trial_s)
         if slots is None:
             ended = tuner.tune(history)
         else:
@@ -436,9 +435,9 @@ class TuningContext:
         job = None if first is None else WholeJob.of(first)
         return None if job is None else replace(job, pauses_s=job.steps * (self.earlier.pause_s or 0.0))
 
-    def search_from(self) -> SearchFactory:
-        """Return the factory of searches."""
-        return lambda history, compare_only: Search(history.start, self.space(history), history.trials, compare_only)
+    def search(self, history: TrialHistory, compare_only: bool) -> Search:
+        """Return the search after the trials so far. Raises `SettingsError`."""
+        return Search(history.start, self.space(history), history.trials, compare_only)
 
 
 def launch_request_of(folder: TuningFolder, record: TuningRecord, spec: TunerSpec) -> LaunchRequest:
@@ -496,6 +495,7 @@ def _end_orphaned_trials(entries: list[LogEntry], request: LaunchRequest) -> Non
             running.pop(entry.tried.trial.number, None)
         else:
             running.clear()
+    # Their supervisors survive a killed tuner: they would share the card with the first trial of the resumed tuning.
     for started in running.values():
         end_run(RunFolder(runs_dir(request.environ) / started.run))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes
-from tuner_tui.tuning.search.results import SAFE_MEMORY_SHARE, SettingsResult, same_memory_line
+from tuner_tui.tuning.search.results import SAFE_MEMORY_SHARE, SearchContext, SettingsResult, same_memory_line
 from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO
 from tuner_tui.tuning.trial import CompletedTrial, Trial
 
@@ -28,6 +27,8 @@ def next_baseline_trial(context: SearchContext) -> Trial | None:
         return Trial(number=0, purpose="start", settings=start, reason=repeat_reason)
     if results.best is None:
         return _shrink(context, result)
+    # Once another change was tried after a repeat, the noise is known well enough; more repeats would only cost time.
+    # A repeat that gave way to a change for lack of time has no "noise" trial, and is proposed again.
     purposes = [one.trial.purpose for one in context.trials]
     if "noise" in purposes and purposes[-1] != "noise":
         return None
@@ -100,5 +101,7 @@ def _smaller_micro_batch(context: SearchContext, latest: SettingsResult, failed:
     proposal = None if search is None else search.propose()
     if proposal is not None and 1 <= proposal.batch < micro:
         return proposal.batch
+    # A start that failed for an unknown reason, or whose memory limit is unknown, leaves nothing to compute a size
+    # from.
     sizes = context.space.micro_batches(context.start) or range(1, micro)
     return max(size for size in sizes if size <= micro // 2)

@@ -109,6 +109,9 @@ class BatchSearch:
 
     def propose(self) -> BatchProposal | None:
         """Return the next batch to run, or None at the end of the search."""
+        # Each rule below lowers what the one before it proposes: the models say how much should fit, a size that failed
+        # limits them, a single run is not extrapolated further than the geometric mean to that size, and only allowed
+        # sizes are run. Running out of memory costs more than one more probe: it takes as long, and shows less.
         if len(self.probes) >= MAX_PROBES or self._failed == 1:
             return None
         if not self.probes:
@@ -239,6 +242,8 @@ class BatchSearch:
 
     def _proved(self, point: PeakPoint) -> int:
         """Return the size that one run proves to fit: no sample takes more than its share of what is not resident."""
+        # Sound without any model: what is resident does not grow, so each further sample takes at most what one of the
+        # samples measured takes of the rest.
         slope = point.steepest_slope or point.line_bytes / point.batch
         proved = point.batch + int((self.limit_bytes - point.line_bytes) / slope)
         return max(proved, point.batch)

@@ -11,13 +11,14 @@ from tuner_tui.advice.batch_scaling import batch_change
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import FIELDS, Settings, format_value
 from tuner_tui.tuning.search.baseline import refused_trial
-from tuner_tui.tuning.search.context import SearchContext
 from tuner_tui.tuning.search.paired_test import MAX_PAIRS, MIN_PAIRS, PairedTest
-from tuner_tui.tuning.search.results import SearchResults, SettingsResult, throughputs
-from tuner_tui.tuning.search.skip_reasons import main_reasons, only_start_ran
-from tuner_tui.tuning.search.space import ACCUMULATION, MICRO
-from tuner_tui.tuning.trial import Measurement, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.search.results import SearchContext, SearchResults, SettingsResult, throughputs
+from tuner_tui.tuning.search.space import ACCUMULATION, MICRO, NOT_REACHED
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
+NO_GAIN = ("within the noise", "no gain possible")
+"""Words of the reasons to skip a change that stand for the same: it would gain too little."""
+MAX_REASONS = 3
 MIN_OVERHEAD_S = 1.0
 """Additional start-up below which a change is not said to pay after some steps."""
 
@@ -317,3 +318,28 @@ def mean_run(runs: Sequence[Measurement]) -> Measurement:
 
 def _trial(settings: Settings, reason: str) -> Trial:
     return Trial(number=0, purpose="confirm", settings=settings, reason=reason)
+
+
+def only_start_ran(trials: Sequence[CompletedTrial]) -> bool:
+    """Return whether every trial ran the start's settings."""
+    return all(one.trial.settings == trials[0].trial.settings for one in trials)
+
+
+def main_reasons(skipped: Sequence[SkippedChange]) -> str:
+    """Return the most important reasons, joined to one clause; empty if nothing was skipped."""
+    counts: dict[str, int] = {}
+    for one in skipped:
+        reason = _generalize(one.reason)
+        counts[reason] = counts.get(reason, 0) + 1
+    # Reasons that rule out other micro batches come first: the micro batch usually gains most.
+    first = [_generalize(one.reason) for one in skipped if one.knob == "per_device_train_batch_size"]
+    ranked = sorted(counts, key=lambda reason: (reason not in first, -counts[reason]))
+    return "; ".join(ranked[:MAX_REASONS])
+
+
+def _generalize(reason: str) -> str:
+    if reason == NOT_REACHED:
+        return "other settings cannot be passed to this training (use placeholders or --apply)"
+    if any(words in reason for words in NO_GAIN):
+        return "other settings could gain less than the noise"
+    return reason

@@ -14,8 +14,7 @@ from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
-from tuner_tui.tuning.search.context import SearchContext
-from tuner_tui.tuning.search.results import SearchResults, SettingsResult, same_memory_line
+from tuner_tui.tuning.search.results import SearchContext, SearchResults, SettingsResult, same_memory_line
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO
 
 knobs_of: Callable[[Settings], tuple[Value, ...]] = attrgetter(
@@ -88,6 +87,8 @@ class MicroBatchSizes:
 
     def larger(self) -> SizeOption | None:
         """Return the size that the search for the largest one proposes, else one that fitted with other knobs."""
+        # The search for the largest size knows memory, not speed: it also proposes sizes below the present one, to
+        # learn the slope. Those count only if their knobs were not measured at that size.
         search = self.search()
         if search is None or self.micro >= self.largest:
             return None
@@ -219,6 +220,8 @@ class MicroBatchSizes:
 
     def _prior(self) -> PeakModel | None:
         """The memory model measured last with other knobs, adapted to the present ones; else the estimate."""
+        # Precision or checkpointing change how memory grows, but a fitted model of the same training, scaled to one
+        # point of the present knobs, is still better than the estimate made before any run.
         for one in reversed(self.context.results.results):
             if not same_memory_line(one.settings, self.current.settings):
                 model = fit(self._memory_points(one))
@@ -271,6 +274,7 @@ def _fixed_cost_s(same_knobs: list[SettingsResult], current: SettingsResult, sig
 
     The times are shifted by `sigma`, the noise between runs, in the direction that makes the cost larger.
     """
+    # time(b) = own + fixed / b at two sizes gives fixed = (time(small) - time(large)) / (1 / small - 1 / large).
     others = [one for one in same_knobs if one.throughput and one.micro != current.micro]
     if not others or not current.throughput:
         return None

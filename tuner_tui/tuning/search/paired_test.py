@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.context import SearchContext
-from tuner_tui.tuning.search.results import job_rate, steady_runs, throughputs
+from tuner_tui.tuning.search.results import SearchContext, job_rate, steady_runs, throughputs
 from tuner_tui.tuning.trial import Measurement
 
 MIN_PAIRS = 2
@@ -86,6 +85,7 @@ class PairedTest:
         of all runs. It is taken to lie between the spread within runs, which pairing cannot remove, and
         `MAX_PAIR_NOISE` times the noise between all runs.
         """
+        # Ratios are compared by their logarithms, where twice as fast and half as fast are equally far from equal.
         logs = [math.log(ratio) for ratio in self.ratios]
         if not logs:
             return None

@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import attrgetter
 
 from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, WholeJob
 
 MIN_NOISE = 0.01
@@ -175,6 +176,8 @@ class SearchResults:
     @cached_property
     def sigma(self) -> float:
         """Standard deviation between runs of the same settings, as a share of throughput."""
+        # A pooled variance of all repeats. With two or three of them alone it would often be near zero by chance, so
+        # the spread within runs counts like `DEFAULT_SIGMA_WEIGHT` further degrees of freedom.
         groups = [[math.log(rate) for rate in one.rates] for one in self.results if len(one.rates) > 1]
         squares = sum(sum((rate - statistics.fmean(group)) ** 2 for rate in group) for group in groups)
         free = sum(len(group) - 1 for group in groups)
@@ -214,6 +217,8 @@ class SearchResults:
     @cached_property
     def best(self) -> SettingsResult | None:
         """The fastest result that fits. Among equally fast ones, the earlier or the one that takes less memory."""
+        # In the order of the trials, so that a later result has to beat an earlier one by more than the noise:
+        # otherwise each repeat of equally fast settings could make another one the best, and the search would not end.
         noise, best = self.noise, None
         for result in self.results:
             if self.fits(result) and (best is None or is_better(result, best, noise)):
@@ -286,3 +291,33 @@ def same_memory_line(one: Settings, other: Settings) -> bool:
     A fused optimizer changes only the peak of the optimizer step.
     """
     return _memory_key(one) == _memory_key(other) and one.optim.removesuffix(FUSED) == other.optim.removesuffix(FUSED)
+
+
+@dataclass(frozen=True)
+class SearchContext:
+    """A search from the settings `requested` within `space`, after `trials`."""
+
+    requested: Settings
+    space: SearchSpace
+    trials: tuple[CompletedTrial, ...] = ()
+
+    @cached_property
+    def start(self) -> Settings:
+        """The requested settings, with a smaller micro batch if the dataset cannot fill the requested one."""
+        return self.space.within_data(self.requested)
+
+    @cached_property
+    def results(self) -> SearchResults:
+        """The results of all trials whose micro batch the dataset can fill (its size is learned from the first one)."""
+        trials = (one for one in self.trials if one.trial.settings.per_device_train_batch_size <= self.space.max_micro)
+        return SearchResults.of(trials, self.space.limit_bytes, self.space.whole_job)
+
+    @property
+    def best(self) -> SettingsResult | None:
+        """The fastest settings that fit; None if none ran."""
+        return self.results.best
+
+    @property
+    def start_result(self) -> SettingsResult | None:
+        """The result of the start; None before its first trial."""
+        return self.results.get(self.start)

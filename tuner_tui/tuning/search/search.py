@@ -14,7 +14,7 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import next_baseline_trial, refused_trial
 from tuner_tui.tuning.search.candidates import Candidates
 from tuner_tui.tuning.search.conclusion import Confirmation
-from tuner_tui.tuning.search.context import SearchContext
+from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
@@ -98,6 +98,8 @@ class Search:
             return (baseline,)
         if self._context.best is None:
             return ()
+        # The state is not stored: each call derives it from the trials. The first confirming trial ends the changes for
+        # good, because a new best after it would start the comparison again, perhaps without end on a noisy machine.
         confirming = any(one.trial.purpose == "confirm" for one in self.trials)
         if not confirming and not self.compare_only:
             # The repeat for the noise comes first, but gives way to a change if time is short.

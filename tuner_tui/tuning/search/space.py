@@ -18,7 +18,6 @@ from tuner_tui.settings.model import FIELDS, Settings, Value, format_value
 from tuner_tui.settings.rules import Problem, RuleContext, find_problems
 from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.search.batch_search import RESERVE
-from tuner_tui.tuning.search.skip_reasons import NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange, WholeJob
 
 MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -48,6 +47,7 @@ KNOB_VALUES: dict[str, tuple[Value, ...]] = {
 WORKER_COUNTS = (0, 1, 2, 4, 6, 8, 12, 16)
 SPARE_CORES = 2
 GPU_ONLY = (PIN, "tf32")
+NOT_REACHED = "cannot be passed to this training"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Resolved, Value
     from tuner_tui.settings.presets import Preset
-    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.trial import Objective
 
 

@@ -13,7 +13,7 @@ from tuner_tui.ui.backend.records import BackendError, TuningListing, TuningPlan
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.settings.job import Job
-    from tuner_tui.tuning.process.tuning_reader import TuningReader, TuningView
+    from tuner_tui.tuning.process.trial_log import TuningReader, TuningView
     from tuner_tui.tuning.store import Cluster, TuningRecord
     from tuner_tui.ui.backend.records import TrainingConfig, TrialPlacement, TuningWish
 
@@ -85,7 +85,7 @@ class Tunings:
     @translate_errors()
     def list_newest(self) -> Sequence[TuningListing]:
         """Return the newest tunings, newest first."""
-        from tuner_tui.tuning.process.tuning_reader import TuningReader
+        from tuner_tui.tuning.process.trial_log import TuningReader
         from tuner_tui.tuning.store import list_tunings, tunings_dir
 
         folders = list_tunings(tunings_dir(os.environ))[:MAX_LISTED_TUNINGS]
@@ -106,7 +106,7 @@ class Tunings:
 
     def follow(self, folder: Path) -> Iterator[TuningSnapshot]:
         """Yield the tuning in `folder`, one snapshot per read, until it has ended. Raises `OSError`."""
-        from tuner_tui.tuning.process.tuning_reader import TuningReader
+        from tuner_tui.tuning.process.trial_log import TuningReader
         from tuner_tui.tuning.store import TuningFolder
 
         reader = TuningReader(TuningFolder(folder))
@@ -189,7 +189,7 @@ def _is_same_job(record: TuningRecord, config: TrainingConfig) -> bool:
 
 
 def _running_tuning() -> TuningReader | None:
-    from tuner_tui.tuning.process.tuning_reader import TuningReader
+    from tuner_tui.tuning.process.trial_log import TuningReader
     from tuner_tui.tuning.store import list_tunings, tunings_dir
 
     folder = next((folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live), None)

@@ -17,7 +17,7 @@ from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.trial import Objective
     from tuner_tui.ui.backend.records import TuningSnapshot
     from tuner_tui.ui.screens.tune import TuneScreen

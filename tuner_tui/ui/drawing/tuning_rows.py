@@ -13,7 +13,7 @@ from tuner_tui.ui.drawing.charts import SCATTER_MIN_HEIGHT, ScatterPlot, Scatter
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
-    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.search.results import SearchResults
     from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widget import Widget
 
-    from tuner_tui.tuning.process.tuning_reader import TuningView
+    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.trial import Objective
     from tuner_tui.ui.backend.records import TuningPlan, TuningSnapshot
 

@@ -22,8 +22,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import list_runs, runs_dir
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.presets import load_preset
-from tuner_tui.tuning.process.trial_log import TrialCompleted, read_entries
-from tuner_tui.tuning.process.tuning_reader import TuningReader
+from tuner_tui.tuning.process.trial_log import TrialCompleted, TuningReader, read_entries
 from tuner_tui.tuning.store import TuningFolder, tunings_dir
 
 __all__ = ["shell"]

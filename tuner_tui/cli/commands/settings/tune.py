@@ -42,11 +42,10 @@ from tuner_tui.tuning.process.trial_log import (
     TrialCompleted,
     TrialStarted,
     TuningEnded,
+    TuningReader,
     TuningStarted,
     encode_entry,
 )
-from tuner_tui.tuning.process.tuning_reader import TuningReader
-from tuner_tui.tuning.search.skip_reasons import group_by_reason
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import (
     DEFAULT_MINUTES,
@@ -57,6 +56,7 @@ from tuner_tui.tuning.trial import (
     TuningConclusion,
     format_peak_memory,
     format_throughput,
+    group_by_reason,
 )
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Changes that gained nothing at first and are tried again with the best settings."""
+"""Changes that become worth a trial late: hidden by others at first, or too risky before."""
 
 from __future__ import annotations
 
@@ -9,33 +9,10 @@ import pytest
 from tests.benchmarks.tuning.simulated_training import GIB
 from tests.tuning.search.builders import CARD, measured, out_of_memory, run_search, sizes, space
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.results import SearchResults, SettingsResult
-from tuner_tui.tuning.search.retries import SampleTime
 from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, Trial
+from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
 
 START = Settings(per_device_train_batch_size=4, gradient_accumulation_steps=4)
-
-
-def results(*runs: tuple[Settings, Measurement]) -> SearchResults:
-    tried = (
-        CompletedTrial(Trial(number=1, purpose="knob", settings=settings, reason=""), run) for settings, run in runs
-    )
-    return SearchResults.of(tried, 24.0 * GIB)
-
-
-def found(all_results: SearchResults, settings: Settings) -> SettingsResult:
-    result = all_results.get(settings)
-    assert result is not None
-    return result
-
-
-def test_the_parts_of_a_sample_add_up_to_its_time() -> None:
-    run = measured(50.0, breakdown=StepBreakdown(data_wait=0.3, optimizer=0.1, padding=0.2))
-    parts = SampleTime.of(found(results((START, run)), START))
-    assert parts.seconds == pytest.approx(1 / 50.0)
-    assert (parts.waiting, parts.optimizer) == pytest.approx((0.3 / 50, 0.1 / 50))
-    assert parts.computing == pytest.approx(0.6 / 50 * 0.8)
 
 
 def test_a_change_that_the_wait_for_data_hid_is_tried_again_once_nothing_waits() -> None:
@@ -56,7 +33,7 @@ def test_a_change_that_the_wait_for_data_hid_is_tried_again_once_nothing_waits()
     assert search.verdict.winner.dataloader_num_workers >= 3
 
 
-def test_a_second_look_does_not_put_back_what_would_not_fit() -> None:
+def test_what_16_bit_made_room_for_is_not_lost_again() -> None:
     """16 bit made room for the batch; with fp32 it would need twice the activations."""
 
     def run(trial: Trial) -> Measurement:
