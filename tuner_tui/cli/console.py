@@ -117,6 +117,9 @@ def protect_streams() -> None:
 
     The screen is drawn on `sys.__stdout__`, where each cell is cleaned instead (`ui.terminal.cell_writer.SafeCells`).
     """
+    # The new stream writes into the buffer of the old one, so what either of them holds back comes out in order. The
+    # error handler degrades characters instead of raising UnicodeEncodeError in an ASCII locale in the middle of a
+    # table.
     codecs.register_error(ERROR_HANDLER, _encode_fallback)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -12,6 +12,10 @@ from typing import Any, Self
 class Interrupts:
     """A context manager that counts SIGINT and SIGTERM; `wait` returns early when one arrives."""
 
+    # Python writes a byte to the wakeup descriptor as soon as a signal arrives. A signal between the test of the
+    # counters and the wait is thus noticed at once, while `time.sleep` would sleep through it. Nothing is raised: a
+    # KeyboardInterrupt in the middle of a launch would leave a training behind that nobody follows.
+
     def __init__(self) -> None:
         self.interrupts = 0
         self.terminated = False

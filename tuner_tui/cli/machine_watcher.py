@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, exit_on_interrupt, fail, find_run_or_exit, print_line
@@ -39,10 +40,8 @@ def watch_machine(
         options = [*["--once"] * once, *["--json"] * as_json, *["--ascii"] * ascii_only, *["--brief"] * brief]
         _watch_in_allocation(what, options)
     pid = None if what is None else _pid_of(what)
-    if brief:
-        raise SystemExit(_print_brief(pid, once))
     if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-        raise SystemExit(_print(pid, once, as_json))
+        raise SystemExit(_print(pid, once, as_json, brief))
     _open_screen(pid, what, ascii_only)
 
 
@@ -57,6 +56,7 @@ def _watch_in_allocation(what: str, options: list[str]) -> None:
     found = read_status(folder)
     if job is None or job.job_id is None or found.kind != "running" or found.pid is not None:
         return
+    # `--overlap` lets the step run beside the training on the resources of its job; without it, it would wait for them.
     step = ["srun", f"--jobid={job.job_id}", "--overlap", "--nodes=1", "--ntasks=1"]
     terminal = ["--pty"] if sys.stdout.isatty() and sys.stdin.isatty() else []
     command = [sys.executable, "-P", "-m", "tuner_tui", "watch", str(folder.path), *options]
@@ -87,7 +87,8 @@ def _similar_run_name(number: str) -> str:
     return f"r{int(number):03d}" if 1 <= int(number) <= MAX_RUN_NUMBER else "r007"
 
 
-def _print(pid: int | None, once: bool, as_json: bool) -> int:
+def _print(pid: int | None, once: bool, as_json: bool, brief: bool) -> int:
+    """Print a sample once, or again and again until the job ends, the pipe is closed or a signal arrives."""
     from tuner_tui.cli.interrupts import Interrupts
     from tuner_tui.runs.read.machine_monitor import open_machine_monitor
     from tuner_tui.runs.store.folder import runs_dir
@@ -96,12 +97,34 @@ def _print(pid: int | None, once: bool, as_json: bool) -> int:
     try:
         with Interrupts() as interrupts:
             _discard_first_sample(machine, pid, interrupts)
-            if not once:
-                return _stream(machine, pid, as_json, interrupts)
-            print_line(_text(machine.look(pid), as_json, indent=2))
-            return DONE
+            while not (interrupts.interrupts or interrupts.terminated):
+                view = machine.look(pid)
+                if brief:
+                    from tuner_tui.hosts.report import brief_line, recently_ended
+
+                    text = brief_line(view, recently_ended(runs_dir(), time.time()))
+                else:
+                    text = _text(view, as_json, indent=2 if once else None) + ("" if once or as_json else "\n")
+                print_line(text)
+                if once or (pid is not None and not view.jobs and not brief):
+                    return DONE
+                if not brief:
+                    interrupts.wait(PERIOD_S)
+                    continue
+                # The rate of a slow line is kept by longer pauses. Jobs are read at every second call, so that one
+                # more in the middle keeps them as fresh as the load.
+                half_s = max(BRIEF_PERIOD_S, len(text.encode()) / BRIEF_BYTES_PER_S) / 2
+                interrupts.wait(half_s)
+                machine.look(pid)
+                interrupts.wait(half_s)
+    except BrokenPipeError:
+        if once:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to flush into the closed pipe
+        return DONE
     finally:
         machine.close()
+    return TERMINATED if interrupts.terminated else INTERRUPTED
 
 
 def _discard_first_sample(machine: MachineMonitor, pid: int | None, interrupts: Interrupts) -> None:
@@ -111,54 +134,10 @@ def _discard_first_sample(machine: MachineMonitor, pid: int | None, interrupts: 
     interrupts.wait(PERIOD_S)
 
 
-def _stream(machine: MachineMonitor, pid: int | None, as_json: bool, interrupts: Interrupts) -> int:
-    """Print a sample per second until the job ends, the pipe is closed or a signal arrives."""
-    try:
-        while not (interrupts.interrupts or interrupts.terminated):
-            view = machine.look(pid)
-            print_line(_text(view, as_json) + ("" if as_json else "\n"))
-            if pid is not None and not view.jobs:
-                return DONE
-            interrupts.wait(PERIOD_S)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to flush into the closed pipe
-        return DONE
-    return TERMINATED if interrupts.terminated else INTERRUPTED
-
-
-def _print_brief(pid: int | None, once: bool) -> int:
-    """Print what the hosts page shows of this machine: a short line every few seconds."""
-    from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.hosts.report import brief_line, recently_ended
-    from tuner_tui.runs.read.machine_monitor import open_machine_monitor
-    from tuner_tui.runs.store.folder import runs_dir
-
-    machine = open_machine_monitor(runs_dir())
-    try:
-        with Interrupts() as interrupts:
-            _discard_first_sample(machine, pid, interrupts)
-            while not (interrupts.interrupts or interrupts.terminated):
-                line = brief_line(machine.look(pid), recently_ended(runs_dir(), time.time()))
-                print_line(line)
-                if once:
-                    return DONE
-                half_s = max(BRIEF_PERIOD_S, len(line.encode()) / BRIEF_BYTES_PER_S) / 2
-                interrupts.wait(half_s)
-                machine.look(pid)  # jobs are read at every second call
-                interrupts.wait(half_s)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return DONE
-    finally:
-        machine.close()
-    return TERMINATED if interrupts.terminated else INTERRUPTED
-
-
 def _text(view: MachineView, as_json: bool, indent: int | None = None) -> str:
     """Return the table, or JSON on one line, or on several with an `indent`."""
     if as_json:
         import json
-        from dataclasses import asdict
 
         return json.dumps(asdict(view), indent=indent, separators=None if indent else (",", ":"))
     from tuner_tui.cli.render.watch import watch_report

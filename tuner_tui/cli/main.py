@@ -49,6 +49,7 @@ def dispatch(words: list[str]) -> None:
         from tuner_tui.cli.machine_watcher import watch_machine
 
         watch_machine(words[1] if len(words) > 1 else None)
+    # A command imports its own module alone. `--help` and an option of the screen need the names of all commands.
     if words[0] not in (*COMMANDS, *GLOBAL_FLAGS):
         words = ["screen", *words]
     known = [COMMANDS[words[0]]] if words[0] in COMMANDS else [] if words[0] == "--version" else COMMANDS.values()

@@ -18,6 +18,8 @@ MOST_RUNS = 30
 
 def answer_bash(app: Callable[[], None]) -> str:
     """Return what `app` prints for bash, which splits `key=value` at the `=` and completes what follows it only."""
+    # bash breaks words at `=`: `--set precision=b` arrives as `--set`, `precision`, `=`, `b`, and bash replaces only
+    # `b`. So the words are joined again for Typer, and of its answers only what follows the `=` is printed.
     words, current = os.environ.get("COMP_WORDS", ""), int(os.environ.get("COMP_CWORD", "0"))
     begun = words.split(" ")[: current + 1]
     joined = re.sub(r"(?<=\w) = ?", "=", " ".join(begun))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -74,8 +75,6 @@ def _chosen_hosts(names: Sequence[str]) -> Sequence[HostAddress]:
 
 def _print_once(hosts: Sequence[HostAddress], as_json: bool) -> int:
     """Print all hosts once they have answered; the exit code is 1 where none could be reached."""
-    from dataclasses import asdict
-
     from tuner_tui.hosts.host_state import summarize
     from tuner_tui.hosts.ssh import transport_from
     from tuner_tui.hosts.watcher import HostsWatcher

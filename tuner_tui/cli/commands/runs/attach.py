@@ -257,7 +257,8 @@ class _RunFollower:
 
     def follow(self) -> int:
         while True:
-            now_status = read_status(self._folder)  # before the events: what an ended run wrote is then all there
+            # Before the events: what a run that has ended by now wrote is then read below, its last event included.
+            now_status = read_status(self._folder)
             self._print(self._reader.events())
             if self._reader.state.finished is not None:
                 self._tell(self._reader.state.finished.sentence)
@@ -311,6 +312,9 @@ class _RunFollower:
         if self._leaves and (self._signals.interrupts or self._signals.terminated):
             print_note(f"Run {self._folder.id} continues; `tuner-tui attach {self._folder.id}` follows it again.")
             return True
+        # Ctrl-C reaches this process only: the training has a session of its own. Each press becomes an order in the
+        # run folder, and the supervisor sends the signals. Presses that came during the launch are worked off here as
+        # well.
         while self._pressed < min(self._signals.interrupts, len(INTERRUPT_ORDERS)):
             order, sentence = INTERRUPT_ORDERS[self._pressed]
             self._pressed += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -28,8 +29,6 @@ def stop(
     A training that cannot save on request gets SIGTERM at once; one that has not stopped after a minute, too. Waits
     until the run has ended.
     """
-    from dataclasses import asdict
-
     from tuner_tui.runs.events.run_state import checkpoint_refusal
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,8 +105,6 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
     Of `words`, one is a file or a preset, several are a command. A command has the model and the settings that its
     arguments and files name.
     """
-    from dataclasses import replace
-
     from tuner_tui.settings.command_training import read_command
     from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
@@ -241,6 +239,8 @@ def prepare(
     from tuner_tui.settings.job import CommandJob
     from tuner_tui.settings.model import FIELDS
 
+    # `started` may be a command of which only the model is known: its launcher decides what is recommended, and its
+    # runs correct the estimate; `job` is the built-in job that computes as much.
     own = started if isinstance(started, CommandJob) else job
     inventory = limit_gpu_memory(machine.inventory, limit)
     settings = with_recommended(resolved, inventory, machine.interpreter, own).settings
@@ -259,8 +259,6 @@ def training_device(machine: LocalMachine, target: TrainingTarget, capacity: int
 
     A limit of GPU memory is in the target already. Without a GPU the limit also counts what the imports reserve.
     """
-    from dataclasses import replace
-
     from tuner_tui.advice.recommend.workload import limit_device_memory
     from tuner_tui.memory.trace import import_footprint
 

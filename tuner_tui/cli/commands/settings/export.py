@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,8 +128,6 @@ def _targets(for_version: str | None, interpreter: Path | None) -> Collection[st
 
 def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedSettings:
     """The settings of the preset in the words of the tool, and the model that its job trains."""
-    from dataclasses import replace
-
     from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
     from tuner_tui.settings.presets import find_preset
     from tuner_tui.settings.resolve import resolve

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,8 +152,6 @@ def planned_machines(
     `memory` replaces that of this machine's GPUs; without one it is the GPU. A GPU known by its memory alone is
     taken as one of today. Raises `SettingsError`.
     """
-    from dataclasses import replace
-
     from tuner_tui.cli.launch_request import parse_size_option
     from tuner_tui.cli.machine import LocalMachine
     from tuner_tui.hardware.environment import visible_cards
@@ -186,8 +184,6 @@ def planned_machines(
 
 
 def _with_capability(cards: PlannedCards) -> tuple[str, PlannedCards]:
-    from dataclasses import replace
-
     if all(gpu.capability is not None for gpu in cards.gpus):
         return cards.label, cards
     today = tuple(replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in cards.gpus)
@@ -229,6 +225,8 @@ def print_patch(
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     if preset is not None:  # made for this training, perhaps by the tuner: its values are wanted in the file
         flags |= resolved.given.keys()
+    # What the file says itself is kept, except for speed settings: those are to be improved. Values of flags and of a
+    # preset are decisions for this file, so they are written even where they slow it down.
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
     given |= {name: getattr(resolved.settings, name) for name in flags}
     found = recommend(machine.inventory, machine.interpreter, job, given)
