@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training
-from tuner_tui.tuning.parallel.trial_worker import TrialOrder, WorkerPlace
-from tuner_tui.tuning.parallel.worker_slots import WorkerLostError
+from tuner_tui.tuning.parallel.workers import TrialOrder, WorkerLostError, WorkerPlace
 from tuner_tui.tuning.store import TuningRecord
 from tuner_tui.tuning.trials.runner import TrialReport
 

@@ -14,7 +14,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.tuning.parallel.parallel_search import ParallelSearch
 from tuner_tui.tuning.parallel.trial_share import bind, inventory_of_trial
-from tuner_tui.tuning.parallel.worker_slots import take_workers
+from tuner_tui.tuning.parallel.workers import take_workers
 from tuner_tui.tuning.process.trial_log import TuningEnded
 from tuner_tui.tuning.process.tuner import (
     NO_CARD_LEFT,

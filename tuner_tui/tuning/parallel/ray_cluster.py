@@ -16,8 +16,7 @@ from typing import Any
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.tuning.parallel.trial_worker import TrialOrder, TrialWorker, WorkerPlace
-from tuner_tui.tuning.parallel.worker_slots import WorkerLostError
+from tuner_tui.tuning.parallel.workers import TrialOrder, TrialWorker, WorkerLostError, WorkerPlace
 from tuner_tui.tuning.store import NO_RAY, TuningRecord
 from tuner_tui.tuning.trials.runner import TrialReport
 

@@ -16,8 +16,14 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.parallel.parallel_tuner import tune_side_by_side
-from tuner_tui.tuning.parallel.trial_worker import TrialOrder, TrialWorker, WorkerPlace
-from tuner_tui.tuning.parallel.worker_slots import WorkerLostError, WorkerSlots, take_workers
+from tuner_tui.tuning.parallel.workers import (
+    TrialOrder,
+    TrialWorker,
+    WorkerLostError,
+    WorkerPlace,
+    WorkerSlots,
+    take_workers,
+)
 from tuner_tui.tuning.process.trial_log import TrialCompleted, TrialLog, read_entries
 from tuner_tui.tuning.process.tuner import TrialHistory, Tuner
 from tuner_tui.tuning.search.search import Search
