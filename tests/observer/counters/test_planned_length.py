@@ -38,6 +38,8 @@ LOOPS = {
     "for e in range(config['rounds']):\n    for batch in loader:\n        step()": {"epochs": 6},
     "for e in range(config.rounds):\n    for batch in loader:\n        step()": {"epochs": 6},
     "for e in range(run_config.rounds):\n    for batch in loader:\n        step()": {"epochs": 6},
+    "import contextlib\ndef train():\n    for i in range(5):\n        step()\n"
+    "for rank in range(2):\n    with contextlib.ExitStack() as stack:\n        stack.callback(train)": {"steps": 5},
     "k = 1\nwhile k < args.rounds:\n    for batch in loader:\n        step()\n    k += 1": {"epochs": 6},
     "k = 1\nwhile k <= 3:\n    step()\n    k += 1": {"steps": 3},
     "k = 0\nwhile k < 9:\n    for batch in loader:\n        step()\n        k += 1": {},

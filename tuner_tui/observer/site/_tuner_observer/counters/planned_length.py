@@ -34,7 +34,10 @@ OWNERS = frozenset(
 )  # fmt: skip
 MAX_FRAMES = 30
 MAX_LENGTH = 10**9
-LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, "_tuner_observer", "<")
+LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.sep + "site-packages" + os.sep,
+             os.sep + "dist-packages" + os.sep, "_tuner_observer", "<")  # fmt: skip
+"""Parts of the paths of code that is not the script's. A forked process has the frames of its parent, whose loop over
+the ranks is told from the training's loops by the standard library's frames in between."""
 
 
 # The loops around the step are parsed from the source, because the bounds of `range` are in no variable. Expressions
