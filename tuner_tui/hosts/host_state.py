@@ -177,8 +177,8 @@ class HostTracker:
                 self._fail(state, sentence + detail, advice.format(name=self.host.name))
                 return
         last = (end.message.strip().splitlines() or [""])[-1]
-        said = " ".join(drop_control(last).split())[:SHOWN_MESSAGE]
-        self._fail(HostState.UNREACHABLE, said or f"The connection ended (code {end.code}).", "")
+        reason = " ".join(drop_control(last).split())[:SHOWN_MESSAGE]
+        self._fail(HostState.UNREACHABLE, reason or f"The connection ended (code {end.code}).", "")
 
     def give_up(self, now_s: float) -> bool:
         """True if the connection has been silent for too long; it is then noted."""

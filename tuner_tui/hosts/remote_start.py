@@ -71,9 +71,9 @@ def start_on(
             host, "run", "--request", stdin=request.encode(), ready=READY.encode(), timeout_s=START_TIMEOUT_S
         )
         sent = sent or end.sent
-        said = [line for line in end.message.splitlines() if line.strip() and line != READY]
-        run = next((found for line in reversed(said) if (found := _run_of(line)) is not None), None)
-        notes = "\n".join(escape_control(line) for line in said if _run_of(line) is None)
+        printed = [line for line in end.message.splitlines() if line.strip() and line != READY]
+        run = next((found for line in reversed(printed) if (found := _run_of(line)) is not None), None)
+        notes = "\n".join(escape_control(line) for line in printed if _run_of(line) is None)
         if run is not None:
             return run, notes
         if 0 <= end.code < SSH_FAILED:

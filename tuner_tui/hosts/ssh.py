@@ -116,19 +116,19 @@ class SshTransport:
         program has printed `ready`.
         """
         stream = _SshStream(self._command(host, _program_script(host, words)), sends=bool(stdin))
-        ends_s, said, sent = time.monotonic() + timeout_s, b"", False
+        ends_s, printed, sent = time.monotonic() + timeout_s, b"", False
         while True:
-            if not sent and ready in said:
+            if not sent and ready in printed:
                 sent = True
                 stream.send(stdin)
             data = stream.read(1.0)
             if data == b"":
                 break
-            said = (said + (data or b""))[-MESSAGE_BYTES:]
+            printed = (printed + (data or b""))[-MESSAGE_BYTES:]
             if time.monotonic() > ends_s or stream.received_bytes > MOST_ANSWER:
                 break
         end = stream.close()
-        return StreamEnd(end.code, said.decode("utf-8", "replace") + end.message, sent)
+        return StreamEnd(end.code, printed.decode("utf-8", "replace") + end.message, sent)
 
     def close(self, hosts: Sequence[HostAddress] = ()) -> None:
         """End the commands that still report, close the shared connections to `hosts`, and remove their sockets."""

@@ -119,10 +119,10 @@ def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner | None = Non
 def _address(environ: Mapping[str, str], run_command: SlurmRunner) -> str:
     """How other nodes reach this one, by the configuration of Slurm; its host name where that cannot be asked."""
     try:
-        said = run_command(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
+        output = run_command(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
     except (SlurmError, KeyError):
-        said = ""
-    found = re.search(r"\bNodeAddr=([\w.:-]+)", said)
+        output = ""
+    found = re.search(r"\bNodeAddr=([\w.:-]+)", output)
     return socket.gethostname() if found is None else found[1]
 
 
@@ -185,11 +185,11 @@ def _step(folder: RunFolder) -> int:
 
 def _follow(folder: RunFolder, job: SlurmJob, signals: Signals) -> RunFolder:
     """Wait for the end of the run and of those that continue it after out of memory; return the last."""
-    given = 0
+    orders = 0
     while True:
         sampler = _sample_nodes(folder, os.environ)
         while not wait_supervisor_ended(folder, 0.5):
-            given = _pass_on(folder, signals, given)
+            orders = _pass_on(folder, signals, orders)
         status = read_status(folder)
         if status.kind == "lost" and status.training_alive:
             adopt(folder)
@@ -219,12 +219,12 @@ def _sample_nodes(folder: RunFolder, environ: Mapping[str, str]) -> subprocess.P
         return None
 
 
-def _pass_on(folder: RunFolder, signals: Signals, given: int) -> int:
+def _pass_on(folder: RunFolder, signals: Signals, orders: int) -> int:
     """Turn signals into orders: save and stop, and after a second SIGTERM kill. Return how many were given."""
-    # Signals only set flags: a handler must not write files. `given` counts what the supervisor has been told, so that
+    # Signals only set flags: a handler must not write files. `orders` counts what the supervisor has been told, so that
     # the limit and a SIGTERM together are one order to stop, and a second SIGTERM is one to kill.
     wanted = max(int(signals.limit or signals.ends > 0), min(signals.ends, 2))
-    if wanted > given:
+    if wanted > orders:
         if signals.limit:
             _mark(folder, time.time())  # before the run ends, so that who follows it waits
         _order(folder, "kill" if wanted == 2 else "stop")

@@ -107,8 +107,8 @@ def _submit(
     try:
         write_atomic(script, job_script(options, folder))
         write_job(folder.path, job)
-        said = run_command(["sbatch", "--parsable", str(script)])
-        job_id = said.strip().partition(";")[0]
+        answer = run_command(["sbatch", "--parsable", str(script)])
+        job_id = answer.strip().partition(";")[0]
         if not (job_id.isascii() and job_id.isdecimal()):
             raise SlurmError("sbatch did not answer with the id of a job.")
     except (OSError, SlurmError, LaunchError) as error:

@@ -57,11 +57,11 @@ class SlurmCommands:
         return done.stdout[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
 
 
-def _why(name: str, said: bytes, code: int) -> str:
+def _why(name: str, output: bytes, code: int) -> str:
     """The last line of the error output, without `sbatch: error:` and escape sequences."""
     if code < 0:
         return f"{name} was killed by signal {-code}."
-    lines = said[:MAX_OUTPUT_BYTES].decode("utf-8", "replace").split("\n")
+    lines = output[:MAX_OUTPUT_BYTES].decode("utf-8", "replace").split("\n")
     words = [line for line in lines if line.strip()] or [f"exit code {code}"]
     chosen = next((line for line in words if "nable to contact" in line), words[-1])
     text = "".join(filter(str.isprintable, chosen)).removeprefix(f"{name}: ").removeprefix("error: ")

@@ -192,9 +192,9 @@ class JobList:
     def find(self, job: SlurmJob) -> JobState | None:
         """The state of the job; the newest with its script where its id is not known."""
         if job.job_id is not None:
-            return next((one for one in self.jobs if one.job_id == job.job_id), None)
-        mine = (one for one in self.jobs if one.script == job.script)
-        return max(mine, key=lambda one: int(one.job_id), default=None)
+            return next((state for state in self.jobs if state.job_id == job.job_id), None)
+        mine = (state for state in self.jobs if state.script == job.script)
+        return max(mine, key=lambda state: int(state.job_id), default=None)
 
     def knows_nothing_of(self, job: SlurmJob) -> bool:
         """Whether Slurm was asked for the job, and answered without it."""
@@ -235,7 +235,7 @@ def read_list(state_dir: Path, job: SlurmJob, wait_s: float = 0.0) -> JobList:
 
 def ask(state_dir: Path, run_command: SlurmRunner | None = None) -> None:
     """Ask Slurm for all jobs and write the list, unless another process is doing so."""
-    # Every screen and every `ps` reads the same file, and one of them refreshes it: a controller that serves a thousand
+    # Every screen and every `ps` reads the same file, and one of them refreshes it: a controller for a thousand
     # users is asked once in ASK_EVERY_S for each user, however many runs and screens there are.
     try:
         lock = acquire_lock(state_dir / "slurm-jobs.lock", 0.0, needed=False)
@@ -263,18 +263,18 @@ def _read(state_dir: Path) -> JobList:
 def _asked(before: JobList, own: Iterable[str], run_command: SlurmRunner) -> JobList:
     """The new list. Raises `SlurmError`."""
     user = f"--user={os.getuid()}"
-    said = run_command(["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"])
-    found = {one.job_id: one for one in parse_squeue(said)}
-    known = found | {one.job_id: one for one in before.jobs if one.ended and one.job_id not in found}
+    output = run_command(["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"])
+    found = {state.job_id: state for state in parse_squeue(output)}
+    known = found | {state.job_id: state for state in before.jobs if state.ended and state.job_id not in found}
     # squeue forgets an ended job after MinJobAge, 5 minutes by default. Its last state is kept; sacct is asked once
     # for what ended unseen, and not at all again for what it does not know (many clusters have no accounting).
     asked_before = set(before.unlisted)
     missing = [job_id for job_id in own if job_id not in known]
     if not asked_before.issuperset(missing):
-        known |= {one.job_id: one for one in _accounted(missing, run_command)}
-    ended = sorted((one for one in known.values() if one.ended), key=lambda one: int(one.job_id))
+        known |= {state.job_id: state for state in _accounted(missing, run_command)}
+    ended = sorted((state for state in known.values() if state.ended), key=lambda state: int(state.job_id))
     now = time.time()
-    live = (one for one in known.values() if not one.ended)
+    live = (state for state in known.values() if not state.ended)
     unlisted = tuple(job_id for job_id in missing if job_id not in known)
     return JobList(now, now, "", (*live, *ended[-MAX_ENDED:]), unlisted)
 

@@ -97,18 +97,18 @@ def connect(init: Callable[..., object], connect_s: float = CONNECT_S) -> None:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet = {"log_to_driver": False, "configure_logging": False}
-    given = os.environ.get("RAY_ADDRESS")
+    address = os.environ.get("RAY_ADDRESS")
     try:
         try:
             # Ray asks an address that is dead for many minutes.
             daemon_call(lambda: init(address="auto", **quiet)).result(connect_s)
         except ConnectionError:
-            if given:
+            if address:
                 raise
             # Not in that thread: the kernel ends what Ray starts together with the thread that started it.
             init(address="local", include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
     except TimeoutError as error:
-        sentence = f"The Ray cluster {given or 'of this machine'} did not answer within {connect_s:.0f} s."
+        sentence = f"The Ray cluster {address or 'of this machine'} did not answer within {connect_s:.0f} s."
         raise LaunchError(sentence) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise LaunchError(f"The Ray cluster cannot be used: {_last_line(error)}") from error
