@@ -62,10 +62,19 @@ def test_accelerate_on_each_of_several_nodes() -> None:
     assert launcher_command("accelerate", words[1:], 8, "/py", 2) == (*EACH_NODE, *inserted, *words)
     config = AccelerateConfig(Path("default_config.yaml"), "FSDP", 8, None)
     assert launcher_command("accelerate", ["train.py"], 8, "/py", 2, config)[5] == f'{first} "$@"'
+    config = AccelerateConfig(Path("default_config.yaml"), "DEEPSPEED", 8, None)
+    inserted = launcher_command("accelerate", ["train.py"], 8, "/py", 2, config)[5]
+    assert inserted == f'{first} --deepspeed_multinode_launcher=standard "$@"'
 
 
 @pytest.mark.parametrize(
-    ("options", "flag"), [((), ""), (("--use_fsdp",), ""), (("--num_processes", "4"), " --multi_gpu")]
+    ("options", "flag"),
+    [
+        ((), ""),
+        (("--use_fsdp",), ""),
+        (("--use_deepspeed",), " --deepspeed_multinode_launcher=standard"),
+        (("--num_processes", "4"), " --multi_gpu"),
+    ],
 )
 def test_accelerate_of_the_command_on_each_node(options: tuple[str, ...], flag: str) -> None:
     config = None if options else AccelerateConfig(Path("default_config.yaml"), "MULTI_GPU", 4, None)

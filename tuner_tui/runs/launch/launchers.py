@@ -114,6 +114,8 @@ def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateCo
             inserted = ACCELERATE_NODES.format(nodes=nodes)
             if accelerate is None and not ACCELERATE_MULTI_PROCESS_OPTIONS & options.keys():
                 inserted += " --multi_gpu"  # it starts one process on a node with one GPU otherwise
+            if "use_deepspeed" in options or (accelerate is not None and accelerate.distributed_type == "DEEPSPEED"):
+                inserted += " --deepspeed_multinode_launcher=standard"  # else it goes to the other nodes by pdsh
         case "deepspeed":
             number = options.get("num_gpus", "")
             slots = number if NUMBER.fullmatch(number) else "${SLURM_GPUS_ON_NODE:-1}"
