@@ -63,8 +63,8 @@ def test_accelerate_on_each_of_several_nodes() -> None:
     config = AccelerateConfig(Path("default_config.yaml"), "FSDP", 8, None)
     assert launcher_command("accelerate", ["train.py"], 8, "/py", 2, config)[5] == f'{first} "$@"'
     config = AccelerateConfig(Path("default_config.yaml"), "DEEPSPEED", 8, None)
-    inserted = launcher_command("accelerate", ["train.py"], 8, "/py", 2, config)[5]
-    assert inserted == f'{first} --deepspeed_multinode_launcher=standard "$@"'
+    script = launcher_command("accelerate", ["train.py"], 8, "/py", 2, config)[5]
+    assert script == f'{first} --deepspeed_multinode_launcher=standard "$@"'
 
 
 @pytest.mark.parametrize(
