@@ -34,6 +34,14 @@ def test_the_reason_stands_below_each_entry() -> None:
     assert texts[1].startswith("  q001   running            r008  python sft.py")
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "shown"), [(59.0, "<1 min"), (61.0, "1 min"), (119.0, "1 min"), (205.0, "3 min"), (9e3, "2.5 h")]
+)
+def test_the_time_of_waiting_fits_into_its_column(waited_s: float, shown: str) -> None:
+    rows, at = queue_rows(some_lines(0.0), "q003", waited_s, 76)
+    assert plain_text(rows[at].line).rstrip() == f"▸ q003   waiting   {shown:<9}python eval.py"
+
+
 async def test_keys_hold_move_and_remove_the_entry_under_the_cursor() -> None:
     box = queue_box()
     async with on_screen(box) as pilot:

@@ -245,6 +245,14 @@ def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:
     assert "slowest is rank 3" in shown
 
 
+def test_no_rank_is_called_slowest_where_all_are_equally_fast() -> None:
+    state = running(START_S, ranks=2)
+    first = state.ranks[0]
+    rows = rank_rows(replace(state, ranks={0: first, 1: replace(first, rank=1)}), 60)
+    assert plain_text(rows[1].line).split()[0] == "s/step"
+    assert plain_text(rows[-1].line).startswith("all ranks need about")
+
+
 def test_a_ranks_wait_is_unknown_where_it_has_no_loader() -> None:
     state = running(START_S, ranks=2, data_wait=0.0)
     first, no_loader = state.ranks.values()  # time between steps is measured up to the request for a batch

@@ -265,6 +265,8 @@ def _eval_rows(state: RunState, width: int) -> list[Row]:
 
 
 RANK_CELL = 6
+EQUAL_STEPS = 1.05
+"""Below this ratio to the others' mean, the slowest rank is not named: the difference is noise."""
 
 
 def rank_rows(state: RunState, width: int) -> list[Row]:
@@ -275,7 +277,7 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
     shown = list(times)[: max(1, (width - LABEL) // RANK_CELL)]
     rows = [
         labelled_row("rank", TextSpan("".join(align_right(str(number), RANK_CELL) for number in shown), "dim"), rank=3),
-        _rank_values("s per step", [f.significant(times[number]) for number in shown]),
+        _rank_values("s/step", [f.significant(times[number]) for number in shown]),
         _rank_values("data wait", [format_share(_data_wait(state.ranks[number])) for number in shown]),
     ]
     if len(shown) < len(times):
@@ -293,6 +295,8 @@ def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:
         return f"{len(times)} ranks, no step times yet"
     slowest = max(known, key=lambda number: known[number])
     others = [time for number, time in known.items() if number != slowest]
+    if others and known[slowest] < EQUAL_STEPS * sum(others) / len(others):
+        return f"all ranks need about {f.significant(known[slowest])} s per step"
     comparison = f", the others {f.significant(sum(others) / len(others))}" if others else ""
     return f"slowest is rank {slowest}: {f.significant(known[slowest])} s per step{comparison}"
 

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import format_rough_duration
+from tuner_tui.core.units import format_short_duration
 from tuner_tui.ui.drawing.cells import BAD, Row, Style, TextSpan, align_left, line, shorten
 from tuner_tui.ui.drawing.watch_rows import visible_rows
 from tuner_tui.ui.keys import QUEUE_ENTRY_KEYS, QUEUE_KEYS
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 STYLES: dict[str, Style] = {"running": "good", "starting": "good", "held": "warn", "damaged": "bad"}
 EMPTY = "The queue is empty. a adds the training shown; it starts when a GPU has room for it."
 ENTRY, STATE, AGE = 7, 10, 9
+LEAST_IN_MINUTES_S = 90
+"""From here on `format_short_duration` counts minutes."""
 INDENT = 4
 
 
@@ -59,8 +61,8 @@ def _entry_row(one: QueuedRun, chosen: bool, now_s: float, width: int) -> Row:
 
 
 def _age(seconds: float) -> str:
-    """Minutes at the finest: seconds would repaint every row each second."""
-    return "<1 min" if seconds < 60 else format_rough_duration(seconds // 60 * 60)
+    """Minutes at the finest: seconds would repaint every row each second, and not fit into the column."""
+    return "<1 min" if seconds < 60 else format_short_duration(max(seconds, LEAST_IN_MINUTES_S))
 
 
 class QueuePanel(Canvas, can_focus=True):
