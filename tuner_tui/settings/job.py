@@ -21,6 +21,12 @@ DATA_TO_NAME = "YOUR_DATA.csv"
 MODEL_OPTIONS = ("model_name_or_path", "model_name", "model", "model_id", "base_model", "pretrained_model_name_or_path")
 CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
 """Names of scripts that train a classifier."""
+OTHER_DATA = re.compile(
+    r"diffus|dreambooth|controlnet|pixart|cogvideo|text_to_(image|video)|image_to|unet|whisper|wav2vec|speech|audio"
+    r"|(^|[_-])(tts|vits|vae)([_.-]|$)|segmentation|object_detection|image_classif|instance_",
+    re.IGNORECASE,
+)
+"""Names of scripts and models that train on something else than text."""
 
 MAX_FALLBACKS = 20
 FALLBACK_VARIABLE = "TUNER_FALLBACK"
@@ -94,11 +100,17 @@ def modelled_job(job: Job | None) -> BuiltinJob | None:
     if not isinstance(job, CommandJob):
         return job
     model = job.model or model_in_command(job.command)
-    if model is None:
+    if model is None or not trains_on_text(job.command, model):
         return None
     script = next((word for word in job.command if word.endswith(".py")), "")
     guess: Literal["classification", "causal-lm"] = "classification" if CLASSIFIES.search(script) else "causal-lm"
     return BuiltinJob(task=job.task or guess, model=model)
+
+
+def trains_on_text(command: Sequence[str], model: str) -> bool:
+    """False where the name of the script or of the model says that images or sound are trained on."""
+    scripts = [word.rpartition("/")[2] for word in command if word.endswith((".py", ".sh"))]
+    return not any(OTHER_DATA.search(name) for name in (*scripts, model))
 
 
 def model_in_command(command: Sequence[str]) -> str | None:

@@ -218,7 +218,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
         notes = tuple(note for note in notes if note not in imported.unknown)
-        if job is not None and not file.command and UNKNOWN_SCRIPT in job.command:
+        if job is not None and job.cwd is None and not file.command and UNKNOWN_SCRIPT in job.command:
             notes += (f"{UNKNOWN_SCRIPT} stands for your script: none is found that reads this file",)
     elif len(imported.unknown) > MOST_NAMED:
         notes = tuple(note for note in notes if note not in imported.unknown)

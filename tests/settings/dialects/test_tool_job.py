@@ -382,6 +382,23 @@ def test_a_launchers_file_starts_the_script_that_trains(tmp_path: Path, name: st
     assert " ".join(opened_in(tmp_path, name, text).command) == command.format(root=tmp_path)
 
 
+def test_the_script_that_a_shell_script_names_is_no_placeholder(tmp_path: Path) -> None:
+    checkout(tmp_path, {"train.py": TRAINER, "run.sh": "accelerate launch --config_file configs/z.yaml train.py\n"})
+    opened_in(tmp_path, "configs/z.yaml", ACCELERATE)
+    assert load_preset(tmp_path / "configs/z.yaml").notes == ()
+
+
+def test_a_script_for_images_or_sound_has_no_task_of_text(tmp_path: Path) -> None:
+    options = "--model_name_or_path acme/base --per_device_train_batch_size 2"
+    for script, task in (("train_text_to_image.py", None), ("run_tts_training.py", None), ("sft.py", "causal-lm")):
+        (tmp_path / "go.sh").write_text(f"accelerate launch {script} {options}\n")
+        job = load_preset(tmp_path / "go.sh").preset.job
+        assert isinstance(job, CommandJob)
+        assert (job.model, job.task) == ("acme/base", task)
+        modelled = modelled_job(job)
+        assert (None if modelled is None else modelled.task) == task
+
+
 def test_a_launchers_file_is_started_as_the_shell_script_that_names_it_does(tmp_path: Path) -> None:
     run = "export X=1\ntorchrun --nproc_per_node=2 sft.py \\\n --deepspeed configs/z3.json --model_name_or_path a/b\n"
     checkout(tmp_path, {"sft.py": TRAINER, "scripts/train.sh": run})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from tuner_tui.settings.dialects.shell_script import read_shell
 from tuner_tui.settings.dialects.tools.hydra import group_of
 from tuner_tui.settings.dialects.tools.own_script import find_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import ApplyMode, CommandJob
+from tuner_tui.settings.job import ApplyMode, CommandJob, trains_on_text
 from tuner_tui.settings.model import FIELDS, shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
@@ -101,7 +101,7 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
         dialect=HF if apply == "inject" else dialect.name,
         aliases=_aliases(dialect, flat) if apply == "hydra" else {},
         model=model,
-        task=_task(flat, model),
+        task=_task(flat, model, words),
         data=_first_text(flat, dialect.data_keys),
         on_cpu=any(flat.get(key) in (True, "cpu") for key in CPU_KEYS),
         env={name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
@@ -130,7 +130,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
     model = _first_text(flat, (*dialect.model_keys, *SHELL_MODEL_KEYS))
     data = _first_text(flat, (*dialect.data_keys, *SHELL_DATA_KEYS))
-    common: dict[str, Any] = {"model": model, "task": _task(flat, model), "data": data}
+    common: dict[str, Any] = {"model": model, "task": _task(flat, model, (str(path), *file.command)), "data": data}
     if not file.command:
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
     if dialect.form == "overrides":
@@ -151,12 +151,16 @@ def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     return {name: places[min(found)] for name, found in keys.items() if len(found) == 1}
 
 
-def _task(flat: Mapping[str, Any], model: str | None) -> Literal["classification", "causal-lm"] | None:
-    """The task of a script's model class, else that of a named model; without a model it is unknown."""
+def _task(
+    flat: Mapping[str, Any], model: str | None, command: Sequence[str]
+) -> Literal["classification", "causal-lm"] | None:
+    """The task of a script's model class, else that of a named model; None without a model, and for images or sound."""
     model_class = str(flat.get(f"from_pretrained.{CLASS}"))
     if "Classification" in model_class:
         return "classification"
-    return None if model is None and not re.search("CausalLM|LanguageModel", model_class) else "causal-lm"
+    if re.search("CausalLM|LanguageModel", model_class):
+        return "causal-lm"
+    return "causal-lm" if model is not None and trains_on_text(command, model) else None
 
 
 def _first_text(values: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
