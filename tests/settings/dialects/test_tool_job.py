@@ -547,6 +547,16 @@ def test_a_file_that_a_script_of_the_users_own_reads(
     assert (job.model, job.task) == (None, None)
 
 
+def test_an_option_for_the_configuration_of_a_part_takes_no_file(tmp_path: Path) -> None:
+    part = 'parser.add_argument("--dataset_config")\n'
+    checkout(tmp_path, {"train.py": f"{part}{OPTIONED}"})
+    assert opened_in(tmp_path, "c.yaml", FLAT).command[2] == "--config"
+    (tmp_path / "train.py").write_text(f"{part}args = parser.parse_args()\nloss.backward()\n")
+    assert load_preset(tmp_path / "c.yaml").notes == (
+        "train.py stands for your script: none is found that reads this file",
+    )
+
+
 def test_the_settings_of_a_script_of_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(FLAT)
     assert load_preset(tmp_path / "a.yaml").preset.settings == {

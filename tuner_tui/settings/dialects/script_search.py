@@ -21,6 +21,11 @@ TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
 EVALUATES = ("eval", "predict", "infer", "generate", "test", "bench")
 ENTRIES = frozenset({"main", "run"})
 """Names of the script that a project is started by, where none is named after training."""
+CONFIG_OPTION = re.compile(
+    r"[\"'](--(?![\w-]*(?:data|model|tokenizer|deepspeed|ds_|accelerate|fsdp|wandb|lora|peft|quant|generation|eval|sweep))"
+    r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams)(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
+)
+"""The option for a script's file of settings; not that of a part of the training or of another program."""
 SKIPPED = frozenset({"tests", "test", "docs", "build", "dist", "node_modules", "site-packages", "venv"})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS
 from tuner_tui.settings.dialects.python_source import render_calls
-from tuner_tui.settings.dialects.script_search import find_script, read_source
+from tuner_tui.settings.dialects.script_search import CONFIG_OPTION, find_script, read_source
 from tuner_tui.settings.model import FIELDS, Value
 
 
@@ -202,7 +201,6 @@ SECTION_NAMES: dict[str, tuple[str, ...]] = {
 
 READS_AND_TRAINS = r"(?s)\A(?=.*\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML)\().*\b\w*Trainer\("
 """The source of a script that reads YAML itself and trains."""
-OPTION = re.compile(r"[\"'](--[\w-]*(?:config|cfg|yaml)[\w-]*)[\"']")
 
 
 def choose_command(_values: Mapping[str, Any], path: Path) -> str:
@@ -210,7 +208,7 @@ def choose_command(_values: Mapping[str, Any], path: Path) -> str:
     script = find_script(path, READS_AND_TRAINS)
     if script is None:
         return SECTIONS_DIALECT.command
-    option = OPTION.search(read_source(script))
+    option = CONFIG_OPTION.search(read_source(script))
     return f"python {shlex.quote(str(script))} {'' if option is None else f'{option[1]} '}{{config}}"
 
 

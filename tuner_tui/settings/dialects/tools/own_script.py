@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect
-from tuner_tui.settings.dialects.script_search import find_script, names_file, read_source
+from tuner_tui.settings.dialects.script_search import CONFIG_OPTION, find_script, names_file, read_source
 from tuner_tui.settings.dialects.tools import hydra
 
 READS = (
     r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
     r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|hparams)\w*)\("
 )
-OPTION = re.compile(r"[\"'](--[\w-]*(?:config|cfg|yaml|conf|params|hparams)[\w-]*)[\"']")
 TRAINS = r"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train\(\w|\bdef train(?:_(?:one_)?epoch|_loop|_model|_step|ing)?\("
-READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
+READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
 FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
 """A script that takes `config=FILE`, as OmegaConf reads a command line."""
@@ -40,7 +39,7 @@ def find_command(path: Path) -> str | None:
     if (script.parent / "__init__.py").exists() and "__main__" not in source:
         return None
     words = f"python {shlex.quote(str(script))}"
-    if (option := OPTION.search(source)) is not None:
+    if (option := CONFIG_OPTION.search(source)) is not None:
         return f"{words} {option[1]} {{config}}"
     if FROM_WORDS.search(source):
         return f"{words} config={{config}}"
