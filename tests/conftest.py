@@ -13,10 +13,13 @@ from tests.faults.groups import OUTCOMES, count_groups
 
 OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 # Nothing here judges the speed of the machine, and what fails is the change, not the draw.
-settings.register_profile("tuner", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, max_examples=25
+)
+settings.register_profile("full", settings.get_profile("default"), max_examples=300)  # what `.ci/run` uses
 # `pytest --hypothesis-profile search` draws new examples.
-settings.register_profile("search", settings.get_profile("tuner"), derandomize=False)
-settings.load_profile("tuner")
+settings.register_profile("search", settings.get_profile("full"), derandomize=False)
+settings.load_profile("default")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

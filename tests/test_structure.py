@@ -7,13 +7,12 @@ import graphlib
 import re
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-MAX_MODULES = 15
 MAX_README_LINES = 40
 
 MIRRORED_MODULES = {
@@ -86,12 +85,6 @@ def test_no_import_cycles(modules: dict[str, Path]) -> None:
         graphlib.TopologicalSorter(import_graph(modules)).prepare()
     except graphlib.CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
-
-
-def test_folders_stay_small(modules: dict[str, Path]) -> None:
-    counts = Counter(path.parent for path in modules.values() if path.name not in ("__init__.py", "__main__.py"))
-    large = [f"{folder} {count}" for folder, count in counts.items() if count > MAX_MODULES]
-    assert not large, "\n".join(large)
 
 
 def test_a_module_name_has_one_meaning(modules: dict[str, Path]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.advice.crash.corpus import memory, other
@@ -31,7 +31,6 @@ def test_any_text(text: str) -> None:
 
 
 @given(st.lists(PIECES, max_size=60))
-@settings(max_examples=200)
 def test_any_mixture_of_lines(lines: list[str]) -> None:
     for finding in read("\n".join(lines)):
         assert finding.sentence

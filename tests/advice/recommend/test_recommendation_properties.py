@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.inventories import interpreters, inventories, jobs
@@ -24,14 +24,12 @@ def wrong(found: Settings, inventory: Inventory, interpreter: Interpreter | None
     return find_problems(found, gpus=training_cards(inventory, job), interpreter=interpreter, job=job, cores=cores)
 
 
-@settings(max_examples=500, deadline=None)
 @given(inventories, interpreters, jobs)
 def test_nothing_recommended_is_wrong(inventory: Inventory, interpreter: Interpreter | None, job: Any) -> None:
     found = recommend(inventory, interpreter, job)
     assert wrong(found.settings, inventory, interpreter, job) == ()
 
 
-@settings(max_examples=500, deadline=None)
 @given(inventories, interpreters, jobs, settings_values)
 def test_what_is_recommended_fits_what_is_given(
     inventory: Inventory, interpreter: Interpreter | None, job: Any, values: dict[str, Any]
@@ -44,7 +42,6 @@ def test_what_is_recommended_fits_what_is_given(
     assert [one for one in new if one.severity == "error" and found.values.keys() & set(one.fields)] == []
 
 
-@settings(max_examples=200, deadline=None)
 @given(inventories, interpreters, jobs)
 def test_everything_recommended_reaches_the_built_in_job(
     inventory: Inventory, interpreter: Interpreter | None, job: Any
@@ -55,7 +52,6 @@ def test_everything_recommended_reaches_the_built_in_job(
         assert not set(applied.not_applied) & found.values.keys()
 
 
-@settings(max_examples=200, deadline=None)
 @given(inventories, interpreters, jobs, settings_values)
 def test_recommended_values_fill_in_and_never_override(
     inventory: Inventory, interpreter: Interpreter | None, job: Any, values: dict[str, Any]
@@ -71,7 +67,6 @@ def test_recommended_values_fill_in_and_never_override(
     assert others <= {OriginKind.RECOMMENDED, OriginKind.DEFAULT}
 
 
-@settings(max_examples=300, deadline=None)
 @given(inventories, interpreters, jobs, st.integers(8, 8192))
 def test_the_effective_batch_stays_sensible(
     inventory: Inventory, interpreter: Interpreter | None, job: Any, tokens: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
@@ -38,7 +38,6 @@ def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
     return "\n".join(texts(shown, width, height))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 130), st.integers(1, 45), st.sampled_from([0, 1, 2, 8, 16]), st.sampled_from([0, 1, 8, 128]),
     st.sampled_from([None, 1, 2, 16]),
