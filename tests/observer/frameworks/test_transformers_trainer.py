@@ -92,6 +92,7 @@ def test_injected_before_a_subclass_looks(trainer_resumed: ObservedProcess) -> N
     assert injected.not_found == ("no_such_field",)
 
 
+@pytest.mark.full
 def test_a_script_that_asks_for_no_checkpoint_is_given_one(
     tmp_path: Path, trainer: ObservedProcess, trainer_output: Path
 ) -> None:
