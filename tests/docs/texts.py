@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from tests.docs.reference import PAGES, ROOT
 
 PACKAGE = ROOT / "tuner_tui"
@@ -24,6 +26,7 @@ LABEL = re.compile(r"[A-Z][a-z]+\W*|[a-z]+ [a-z]+")
 EXPRESSION = re.compile(r"\(\?[:P<=!i]|\\[dswbS.(\[]|\[\^|\)\?|\.\*|\[a-z")
 CODE = re.compile(r"^(import |from \w+ import |def |class )|^\s*[A-Za-z-]+: ?[#$\w-]+;$|^\w+ > \w+$", re.MULTILINE)
 SKIPPED_CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer", "Words", "Pattern"}
+SHOWN_FIELD = re.compile(r" +say: (.+)")
 SKIPPED_NAMES = {"CSS", "DEFAULT_CSS", "COMPONENT_CLASSES", "__slots__"}
 
 
@@ -44,8 +47,16 @@ def texts_of(path: Path) -> list[Text]:
 
 
 def program_texts() -> list[Text]:
-    """The texts of all modules."""
-    return [text for path in sorted(PACKAGE.rglob("*.py")) for text in texts_of(path)]
+    """The texts of all modules and of their tables."""
+    modules = [text for path in sorted(PACKAGE.rglob("*.py")) for text in texts_of(path)]
+    return modules + [text for path in sorted(PACKAGE.rglob("*.yaml")) for text in table_texts(path)]
+
+
+def table_texts(path: Path) -> list[Text]:
+    """The texts of a table: the values of the fields that are shown."""
+    lines = enumerate(path.read_text("utf-8").splitlines(), start=1)
+    shown = ((number, SHOWN_FIELD.fullmatch(line)) for number, line in lines)
+    return [Text(path, number, str(yaml.safe_load(field[1]))) for number, field in shown if field]
 
 
 def prose_pages() -> list[Path]:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-OUTPUTS = Path(__file__).parent / "corpus" / "provoked"
+OUTPUTS = Path(__file__).parent / "provoked"
 DATA = "import torch\nfrom torch.utils.data import DataLoader, Dataset\nclass D(Dataset):\n    def __len__(self): return 64\n"
 LIMIT = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (3 << 30, 3 << 30))\n"
 TRAINER = (

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.crash.corpus.case import HEALTHY_END, HEALTHY_START, trace
-from tests.advice.crash.corpus.memory import CUDA_27, CUDA_113
-from tests.advice.crash.test_cause import read
+from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, trace
 from tests.fakes.situations import box, card
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.diagnose import diagnose
