@@ -25,7 +25,7 @@ def texts() -> list[Text]:
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        ("advice/remedies/training_loop.py", "halve the learning rate"),
+        ("advice/remedies/remedies.yaml", "halve the learning rate"),
         ("advice/findings/waiting.py", "{workers} loader workers share"),
         ("runs/log_parsing/crashes.yaml", "The disk is full"),
         ("settings/model.py", "Peak learning rate, reached at the end of the warmup."),

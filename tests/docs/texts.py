@@ -26,7 +26,7 @@ LABEL = re.compile(r"[A-Z][a-z]+\W*|[a-z]+ [a-z]+")
 EXPRESSION = re.compile(r"\(\?[:P<=!i]|\\[dswbS.(\[]|\[\^|\)\?|\.\*|\[a-z")
 CODE = re.compile(r"^(import |from \w+ import |def |class )|^\s*[A-Za-z-]+: ?[#$\w-]+;$|^\w+ > \w+$", re.MULTILINE)
 SKIPPED_CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer", "Words", "Pattern"}
-SHOWN_FIELD = re.compile(r" +say: (.+)")
+SHOWN_FIELDS = {"say", "title", "why", "effect", "rests_on", "source"}
 SKIPPED_NAMES = {"CSS", "DEFAULT_CSS", "COMPONENT_CLASSES", "__slots__"}
 
 
@@ -54,9 +54,22 @@ def program_texts() -> list[Text]:
 
 def table_texts(path: Path) -> list[Text]:
     """The texts of a table: the values of the fields that are shown."""
-    lines = enumerate(path.read_text("utf-8").splitlines(), start=1)
-    shown = ((number, SHOWN_FIELD.fullmatch(line)) for number, line in lines)
-    return [Text(path, number, str(yaml.safe_load(field[1]))) for number, field in shown if field]
+    return [
+        Text(path, value.start_mark.line + 1, value.value)
+        for key, value in _pairs(yaml.compose(path.read_text("utf-8"), yaml.CSafeLoader))
+        if key in SHOWN_FIELDS and isinstance(value.value, str)
+    ]
+
+
+def _pairs(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
+    """The fields of all mappings below a node."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key.value, value
+            yield from _pairs(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            yield from _pairs(child)
 
 
 def prose_pages() -> list[Path]:

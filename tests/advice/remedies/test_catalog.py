@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.situations import GB, box, card, samples, situation, training
-from tuner_tui.advice.remedies.catalog import LADDERS, remedies_for
+from tuner_tui.advice.remedies.catalog import COMPUTED, remedies_for
+from tuner_tui.advice.remedies.table import RUNGS, has_ladder, ladders
 from tuner_tui.advice.situation import Situation, effective_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -214,12 +215,21 @@ def test_a_missing_package_comes_with_its_line_and_a_way_without_it() -> None:
 
 def test_every_change_is_a_valid_setting() -> None:
     now = situation(state=training(), settings=Settings(dataloader_num_workers=6, dataloader_prefetch_factor=4))
-    for cause in LADDERS:
+    for cause in (*COMPUTED, *ladders()):
         for remedy in remedies_for(cause, now):
             assert now.settings is not None
             now.settings.changed(**remedy.change)
             assert remedy.why
             assert remedy.source
+
+
+def test_every_rung_of_a_ladder_is_a_row_or_a_function() -> None:
+    named = {name for ladder in ladders().values() for names in _lists(ladder) for name in names}
+    assert not [name for name in named if name not in RUNGS and not has_ladder(name)]
+
+
+def _lists(ladder: list[str] | dict[str, list[str]]) -> list[list[str]]:
+    return [ladder] if isinstance(ladder, list) else list(ladder.values())
 
 
 def test_without_a_gpu_a_smaller_batch_saves_host_memory() -> None:

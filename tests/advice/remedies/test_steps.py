@@ -11,25 +11,19 @@ import pytest
 
 from tests.fakes.situations import box, card, situation, training
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies import host, out_of_memory, training_loop
+from tuner_tui.advice.remedies import host, out_of_memory
+from tuner_tui.advice.remedies.table import offered
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
 Rung = Callable[[Situation, Settings], Iterator[Remedy]]
 
 
-def alone(rung: Callable[[Settings], Iterator[Remedy]]) -> Rung:
-    """A rung that needs no situation."""
-    return lambda _, settings: rung(settings)
+def row(name: str) -> Rung:
+    """A remedy of the table, or one that is computed."""
+    return lambda situation, settings: offered(name, situation, settings)
 
 
-less_prefetch, fewer_checkpoints, rarer, restarted, clipped, larger_eval, rarer_eval = map(
-    alone,
-    (
-        host.less_prefetch, host.fewer_checkpoints, host.less_frequent_checkpoints, host.not_persistent,
-        training_loop.clipping, training_loop.larger_eval_batch, training_loop.less_frequent_evaluation,
-    ),
-)  # fmt: skip
 AMPERE = situation()
 VOLTA = situation(inventory=box(card(name="V100", capability=(7, 0))))
 NO_CARD = situation(inventory=box())
@@ -43,37 +37,37 @@ STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...]
     (host.more_workers, situation(state=training(rates={"data_wait_share": 0.9}), inventory=box(card(), cores=64)), {"dataloader_num_workers": 15}, {"dataloader_num_workers": 16}),
     (host.more_workers, situation(state=training(rates={"data_wait_share": None}), inventory=box(card(), cores=5)), {"dataloader_num_workers": 4}, None),
     # 004: at least fewer evaluations and saves; an evaluation batch is twice the training's.
-    (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 31}, {"per_device_eval_batch_size": 32}),
-    (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 32}, None),
-    (rarer_eval, AMPERE, {"eval_strategy": "steps", "eval_steps": 100}, {"eval_steps": 200}),
-    (rarer_eval, AMPERE, {"eval_strategy": "epoch"}, None),
-    (clipped, AMPERE, {"max_grad_norm": 0.0}, {"max_grad_norm": 1.0}),
-    (clipped, AMPERE, {"max_grad_norm": 1.5}, {"max_grad_norm": 1.0}),
-    (clipped, AMPERE, {"max_grad_norm": 1.0}, None),
-    (clipped, AMPERE, {"max_grad_norm": 0.5}, None),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 4}, {"dataloader_prefetch_factor": 2}),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 2}),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 2}, None),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": None}, None),
+    (row("larger-eval-batch"), AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 31}, {"per_device_eval_batch_size": 32}),
+    (row("larger-eval-batch"), AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 32}, None),
+    (row("rarer-evaluation"), AMPERE, {"eval_strategy": "steps", "eval_steps": 100}, {"eval_steps": 200}),
+    (row("rarer-evaluation"), AMPERE, {"eval_strategy": "epoch"}, None),
+    (row("clip-gradients"), AMPERE, {"max_grad_norm": 0.0}, {"max_grad_norm": 1.0}),
+    (row("clip-gradients"), AMPERE, {"max_grad_norm": 1.5}, {"max_grad_norm": 1.0}),
+    (row("clip-gradients"), AMPERE, {"max_grad_norm": 1.0}, None),
+    (row("clip-gradients"), AMPERE, {"max_grad_norm": 0.5}, None),
+    (row("less-prefetch"), AMPERE, {"dataloader_prefetch_factor": 4}, {"dataloader_prefetch_factor": 2}),
+    (row("less-prefetch"), AMPERE, {"dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 2}),
+    (row("less-prefetch"), AMPERE, {"dataloader_prefetch_factor": 2}, None),
+    (row("less-prefetch"), AMPERE, {"dataloader_prefetch_factor": None}, None),
     (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 4}),
     (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": None}, {"dataloader_prefetch_factor": 4}),
     (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 4}, None),
     (host.more_prefetch, AMPERE, {"dataloader_num_workers": 0}, None),
-    (host.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": False}, {"dataloader_persistent_workers": True}),
-    (host.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, None),
-    (host.persistent, AMPERE, {"dataloader_num_workers": 0}, None),
-    (host.pinned, AMPERE, {"dataloader_pin_memory": False}, {"dataloader_pin_memory": True}),
-    (host.pinned, AMPERE, {"dataloader_pin_memory": True}, None),
-    (host.pinned, NO_CARD, {"dataloader_pin_memory": False}, None),
-    (host.not_pinned, AMPERE, {"dataloader_pin_memory": True}, {"dataloader_pin_memory": False}),
-    (host.not_pinned, NO_CARD, {"dataloader_pin_memory": True}, None),
-    (restarted, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, {"dataloader_persistent_workers": False}),
-    (restarted, AMPERE, {}, None),
-    (fewer_checkpoints, AMPERE, {"save_total_limit": None}, {"save_total_limit": 1}),
-    (fewer_checkpoints, AMPERE, {"save_total_limit": 2}, {"save_total_limit": 1}),
-    (fewer_checkpoints, AMPERE, {"save_total_limit": 1}, None),
-    (rarer, AMPERE, {"save_strategy": "steps", "save_steps": 500}, {"save_steps": 1000}),
-    (rarer, AMPERE, {"save_strategy": "epoch"}, None),
+    (row("keep-workers"), AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": False}, {"dataloader_persistent_workers": True}),
+    (row("keep-workers"), AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, None),
+    (row("keep-workers"), AMPERE, {"dataloader_num_workers": 0}, None),
+    (row("pin-memory-on"), AMPERE, {"dataloader_pin_memory": False}, {"dataloader_pin_memory": True}),
+    (row("pin-memory-on"), AMPERE, {"dataloader_pin_memory": True}, None),
+    (row("pin-memory-on"), NO_CARD, {"dataloader_pin_memory": False}, None),
+    (row("pin-memory-off"), AMPERE, {"dataloader_pin_memory": True}, {"dataloader_pin_memory": False}),
+    (row("pin-memory-off"), NO_CARD, {"dataloader_pin_memory": True}, None),
+    (row("restart-workers"), AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, {"dataloader_persistent_workers": False}),
+    (row("restart-workers"), AMPERE, {}, None),
+    (row("one-checkpoint"), AMPERE, {"save_total_limit": None}, {"save_total_limit": 1}),
+    (row("one-checkpoint"), AMPERE, {"save_total_limit": 2}, {"save_total_limit": 1}),
+    (row("one-checkpoint"), AMPERE, {"save_total_limit": 1}, None),
+    (row("rarer-checkpoints"), AMPERE, {"save_strategy": "steps", "save_steps": 500}, {"save_steps": 1000}),
+    (row("rarer-checkpoints"), AMPERE, {"save_strategy": "epoch"}, None),
     # 002: eval batch 128 becomes 96; 001: 32 becomes 24 and max length 192 becomes 128.
     (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 128}, {"per_device_eval_batch_size": 96}),
     (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 32}, {"per_device_eval_batch_size": 24}),
@@ -85,8 +79,8 @@ STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...]
     (out_of_memory.shorter_sequences, AMPERE, {"max_length": 512}, {"max_length": 336}),
     (out_of_memory.shorter_sequences, AMPERE, {"max_length": 40}, {"max_length": 32}),
     (out_of_memory.shorter_sequences, AMPERE, {"max_length": 32}, None),
-    (out_of_memory.checkpointing, AMPERE, {"gradient_checkpointing": False}, {"gradient_checkpointing": True}),
-    (out_of_memory.checkpointing, AMPERE, {"gradient_checkpointing": True}, None),
+    (row("checkpointing"), AMPERE, {"gradient_checkpointing": False}, {"gradient_checkpointing": True}),
+    (row("checkpointing"), AMPERE, {"gradient_checkpointing": True}, None),
     (out_of_memory.mixed_precision, AMPERE, {"precision": "fp32"}, {"precision": "bf16"}),
     (out_of_memory.mixed_precision, VOLTA, {"precision": "fp32"}, {"precision": "fp16"}),
     (out_of_memory.mixed_precision, AMPERE, {"precision": "fp16"}, None),
@@ -100,10 +94,10 @@ STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...]
     (out_of_memory.safe_batch, AMPERE, {"per_device_train_batch_size": 48, "gradient_accumulation_steps": 2}, {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 12}),
     (out_of_memory.safe_batch, AMPERE, {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}, None),
     (out_of_memory.safe_batch, AMPERE, {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, None),
-    (out_of_memory.pure_bf16, AMPERE, {}, {"weights_dtype": "bf16", "precision": "bf16"}),
-    (out_of_memory.pure_bf16, AMPERE, {"weights_dtype": "bf16", "precision": "bf16"}, None),
-    (out_of_memory.pure_bf16, AMPERE, {"peft_method": "lora"}, None),
-    (out_of_memory.pure_bf16, VOLTA, {}, None),
+    (row("pure-bf16"), AMPERE, {}, {"weights_dtype": "bf16", "precision": "bf16"}),
+    (row("pure-bf16"), AMPERE, {"weights_dtype": "bf16", "precision": "bf16"}, None),
+    (row("pure-bf16"), AMPERE, {"peft_method": "lora"}, None),
+    (row("pure-bf16"), VOLTA, {}, None),
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from tuner_tui.advice.findings.memory_leak import MemoryLocation, leak_before_oo
 from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.specific_errors import REMOVED, RENAMED, unknown_argument
-from tuner_tui.advice.remedies.training_loop import CORRECT_COMMAND
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.remedies.unsupported_features import unsupported_precision
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
@@ -145,7 +145,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     elif sentence == HOST_MEMORY_FULL:
         limit = host_memory_limit(situation)
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
-    if not remedies or remedies == (CORRECT_COMMAND,):
+    if not remedies or remedies == (remedy("correct-command"),):
         remedies = (*(_advice_in(cause.message) or cause.checks), *remedies)
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)

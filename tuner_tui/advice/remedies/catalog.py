@@ -8,13 +8,14 @@ from dataclasses import replace
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies import (
-    gpu,
+    gpu,  # noqa: F401  (its functions are registered)
     host,
     out_of_memory,
     specific_errors,
     training_loop,
     unsupported_features,
 )
+from tuner_tui.advice.remedies.table import climb, has_ladder
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.job import CommandJob
@@ -26,7 +27,7 @@ RELATIVE_FIELDS = frozenset({
     "learning_rate", "eval_steps", "save_steps",
 })  # fmt: skip
 """Settings whose new value is computed from the old one."""
-LADDERS: Mapping[str, Ladder] = {
+COMPUTED: Mapping[str, Ladder] = {
     "gpu-oom": out_of_memory.ladder,
     "gpu-memory-near-limit": out_of_memory.ladder,
     "slow-rank": host.slow_rank,
@@ -34,54 +35,16 @@ LADDERS: Mapping[str, Ladder] = {
     "host-oom": host.memory,
     "host-memory-near-limit": host.memory,
     "swapping": host.memory,
-    "shm": host.shared_memory,
-    "shm-near-limit": host.shared_memory,
-    "disk-full": host.disk,
-    "disk-nearly-full": host.disk,
-    "checkpoint-io": host.checkpoint,
-    "data-wait": host.data_wait,
-    "too-many-workers": host.too_many_workers,
-    "gpu-underused": gpu.underused,
-    "gpu-memory-unused": gpu.spare_memory,
-    "launch-bound": gpu.launch_bound,
-    "slow-kernels": gpu.busy_and_slow,
-    "throttled": lambda situation, where: (gpu.COOLING,),
-    "gpu-error": lambda situation, where: (gpu.DEBUG_KERNELS,) if where == "program" else (gpu.RESET_CARD,),
-    "other-process": lambda situation, where: (gpu.CLOSE_OTHERS,),
-    "compiling": lambda situation, where: (gpu.FIRST_EPOCH,),
+    "killed-worker": host.memory,
     "precision-unsupported": unsupported_features.precision,
-    "attention-unsupported": unsupported_features.attention,
-    "fused-unsupported": unsupported_features.fused,
-    "compile-failed": unsupported_features.compiler,
     "missing-package": unsupported_features.package,
     "broken-package": unsupported_features.broken_package,
-    "nan": training_loop.non_finite,
-    "diverged": training_loop.divergence,
-    "worker-crash": training_loop.worker_crash,
-    "killed-worker": host.memory,
     "package-versions": specific_errors.matching_releases,
-    "evaluation-share": training_loop.evaluation_share,
-    "save-share": training_loop.save_share,
     "padding": training_loop.padding,
-    "loss-scale": training_loop.loss_scale,
-    "device-assert": lambda situation, where: (training_loop.CHECK_INDEXES,),
-    "illegal-access": lambda situation, where: (training_loop.PLAIN_KERNELS,),
-    "collective-timeout": lambda situation, where: (training_loop.FIRST_RANK,),
     "bad-arguments": specific_errors.argument_ladder,
     "port-in-use": specific_errors.port_ladder,
-    "offline": lambda situation, where: (training_loop.GO_ONLINE, training_loop.DOWNLOAD_FIRST),
-    "not-in-effect": lambda situation, where: (
-        (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)
-    ),
-    "no-fallback": lambda situation, where: (training_loop.START_SMALL,),
-    "stalled": lambda situation, where: (training_loop.WAIT_OR_STOP,),
-    "between-steps": lambda situation, where: (training_loop.LESS_OFTEN, training_loop.FIND_LINE),
-    "memory-grows": lambda situation, where: (
-        training_loop.KEEP_NUMBERS,
-        training_loop.FIND_HOLDER_ON_CARD if where == "gpu" else training_loop.FIND_HOLDER_ON_HOST,
-    ),
 }
-"""The ladder of each cause: its remedies in the order to try them, given the situation and the finding's location."""
+"""Ladders that depend on more than the place, by cause or topic; the others are in `remedies.yaml`."""
 
 
 LOADER_FIELDS = frozenset({
@@ -113,11 +76,9 @@ def remedies_for(
     # A remedy is built for the situation, then filtered: it must change something, start from a value that the training
     # really uses, reach it, and lead to a peak that fits. Where memory is short and no step fits alone, all are shown,
     # as two together may.
-    ladder = LADDERS.get(topic or "") or LADDERS.get(cause)
-    specific = specific_errors.remedies_of_topic(topic or "")
     remedies = [
         replace(remedy, peak=expected_peak(situation, offered.change))
-        for offered in specific or (() if ladder is None else ladder(situation, where))
+        for offered in _ladder(topic if has_remedies(topic) else cause, situation, where)
         if changes_something(offered, situation)
         and starts_from_known_values(offered, situation)
         and (remedy := reachable(offered, situation)) is not None
@@ -125,6 +86,17 @@ def remedies_for(
     fitting = tuple(remedy for remedy in remedies if remedy.peak is None or remedy.peak.verdict != "too large")
     alone = any(remedy.peak is not None for remedy in fitting)
     return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
+
+
+def has_remedies(name: str | None) -> bool:
+    """Whether a cause or topic has remedies."""
+    return name is not None and (name in COMPUTED or has_ladder(name))
+
+
+def _ladder(name: str | None, situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    if name is None or not has_remedies(name):
+        return ()
+    return COMPUTED[name](situation, where) if name in COMPUTED else climb(name, situation, where)
 
 
 def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:
