@@ -61,7 +61,7 @@ def table_texts(path: Path) -> list[Text]:
     ]
 
 
-def _pairs(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
     """The fields of all mappings below a node."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:

@@ -15,11 +15,15 @@ from tuner_tui.settings.model import Settings
 @rung
 def much_larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """For a GPU that is idle half of the time, or with an idle CPU."""
-    return larger_batch(situation, settings, 4)
+    return _larger_batch(situation, settings, most=4)
 
 
 @rung
-def larger_batch(situation: Situation, settings: Settings, most: int = 2) -> Iterator[Remedy]:
+def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    return _larger_batch(situation, settings, most=2)
+
+
+def _larger_batch(situation: Situation, settings: Settings, most: int) -> Iterator[Remedy]:
     """A larger micro batch, at most `most` times: with less accumulation, else with a larger effective batch.
 
     Of the sizes whose memory fits it is the largest, of those that may not fit the smallest. Where the GPU has very

@@ -145,9 +145,9 @@ def unknown_argument(message: str) -> str | None:
 
 def argument_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The remedies for wrong arguments; `where` is the argument that the program does not know."""
-    if where in RENAMED:
+    if where is not None and where in RENAMED:
         return (remedy("renamed-argument", name=where, new=RENAMED[where]),)
-    if where in REMOVED:
+    if where is not None and where in REMOVED:
         return (remedy("removed-argument", name=where, reason=REMOVED[where]),)
     return (remedy("correct-command"),)
 

@@ -45,7 +45,7 @@ def remedy(name: str, change: Mapping[str, Value] | None = None, /, **values: ob
     """The remedy of a row, with `values` in its placeholders. `change` is the row's `set` if not given."""
     row = _document()["remedies"][name]
     known = {**SOURCES, **values}
-    texts = {
+    texts: dict[str, Any] = {
         field: PLACEHOLDER.sub(lambda word: str(known.get(word[1], word[0])), row[field])
         for field in TEXTS
         if field in row
