@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.situations import GB, box, card, samples, situation, training
-from tuner_tui.advice.remedies.catalog import COMPUTED, remedies_for
-from tuner_tui.advice.remedies.table import RUNGS, has_ladder, ladders
+from tuner_tui.advice.remedies.catalog import COMPUTED, RUNGS, remedies_for
+from tuner_tui.advice.remedies.table import has_ladder, ladders
 from tuner_tui.advice.situation import Situation, effective_settings
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory

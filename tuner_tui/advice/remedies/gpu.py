@@ -7,18 +7,16 @@ from collections.abc import Iterator, Sequence
 from tuner_tui.advice.batch_scaling import BatchSplit, divisors, scale_learning_rate, scale_linear, scale_square_root
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.table import remedy, rung
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
 
-@rung
 def much_larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """For a GPU that is idle half of the time, or with an idle CPU."""
     return _larger_batch(situation, settings, most=4)
 
 
-@rung
 def larger_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     return _larger_batch(situation, settings, most=2)
 
@@ -98,14 +96,12 @@ def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit) ->
     )
 
 
-@rung
 def sixteen_bits(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     wanted = situation.best_precision
     if settings.precision == "fp32" and wanted != "fp32":
         yield remedy("sixteen-bits", {"precision": wanted}, wanted=wanted)
 
 
-@rung
 def no_checkpointing(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Checkpointing off, only if the GPU is known to have enough memory; a step is 1/1.2 of one that computes twice."""
     change = {"gradient_checkpointing": False}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner_tui.advice.crash.oom_analysis import host_memory_limit, raise_limit
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies import out_of_memory
-from tuner_tui.advice.remedies.table import climb, remedy, rung
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
@@ -27,7 +25,6 @@ MAX_WORKERS = 16
 PREFETCH = 4
 
 
-@rung
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Two more workers (4 → 6), or up to four from none; at most one per core."""
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
@@ -52,7 +49,6 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     )
 
 
-@rung
 def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """A third fewer workers (6 → 4); at most one per core."""
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
@@ -62,7 +58,6 @@ def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         yield remedy("fewer-workers", {"dataloader_num_workers": wanted}, workers=workers, wanted=wanted)
 
 
-@rung
 def more_prefetch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     batches = settings.dataloader_prefetch_factor or 2
     if settings.dataloader_num_workers > 0 and batches < PREFETCH:
@@ -85,21 +80,6 @@ def possible_gain(share: float | None, workers: int, wanted: int) -> float | Non
     return 1 / max(1 - share, loading)
 
 
-COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
-"""Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
-
-
-def memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Fewer loader processes, which multiply host memory. Without a GPU, the GPU memory remedies apply as well."""
-    limit = host_memory_limit(situation)
-    more = remedy("raise-memory-limit") if limit is None else raise_limit(limit)
-    if where in COMPUTE_LOCATIONS and situation.has_gpu is False:
-        return (*out_of_memory.ladder(situation, where), more)
-    if where in {"loading", "checkpoint"}:
-        return (more, remedy("low-memory-loading"))
-    return (*climb("host-memory", situation), more)
-
-
 def contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """No more threads than the cores that other programs leave, whose number is `where`; or end those programs."""
     if situation.has_gpu is not False or where is None:
@@ -107,7 +87,6 @@ def contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ..
     return (remedy("fewer-threads", threads=where), remedy("end-others"))
 
 
-@rung
 def rarer_checkpoints(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.save_strategy == "steps":
         steps = settings.save_steps * 2

@@ -19,29 +19,12 @@ from tuner_tui.advice.batch_scaling import (
 )
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.table import climb, names_of, remedy, rung, runs_bitsandbytes
+from tuner_tui.advice.remedies.table import remedy, runs_bitsandbytes
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
 SHORTEST_LENGTH = 32
 CONSERVATIVE_BATCH = 8
-
-
-def ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
-    if situation.settings is None:
-        names = names_of("gpu-oom-in-words", situation, where)
-        skipped = {"adapters-in-words", "pure-bf16-in-words"} if log_shows_adapters(situation) else set()
-        return tuple(remedy(name) for name in names if name not in skipped)
-    half = "halve-batch" if situation.has_own_loop else "halve"
-    unknown = "smaller-micro-batch" in names_of("gpu-oom", situation, where)
-    unknown = unknown and not situation.is_known("per_device_train_batch_size")
-    fallback = situation.job is not None and not situation.job.fallback and not situation.has_own_loop
-    return (
-        *((remedy(half),) if unknown else ()),
-        *climb("gpu-oom", situation, where),
-        *((remedy("automatic-fallback"),) if fallback else ()),
-    )
 
 
 ADAPTERS_IN_LOG = re.compile(r"trainable%|\bpeft[/.]|\bqlora\b|\blora_[AB]\b|PeftModel", re.IGNORECASE)
@@ -52,7 +35,6 @@ def log_shows_adapters(situation: Situation) -> bool:
     return any(ADAPTERS_IN_LOG.search(line) for line in situation.log)
 
 
-@rung
 def smaller_micro_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """The largest smaller micro batch that fits and keeps the effective batch; also the nearest inexact one if far.
 
@@ -134,14 +116,12 @@ def _times(after: int, before: int) -> str:
     return f"× {after / before:.2f}" if 10 * after > before else f"÷ {before / after:.3g}"
 
 
-@rung
 def mixed_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     wanted = situation.best_precision
     if settings.precision == "fp32" and wanted != "fp32":
         yield remedy("mixed-precision", {"precision": wanted}, wanted=wanted)
 
 
-@rung
 def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Three quarters of the evaluation batch as in the notes, or half of a small one."""
     batch = settings.per_device_eval_batch_size
@@ -151,7 +131,6 @@ def smaller_eval_batch(situation: Situation, settings: Settings) -> Iterator[Rem
         yield remedy("smaller-eval-batch", change, before=batch, wanted=smaller, times=f"{smaller / batch:.2f}")
 
 
-@rung
 def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Two thirds of the sequence length, rounded down to a multiple of 8."""
     length = settings.max_length
@@ -161,7 +140,6 @@ def shorter_sequences(situation: Situation, settings: Settings) -> Iterator[Reme
         yield remedy("shorter-sequences", {"max_length": new}, before=length, wanted=new, times=times)
 
 
-@rung
 def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """8-bit AdamW for a training of all weights."""
     if settings.optim not in {"adamw_torch", "adamw_torch_fused"} or settings.peft_method != "none":
@@ -172,7 +150,6 @@ def eight_bit_optimizer(situation: Situation, settings: Settings) -> Iterator[Re
         yield remedy("eight-bit-optimizer", optim=settings.optim, saved=saved)
 
 
-@rung
 def safe_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """The conservative micro batch of the notes with the same effective batch."""
     micro, accumulation = settings.per_device_train_batch_size, settings.gradient_accumulation_steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,12 @@ from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import FOUR_BIT_LEAST, TRITON_MIN_CAPABILITY
 
-Rung = Callable[[Situation, Settings], Iterator[Remedy]]
 Ladder = list[str] | dict[str, list[str]]
 
 FILE = Path(__file__).with_name("remedies.yaml")
 TEXTS = ("title", "why", "effect", "rests_on", "source")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 SOURCES = {name: value for name, value in vars(thresholds).items() if name.startswith("NOTES_")}
-RUNGS: dict[str, Rung] = {}
-"""Remedies that a function computes, by the name that ladders use."""
-
-
-def rung(function: Rung) -> Rung:
-    """Registers a function under its name: `more_workers` as `more-workers`."""
-    RUNGS[function.__name__.replace("_", "-")] = function
-    return function
 
 
 @cache
@@ -73,25 +64,10 @@ def names_of(name: str, situation: Situation, where: str | None = None) -> list[
     return ladder.get(where or "any", ladder["any"])
 
 
-def climb(name: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
-    """The remedies of a ladder that apply."""
-    return tuple(offer for row in names_of(name, situation, where) for offer in offered(row, situation))
-
-
-def offered(name: str, situation: Situation, settings: Settings | None = None) -> Iterator[Remedy]:
-    """The remedy of a name, computed or by its row, if it applies; `settings` are those of the situation if not given.
-
-    Without settings nothing is computed, and conditions on them are not checked.
-    """
-    settings = settings or situation.settings
-    if name in RUNGS:
-        yield from () if settings is None else RUNGS[name](situation, settings)
-    elif all(_holds(word, wanted, situation, settings) for word, wanted in _conditions(name)):
-        yield remedy(name, None, **({} if settings is None else dict(settings)))
-
-
-def _conditions(name: str) -> Iterator[tuple[str, object]]:
-    yield from _document()["remedies"][name].get("if", {}).items()
+def applies(name: str, situation: Situation, settings: Settings | None) -> bool:
+    """Whether the conditions of a row hold. Without settings those on settings are not checked."""
+    conditions = _document()["remedies"][name].get("if", {})
+    return all(_holds(word, wanted, situation, settings) for word, wanted in conditions.items())
 
 
 def _holds(word: str, wanted: object, situation: Situation, settings: Settings | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.table import remedy, rung
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import Settings
@@ -16,7 +16,6 @@ ADAM_RATE, SGD_RATE = 1e-3, 1e-2
 """Usual rates where the one in effect gives no hint; 1e-3 is the default of PyTorch's Adam."""
 
 
-@rung
 def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """bf16 if supported, else fp32, in place of fp16."""
     if settings.precision == "fp16":
@@ -25,7 +24,6 @@ def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy
         yield remedy("wider-precision", {"precision": wanted}, wanted=wanted, cost=cost)
 
 
-@rung
 def lower_learning_rate(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     """Half the rate in effect, which may be one that the settings do not allow; a usual one in place of that."""
     in_effect = situation.state.in_effect.get("learning_rate")
@@ -37,14 +35,12 @@ def lower_learning_rate(situation: Situation, settings: Settings) -> Iterator[Re
     yield remedy("lower-learning-rate", {"learning_rate": lower}, rate=f"{rate:.3g}", wanted=f"{lower:.3g}")
 
 
-@rung
 def larger_eval_batch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     batch, wanted = settings.per_device_eval_batch_size, 2 * settings.per_device_train_batch_size
     if batch < wanted:
         yield remedy("larger-eval-batch", {"per_device_eval_batch_size": wanted}, before=batch, wanted=wanted)
 
 
-@rung
 def rarer_evaluation(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     if settings.eval_strategy == "steps" and settings.eval_steps:
         steps = settings.eval_steps * 2
@@ -57,7 +53,6 @@ def padding(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     return (remedy("group-by-length", effect=effect), remedy("packing"))
 
 
-@rung
 def no_accumulation(situation: Situation, settings: Settings) -> Iterator[Remedy]:
     micro, times = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     if times > 1:
