@@ -1,4 +1,4 @@
-"""The `Trainer` of the built-in job, its classification loss, and its metrics: accuracy, macro-F1, perplexity."""
+"""The `Trainer` of the built-in job, its classification loss, and its metrics: accuracy and perplexity."""
 
 from __future__ import annotations
 
@@ -24,19 +24,8 @@ def predicted_class(logits: Any, labels: Any) -> Any:
 
 
 def classification_metrics(prediction: Any) -> dict[str, float]:
-    """Accuracy and macro-F1 of an `EvalPrediction` whose predictions are class numbers."""
-    predicted = np.asarray(prediction.predictions).reshape(-1)
-    labels = np.asarray(prediction.label_ids).reshape(-1)
-    return {"accuracy": float((predicted == labels).mean()), "f1_macro": macro_f1(predicted, labels)}
-
-
-def macro_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """The unweighted mean F1 of the classes that occur among labels or predictions."""
-    size = int(max(predicted.max(initial=-1), labels.max(initial=-1))) + 1
-    true = np.bincount(labels[predicted == labels], minlength=size)
-    total = np.bincount(labels, minlength=size) + np.bincount(predicted, minlength=size)
-    occurs = total > 0
-    return float((2 * true[occurs] / total[occurs]).mean()) if occurs.any() else 0.0
+    """The accuracy of an `EvalPrediction` whose predictions are class numbers."""
+    return {"accuracy": float((np.ravel(prediction.predictions) == np.ravel(prediction.label_ids)).mean())}
 
 
 def perplexity(loss: float) -> float:
