@@ -73,7 +73,8 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
         return _job_of_shell(dialect, file, path, flat)
     if dialect.of_launcher and (found := _job_of_launcher(dialect, path)) is not None:
         return found
-    command = dialect.command if dialect.choose_command is None else dialect.choose_command(file.values, path)
+    chosen = None if dialect.choose_command is None else dialect.choose_command(file.values, path)
+    command = chosen or dialect.command
     script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
     if script is None and dialect.name == HF:
         reading = find_command(path)
