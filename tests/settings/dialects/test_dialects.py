@@ -18,6 +18,7 @@ from hypothesis import given
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import (
+    TABLES,
     Dialect,
     dialect_by_name,
     dialect_keys,
@@ -295,17 +296,18 @@ dtype: half  # to change
 
 @pytest.fixture
 def brewer(tmp_path: Path) -> Path:
-    """A folder with a file of the tool that CONTRIBUTING adds, and that tool's dialect in `tools`."""
+    """A folder with a file of the tool that CONTRIBUTING adds, and the tables of all tools with that one."""
     text = (Path(__file__).parents[3] / ".github" / "CONTRIBUTING.md").read_text()
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools" / "brewer.py").write_text(text.partition("```python\n")[2].partition("```")[0])
+    section = text.partition("## Add a training tool")[2].partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "tools.yaml").write_text(f"{TABLES.read_text()}\n{section}")
     (tmp_path / "brew.yaml").write_text(BREWED)
     return tmp_path
 
 
 def with_brewer(folder: Path, *words: str) -> str:
-    """What the program prints where the file of CONTRIBUTING lies next to those of the other tools."""
-    add = f"from tuner_tui.settings.dialects import tools; tools.__path__.append({str(folder / 'tools')!r})"
+    """What the program prints with the tables in the folder."""
+    tables = f"pathlib.Path({str(folder / 'tools.yaml')!r})"
+    add = f"import pathlib; from tuner_tui.settings.dialects import dialect; dialect.TABLES = {tables}"
     done = subprocess.run(
         [sys.executable, "-c", f"{add}; from tuner_tui.cli.main import main; main()", *words],
         cwd=folder,
@@ -318,7 +320,7 @@ def with_brewer(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_the_file_of_contributing_is_all_that_a_tool_needs(brewer: Path) -> None:
+def test_the_section_in_contributing_is_all_that_a_tool_needs(brewer: Path) -> None:
     """By hand: three values change in place, and the exported file says them in the tool's words."""
     flags = ("--set", "precision=bf16", "--set", "per_device_train_batch_size=2", "--set", "learning_rate=1e-4")
     diff = with_brewer(brewer, "recommend", "brew.yaml", "--patch", *flags).splitlines()

@@ -178,7 +178,10 @@ print(json.dumps({{**values, **more}}, default=str))
 """
 
 
-@pytest.mark.parametrize(("tool", "package", "suffix", "parse", "expected"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("tool", "package", "suffix", "parse", "expected"),
+    [pytest.param(*case, id=case[0], marks=() if case[0] == "hf" else pytest.mark.full) for case in CASES],
+)
 def test_the_tools_own_parser_reads_it(
     tmp_path: Path, tool: str, package: str, suffix: str, parse: str, expected: dict[str, Any]
 ) -> None:

@@ -64,7 +64,7 @@ COMMAND_FIELDS = (
     JobField("interpreter", "interpreter", "Python of the training environment; empty: the shell's"),
     *LAUNCHER_FIELDS,
     JobField("apply", "pass settings via", "how the settings reach the command", get_args(ApplyMode)),
-    JobField("dialect", "dialect", "naming scheme of hf-args, hydra and yaml", tuple(dialects())),
+    JobField("dialect", "dialect", "naming scheme of hf-args and yaml", tuple(dialects())),
     JobField("aliases", "aliases", "setting=key pairs, such as learning_rate=optimizer.lr"),
     JobField("model", "model", "model of the command, for estimates: Hub id or local path; empty: unknown"),
     JobField("task", "task", "task of the command, for estimates", (UNKNOWN_TASK, *TASKS)),
@@ -86,9 +86,8 @@ BUILTIN_FIELDS = (
     FALLBACK_FIELD,
 )
 APPLY_HELP: Mapping[str, str] = {
-    "placeholders": "{learning_rate} and other names in braces are replaced in the command",
+    "placeholders": "{learning_rate} in the command is replaced; aliases below are appended as optimizer.lr=1e-05",
     "hf-args": "appended as --learning_rate 1e-05, replacing the command's own",
-    "hydra": "appended as optimizer.lr=1e-05, for settings with an alias below",
     "yaml": "written to the YAML file the command names, or to {config}",
     "inject": "set inside the process when it builds TrainingArguments or a DataLoader",
     "none": "not passed; the command runs unchanged",
