@@ -147,12 +147,12 @@ def apply_placeholders(
         return format_argument(known[name])
 
     words = [_PLACEHOLDER.sub(fill, word) for word in argv]
-    carried = {name for name in names if used & {name, *hf.argument_names(name)}}
-    for name in _in_field_order(aliases.keys() & names - carried):
+    without_place = {name for name in names if not used & {name, *hf.argument_names(name)}}
+    for name in _in_field_order(without_place & aliases.keys()):
         written = tuple(write_settings(tool, settings, targets, [name]).values.values())
         own_word = tool.form == "overrides" and len(written) == 1
         set_override(words, aliases[name], format_override(written[0] if own_word else getattr(settings, name)))
-    return AppliedCommand(tuple(words), not_applied=_in_field_order(set(names) - carried - aliases.keys()))
+    return AppliedCommand(tuple(words), not_applied=_in_field_order(without_place - aliases.keys()))
 
 
 def apply_hf_args(

@@ -55,8 +55,9 @@ def parse_texts(text: str, source: str) -> tuple[dict[str, Any], dict[tuple[str,
     """
     with _as_preset_errors(source, "YAML"):
         node = _compose_mapping(_Loader(text), source)
-        lines = {(): node.start_mark.line + 1}
-        return _texts(node, (), lines), lines
+        lines: dict[tuple[str, ...], int] = {(): node.start_mark.line + 1}
+        values: dict[str, Any] = _texts(node, (), lines)
+        return values, lines
 
 
 def _texts(node: yaml.Node, path: tuple[str, ...], lines: dict[tuple[str, ...], int]) -> Any:

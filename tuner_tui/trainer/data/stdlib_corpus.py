@@ -54,7 +54,7 @@ def snippets() -> dict[str, str]:
     texts: dict[str, list[str]] = defaultdict(list)
     for text, module in modules.items():
         texts[module].append(text)
-    chosen = {}
+    chosen: dict[str, str] = {}
     for module in sorted(sorted(texts, key=lambda module: (-len(texts[module]), module))[:LABEL_COUNT]):
         count = min(len(texts[module]), SNIPPETS_PER_LABEL)
         chosen |= {texts[module][index * len(texts[module]) // count]: module for index in range(count)}

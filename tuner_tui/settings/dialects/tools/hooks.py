@@ -182,7 +182,7 @@ HANDBOOK_KEYS = frozenset({"dataset_mixer", "dataset_splits"})
 
 def trl_command(values: Mapping[str, Any], path: Path) -> str:
     """The script of the checkout that the file lies in, as of the alignment handbook; else TRL's own command."""
-    method = training_method(values, path)
+    method = _training_method(values, path)
     script = find_script(path, TRL_PARSES, method)
     if script is not None:
         option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
@@ -192,7 +192,7 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str:
     return f"trl {method} --config {{config}}"
 
 
-def training_method(values: Mapping[str, Any], path: Path) -> str:
+def _training_method(values: Mapping[str, Any], path: Path) -> str:
     """How the file trains: said by the names of file and folders, the nearest first, else by keys; else `sft`."""
     for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
         for word in re.split(r"[^a-z0-9]+", part.lower()):
