@@ -251,6 +251,7 @@ def with_brewer(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_the_section_in_contributing_is_all_that_a_tool_needs(brewer: Path) -> None:
     """By hand: three values change in place, and the exported file says them in the tool's words."""
     flags = ("--set", "precision=bf16", "--set", "per_device_train_batch_size=2", "--set", "learning_rate=1e-4")

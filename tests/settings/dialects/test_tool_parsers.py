@@ -16,7 +16,7 @@ from tuner_tui.settings.dialects.dialect import dialects, write_settings
 from tuner_tui.settings.dialects.file_formats import render_file
 from tuner_tui.settings.model import FIELDS, Settings
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.full]
 
 SETTINGS = Settings(
     per_device_train_batch_size=3, gradient_accumulation_steps=5, learning_rate=3e-5, warmup_steps=0.1,
@@ -37,7 +37,7 @@ print(json.dumps({{**values, **more}}, default=str))
 """
 
 
-@pytest.mark.parametrize("tool", [pytest.param(name, marks=() if name == "hf" else pytest.mark.full) for name in CASES])
+@pytest.mark.parametrize("tool", CASES)
 def test_the_tools_own_parser_reads_it(tmp_path: Path, tool: str) -> None:
     case = CASES[tool]
     suffix, expected = case["suffix"], case["expected"]
