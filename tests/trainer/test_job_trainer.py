@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,18 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from tuner_tui.trainer.job_trainer import classification_metrics, perplexity, predicted_class  # noqa: E402
+from tuner_tui.trainer.job_trainer import classification_metrics, predicted_class  # noqa: E402
 
 
 def test_accuracy_is_the_share_of_right_classes() -> None:
     prediction = SimpleNamespace(predictions=[[0], [0], [1], [1], [2]], label_ids=[0, 0, 0, 1, 2])
     assert classification_metrics(prediction) == {"accuracy": 0.8}
-
-
-def test_perplexity_is_exp_of_the_loss_and_never_overflows() -> None:
-    assert perplexity(math.log(20)) == pytest.approx(20)
-    assert perplexity(1e6) == math.inf
-    assert math.isnan(perplexity(math.nan))
 
 
 def test_predicted_class_is_the_highest_score() -> None:

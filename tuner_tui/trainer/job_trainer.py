@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,14 +25,6 @@ def predicted_class(logits: Any, labels: Any) -> Any:
 def classification_metrics(prediction: Any) -> dict[str, float]:
     """The accuracy of an `EvalPrediction` whose predictions are class numbers."""
     return {"accuracy": float((np.ravel(prediction.predictions) == np.ravel(prediction.label_ids)).mean())}
-
-
-def perplexity(loss: float) -> float:
-    """exp(loss); infinity on overflow, nan for nan."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
 
 
 def classification_loss(arguments: TrainingArguments) -> Callable[..., Any]:
@@ -66,7 +57,7 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
         """As in the Trainer, with perplexity added to the metrics of a language model."""
         output = super().evaluation_loop(*args, **kwargs)
         for name in [name for name in output.metrics if name.endswith("_loss") and self.language_model]:
-            output.metrics[name.removesuffix("loss") + "perplexity"] = perplexity(output.metrics[name])
+            output.metrics[name.removesuffix("loss") + "perplexity"] = float(np.exp(output.metrics[name]))
         return output
 
     def get_train_dataloader(self) -> Any:

@@ -82,7 +82,7 @@ def first_rows(table: Any, count: int) -> Any:
 def open_stdlib(task: str) -> Any:
     """Labelled snippets of the standard library; whole files for a language model."""
     if task == "causal-lm":
-        return datasets.Dataset.from_dict({"text": [file.text for file in stdlib_corpus.source_files()]})
+        return datasets.Dataset.from_dict({"text": [text for _, text in stdlib_corpus.source_files()]})
     snippets = stdlib_corpus.snippets()
     return datasets.Dataset.from_dict({"text": list(snippets), "module": list(snippets.values())})
 

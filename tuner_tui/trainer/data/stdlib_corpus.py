@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sysconfig
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -18,23 +17,18 @@ SNIPPETS_PER_LABEL = 500
 SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "config"})
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """Text of one file and the top-level module or package that it belongs to."""
-
-    module: str
-    text: str
-
-
 @cache  # the tokenizer and the data need the same files
-def source_files() -> list[SourceFile]:
-    """The sources of the standard library in a fixed order, without tests and installed packages. Raises `JobError`."""
+def source_files() -> list[tuple[str, str]]:
+    """The top-level module and the text of each source of the standard library, in a fixed order.
+
+    Tests and installed packages are left out. Raises `JobError` without any source.
+    """
     folder = Path(sysconfig.get_path("stdlib"))
     files = []
     for path in sorted(folder.rglob("*.py")):
         inner = path.relative_to(folder)
         if not SKIPPED_FOLDERS.intersection(inner.parts):
-            files.append(SourceFile(inner.parts[0].removesuffix(".py"), path.read_text("utf-8", errors="replace")))
+            files.append((inner.parts[0].removesuffix(".py"), path.read_text("utf-8", errors="replace")))
     if not files:
         raise JobError(f"the standard library at {folder} has no source files; use a data file instead of `stdlib`")
     return files
@@ -47,10 +41,10 @@ def snippets() -> dict[str, str]:
     They are of the `LABEL_COUNT` largest modules, at most `SNIPPETS_PER_LABEL` of each, evenly spaced.
     """
     modules: dict[str, str] = {}
-    for file in source_files():
-        lines = [line.rstrip() for line in file.text.splitlines() if line.strip()]
+    for module, source in source_files():
+        lines = [line.rstrip() for line in source.splitlines() if line.strip()]
         for start in range(0, len(lines) - LINES_PER_SNIPPET + 1, LINES_PER_SNIPPET):
-            modules.setdefault("\n".join(lines[start : start + LINES_PER_SNIPPET]), file.module)
+            modules.setdefault("\n".join(lines[start : start + LINES_PER_SNIPPET]), module)
     texts: dict[str, list[str]] = defaultdict(list)
     for text, module in modules.items():
         texts[module].append(text)
