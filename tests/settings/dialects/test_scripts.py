@@ -1,4 +1,4 @@
-"""Python scripts, notebooks and shell scripts as files of a training: values read, changed in place, and the job."""
+"""Notebooks and scripts that bring no job, and what in them is no training; `files.yaml` has the others."""
 
 from __future__ import annotations
 
@@ -12,25 +12,7 @@ from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.presets import load_preset, tool_of_file
-from tuner_tui.settings.resolve import Sources, resolve_training
 
-TRAINER = """import sys
-from datasets import load_dataset
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
-
-CHECKPOINT = "acme/base"
-BATCH = 4 * 8
-data = load_dataset("acme/reviews")
-tokenizer = AutoTokenizer.from_pretrained("acme/other")
-model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT, num_labels=2, attn_implementation="sdpa")
-arguments = TrainingArguments(
-    output_dir="out",  # über
-    per_device_train_batch_size=BATCH, learning_rate=2e-5,
-    bf16=torch.cuda.is_bf16_supported(),
-    num_train_epochs=-1 + 4,
-    evaluation_strategy="epoch")
-Trainer(model, arguments).train()
-"""
 UNSLOTH = """from unsloth import FastLanguageModel
 from trl import SFTTrainer, SFTConfig
 model, tokenizer = FastLanguageModel.from_pretrained(model_name="acme/llama", max_seq_length=2048, load_in_4bit=True)
@@ -90,13 +72,6 @@ def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
 def test_what_is_no_training_ends_in_a_sentence(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(PresetError, match=said):
         opened(tmp_path, name, text)
-
-
-def test_the_opened_script_is_what_runs(tmp_path: Path) -> None:
-    opened(tmp_path, "train.py", TRAINER)
-    training = resolve_training(Sources(str(tmp_path / "train.py"), project=None))
-    assert isinstance(training.job, CommandJob)
-    assert training.resolved.settings.learning_rate == 2e-5
 
 
 def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> None:
