@@ -1,6 +1,6 @@
 """Describes a tool's names and values for the settings as data, and reads and writes settings by such a description.
 
-`dialects` finds the descriptions of all tools; `dialect_of_command` and `dialect_of_file` choose one.
+`dialects` reads the descriptions in `tools/tools.yaml`; `dialect_of_command` and `dialect_of_file` choose one.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Dialect:
     otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
     key such as `optimizer.lr` is in a section. The tool takes only whole numbers for the settings `whole`.
 
-    `command` starts the tool, one of whose `programs` it is, `choose_command` where that depends on the values and the
-    path of the file. `model_keys` and `data_keys` name model and dataset, the first that is given counts. A key of
+    `command` starts the tool, one of whose `programs` it is; `choose_command` gives another by the values and the path
+    of the file, or None. `model_keys` and `data_keys` name model and dataset, the first that is given counts. A key of
     `environment` that the file sets needs a variable and its value.
 
     Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
