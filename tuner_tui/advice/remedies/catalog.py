@@ -154,7 +154,8 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
         return None
     by_hand = names & unreachable_settings(situation)
     if job.apply == "placeholders":
-        by_hand |= {name for name in names if not any(f"{{{name}}}" in word for word in job.command)}
+        given = (name for name in names if name not in job.aliases)
+        by_hand |= {name for name in given if not any(f"{{{name}}}" in word for word in job.command)}
     elif job.apply == "inject" and own_loop:
         by_hand |= names - LOADER_FIELDS
     if not by_hand:

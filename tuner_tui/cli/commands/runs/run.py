@@ -51,9 +51,7 @@ def run(
     values: SettingValues = None,
     apply: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml, inject or none."
-        ),
+        typer.Option(metavar="MODE", help="How settings are passed: placeholders, hf-args, yaml, inject or none."),
     ] = None,
     launcher: LauncherName = None,
     processes: ProcessCount = None,

@@ -235,7 +235,7 @@ def tune(
     values: SettingValues = None,
     apply: Annotated[
         str | None,
-        typer.Option(metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml or inject."),
+        typer.Option(metavar="MODE", help="How settings are passed: placeholders, hf-args, yaml or inject."),
     ] = None,
     launcher: LauncherName = None,
     processes: ProcessCount = None,
