@@ -18,10 +18,10 @@ from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import ComparedRuns
-from tuner_tui.ui.drawing.cells import line_width, plain_text
-from tuner_tui.ui.drawing.charts import two_curves
 from tuner_tui.ui.messages import ComparisonArrived
 from tuner_tui.ui.screens.compare import CompareScreen, compare_rows, headline
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.charts import two_curves
 
 Compare = Callable[..., bool]
 RUNS = [RunRow(f"r{n:03d}", "completed", "Completed.", f"/runs/r{n:03d}") for n in (8, 7, 6)]

@@ -17,12 +17,12 @@ from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.process.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.backend.records import TrialPlacement, TuningSnapshot
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import line_width, plain_text
-from tuner_tui.ui.drawing.charts import ScatterPlot, ScatterPoint, scatter_rows
-from tuner_tui.ui.drawing.tuning_rows import skipped_rows, trial_rows, tuning_plots, tuning_rows
 from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.charts import ScatterPlot, ScatterPoint, scatter_rows
+from tuner_tui.view.tuning_rows import skipped_rows, trial_rows, tuning_plots, tuning_rows
 
 Compare = Callable[..., bool]
 

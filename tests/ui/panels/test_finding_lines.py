@@ -8,8 +8,8 @@ from rich.cells import cell_len
 
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.ui.drawing.cells import shorten
 from tuner_tui.ui.panels.troubleshooting import KEYS, LOOK_KEYS, FindingLine, choices, finding_lines
+from tuner_tui.view.cells import shorten
 
 HINT = Finding("tf32-off", "hint", "TF32 is off", (), "possible")
 

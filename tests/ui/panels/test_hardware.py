@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests.fakes.live_run import GIB, inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import GpuProcess, Inventory
-from tuner_tui.ui.drawing.cells import plain_text
 from tuner_tui.ui.panels.hardware import hardware_rows
+from tuner_tui.view.cells import plain_text
 
 PYTHON = Interpreter("/opt/bin/python", "3.12.4", {"torch": "2.13.0+cu130"}, torch_cuda="13.0")
 

@@ -13,10 +13,10 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Checkpoint
-from tuner_tui.ui.drawing.cells import LABEL, Row, fit, line_width, plain_text
-from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, core_rows, extra_rows, gpu_rows, training_gpus
-from tuner_tui.ui.drawing.run_rows import RunScene, outcome_sentence, rank_rows, run_rows
 from tuner_tui.ui.panels.live import LiveScene, drop_least_important, live_rows
+from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
+from tuner_tui.view.machine_rows import GpuDetail, GpuScene, core_rows, extra_rows, gpu_rows, training_gpus
+from tuner_tui.view.run_rows import RunScene, outcome_sentence, rank_rows, run_rows
 
 NOW_S = START_S + 0.4
 NEXT_TRAINING = (("preset", "demo · a first training"), ("model", "tiny · classification"), ("length", "400 steps"))

@@ -9,9 +9,9 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_size
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import BAD, GOOD, WARN, Row, TextSpan, line, shorten
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import BAD, GOOD, WARN, Row, TextSpan, line, shorten
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter.probe import Interpreter

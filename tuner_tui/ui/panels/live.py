@@ -9,8 +9,9 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import drop_control
 from tuner_tui.core.units import format_duration
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
     BLANK,
     LABEL,
     WARN,
@@ -23,8 +24,8 @@ from tuner_tui.ui.drawing.cells import (
     line_width,
     shorten,
 )
-from tuner_tui.ui.drawing.charts import Plot, plot_rows, run_curve
-from tuner_tui.ui.drawing.machine_rows import (
+from tuner_tui.view.charts import Plot, plot_rows, run_curve
+from tuner_tui.view.machine_rows import (
     GpuDetail,
     GpuScene,
     extra_rows,
@@ -33,9 +34,8 @@ from tuner_tui.ui.drawing.machine_rows import (
     most_detail,
     training_gpus,
 )
-from tuner_tui.ui.drawing.run_rows import RunScene, rank_rows, run_rows
-from tuner_tui.ui.drawing.sample_history import SampleHistory, samples_after
-from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
+from tuner_tui.view.sample_history import SampleHistory, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample

@@ -15,9 +15,9 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, TitledWidget
+from tuner_tui.view.cells import Line, Row, TextSpan, crop, line, line_width
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.core.units import format_size
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import Row, fit, line
-from tuner_tui.ui.drawing.charts import Plot, plot_rows
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import Row, fit, line
+from tuner_tui.view.charts import Plot, plot_rows
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.history import History

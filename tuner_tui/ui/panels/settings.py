@@ -19,8 +19,12 @@ from textual.strip import Strip
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
+from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
+from tuner_tui.ui.panels.layout import panel_title
+from tuner_tui.ui.terminal.base_widgets import CachedWidget, Canvas, LineInput
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
     BAD,
     GOOD,
     WARN,
@@ -33,7 +37,7 @@ from tuner_tui.ui.drawing.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.ui.drawing.settings_form import (
+from tuner_tui.view.settings_form import (
     FieldHelpText,
     FormRow,
     SettingsView,
@@ -47,10 +51,6 @@ from tuner_tui.ui.drawing.settings_form import (
     group_help,
     step_value,
 )
-from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
-from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
-from tuner_tui.ui.panels.layout import panel_title
-from tuner_tui.ui.terminal.base_widgets import CachedWidget, Canvas, LineInput
 
 if TYPE_CHECKING:
     from rich.style import Style as RichStyle

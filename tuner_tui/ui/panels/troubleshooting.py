@@ -12,8 +12,8 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.ui.drawing.cells import shorten, text_width
 from tuner_tui.ui.keys import TROUBLES_KEYS
+from tuner_tui.view.cells import shorten, text_width
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.reactive import reactive
 
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.ui.keys import COMPARE_KEYS
+from tuner_tui.ui.screens.sub_screen import PanelScreen
+from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import (
     GAP,
     WARN,
     Row,
@@ -19,10 +22,7 @@ from tuner_tui.ui.drawing.cells import (
     side_by_side,
     table_line,
 )
-from tuner_tui.ui.drawing.charts import two_curves
-from tuner_tui.ui.keys import COMPARE_KEYS
-from tuner_tui.ui.screens.sub_screen import PanelScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.charts import two_curves
 
 if TYPE_CHECKING:
     from textual.binding import BindingType

@@ -19,8 +19,8 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.drawing.charts import gauge
 from tuner_tui.ui.terminal.base_widgets import LineInput
+from tuner_tui.view.charts import gauge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

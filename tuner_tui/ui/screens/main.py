@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.ui.backend.records import MemoryOutlook
-    from tuner_tui.ui.drawing.settings_form import SettingsView
+    from tuner_tui.view.settings_form import SettingsView
 
 
 class MainScreen(FullScreen):

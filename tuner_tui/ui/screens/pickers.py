@@ -13,8 +13,8 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from tuner_tui.core.units import format_short_duration
-from tuner_tui.ui.drawing.number_format import significant
 from tuner_tui.ui.screens.dialogs import Dialog
+from tuner_tui.view.number_format import significant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -13,8 +13,14 @@ from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
 from tuner_tui.ui.backend.records import TrialPlacement, TuningWish
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.tuning_rows import (
+from tuner_tui.ui.keys import TUNE_KEYS
+from tuner_tui.ui.messages import TuningWanted
+from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
+from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
+from tuner_tui.ui.screens.sub_screen import SubScreen
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
+from tuner_tui.view.cells import Row
+from tuner_tui.view.tuning_rows import (
     can_resume,
     is_start_best,
     skipped_rows,
@@ -22,12 +28,6 @@ from tuner_tui.ui.drawing.tuning_rows import (
     tuning_plots,
     tuning_rows,
 )
-from tuner_tui.ui.keys import TUNE_KEYS
-from tuner_tui.ui.messages import TuningWanted
-from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
-from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
-from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,16 +12,16 @@ from textual.reactive import reactive
 from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.read.machine_monitor import format_command
-from tuner_tui.ui.drawing.cells import WARN, Row, Style, TextSpan, line
-from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, host_rows, most_detail
-from tuner_tui.ui.drawing.sample_history import SampleHistory
-from tuner_tui.ui.drawing.watch_rows import SORTS, JobScene, Place, job_places, job_rows, sorted_jobs
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import WARN, Row, Style, TextSpan, line
+from tuner_tui.view.machine_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, host_rows, most_detail
+from tuner_tui.view.sample_history import SampleHistory
+from tuner_tui.view.watch_rows import SORTS, JobScene, Place, job_places, job_rows, sorted_jobs
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S
 from tuner_tui.hardware.sample import HostSample, Sample
-from tuner_tui.ui.drawing.cells import plain_text
-from tuner_tui.ui.drawing.charts import Chart, chart_rows, chart_scale
-from tuner_tui.ui.drawing.sample_history import BUCKET_S, SampleHistory, history_columns, samples_after, samples_within
+from tuner_tui.view.cells import plain_text
+from tuner_tui.view.charts import Chart, chart_rows, chart_scale
+from tuner_tui.view.sample_history import BUCKET_S, SampleHistory, history_columns, samples_after, samples_within
 
 WIDTH = 20
 

@@ -14,7 +14,7 @@ from tuner_tui.core.units import (
     format_short_duration,
     format_size,
 )
-from tuner_tui.ui.drawing import number_format as f
+from tuner_tui.view import number_format as f
 
 ALL = (
     f.count, f.significant, f.metric, f.exponent, format_share, format_percent, f.gib, f.whole_gib, format_size,

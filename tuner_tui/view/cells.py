@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
-
-from rich.cells import cell_len
 
 GOOD = "✓"
 WARN = "!"
@@ -71,7 +70,29 @@ def is_narrow(text: str) -> bool:
 
 def text_width(text: str) -> int:
     """Return the cells that `text` takes on the terminal."""
-    return len(text) if is_narrow(text) else cell_len(text)
+    return len(text) if is_narrow(text) else _cell_len(text)
+
+
+JOINER, EMOJI_SELECTOR = "\u200d", "\ufe0f"
+
+
+def _cell_len(text: str) -> int:
+    # As Rich and Textual count: a character joined to the one before takes no cells, and the selector of the emoji form
+    # makes a narrow character wide.
+    cells, last = 0, 0
+    for before, character in zip(" " + text, text, strict=False):
+        if character == EMOJI_SELECTOR:
+            cells, last = cells + (last == 1), 0
+        elif before != JOINER:
+            last = _character_cells(character) or last
+            cells += _character_cells(character)
+    return cells
+
+
+def _character_cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf", "Cc"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def line_width(cells: Line) -> int:
@@ -85,7 +106,7 @@ def cut_text(text: str, width: int) -> str:
         return text[:width].ljust(width)
     taken, used = [], 0
     for character in text:
-        cells = cell_len(character)
+        cells = _character_cells(character)
         if used + cells > width:
             break
         taken.append(character)
@@ -134,7 +155,7 @@ def _crop_text(text: str, start: int, end: int) -> str:
         return text[start:end]
     out, position = [], 0
     for character in text:
-        cells = cell_len(character)
+        cells = _character_cells(character)
         if position >= start and position + cells <= end:
             out.append(character)
         else:

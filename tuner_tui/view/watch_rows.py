@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
 from tuner_tui.runs.read.machine_monitor import LiveRun, WatchedJob, WatchedProcess, format_command, format_gpu_indices
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
 
 MARK = 2
 SORTED = "▾"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tuner_tui.ui.data_parallel import SINGLE_DEVICE, DataParallel
+from tuner_tui.view.data_parallel import SINGLE_DEVICE, DataParallel
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import FieldSpec, Resolved, Settings, Value

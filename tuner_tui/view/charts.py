@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_short_duration
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.view.cells import (
     LABEL,
     Line,
     Row,
@@ -23,8 +23,8 @@ from tuner_tui.ui.drawing.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.ui.drawing.number_format import significant
-from tuner_tui.ui.drawing.sample_history import BUCKET_S
+from tuner_tui.view.number_format import significant
+from tuner_tui.view.sample_history import BUCKET_S
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
     BAD,
     LABEL,
     WARN,
@@ -26,8 +26,8 @@ from tuner_tui.ui.drawing.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.ui.drawing.charts import CHART_BUCKETS, Chart, blocks, chart_rows, chart_scale, gauge
-from tuner_tui.ui.drawing.sample_history import BUCKET_S, history_columns, samples_within
+from tuner_tui.view.charts import CHART_BUCKETS, Chart, blocks, chart_rows, chart_scale, gauge
+from tuner_tui.view.sample_history import BUCKET_S, history_columns, samples_within
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample

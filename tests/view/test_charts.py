@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import history
 from tuner_tui.runs.events.history import History, Series
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import line_width, plain_text
-from tuner_tui.ui.drawing.charts import Plot, axis_end, axis_range, braille_curve, plot_rows
 from tuner_tui.ui.panels.plots import plots_rows
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.charts import Plot, axis_end, axis_range, braille_curve, plot_rows
 
 
 def loss(points: int) -> Plot:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_duration, format_share, format_short_duration, format_size
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import BAD, GAP, GOOD, WARN, Row, Style, TextSpan, fit, line, table_line
-from tuner_tui.ui.drawing.charts import SCATTER_MIN_HEIGHT, ScatterPlot, ScatterPoint, scatter_rows
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import BAD, GAP, GOOD, WARN, Row, Style, TextSpan, fit, line, table_line
+from tuner_tui.view.charts import SCATTER_MIN_HEIGHT, ScatterPlot, ScatterPoint, scatter_rows
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings

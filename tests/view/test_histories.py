@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner_tui.runs.events.history import Series
-from tuner_tui.ui.drawing.cells import plain_text
-from tuner_tui.ui.drawing.charts import axis_range, blocks, gauge, quantise, run_curve, tall_blocks
+from tuner_tui.view.cells import plain_text
+from tuner_tui.view.charts import axis_range, blocks, gauge, quantise, run_curve, tall_blocks
 
 
 def test_unknown_leaves_a_gap_and_is_not_zero() -> None:

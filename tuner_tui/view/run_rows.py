@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_duration, format_share, format_short_duration, format_size
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
     BAD,
     GOOD,
     LABEL,

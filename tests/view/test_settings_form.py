@@ -20,8 +20,8 @@ from tuner_tui.settings.model import (
     parse_value,
 )
 from tuner_tui.settings.rules import Problem, find_problems
-from tuner_tui.ui.data_parallel import DataParallel
-from tuner_tui.ui.drawing.settings_form import (
+from tuner_tui.view.data_parallel import DataParallel
+from tuner_tui.view.settings_form import (
     KNOBS,
     SettingsView,
     check_input,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.view.cells import (
     STYLES,
     Line,
     TextSpan,
@@ -48,7 +48,7 @@ def test_text_is_set_to_exact_widths(text: str, width: int) -> None:
     assert cell_len(shorten(text, width)) <= width
 
 
-@given(TEXTS)
+@given(TEXTS | st.sampled_from(["⚠\ufe0f careful", "👩\u200d🚀 launched", "🤗 Trainer", "e\u0301t\u0301"]))
 def test_width_agrees_with_rich(text: str) -> None:
     assert text_width(text) == cell_len(text)
 
