@@ -28,10 +28,9 @@ Part = str | TextSpan | Line
 
 
 class Row(NamedTuple):
-    """One line of a picture. Where there is no room, rows with the highest `rank` are dropped first."""
+    """One line of a picture."""
 
     line: Line
-    rank: int = 0
 
 
 def line(*parts: Part) -> Line:
@@ -219,9 +218,9 @@ def side_by_side(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]
 LABEL = 10
 
 
-def labelled_row(label: str, *parts: str | TextSpan | Line, rank: int = 1) -> Row:
+def labelled_row(label: str, *parts: str | TextSpan | Line) -> Row:
     """Return a row with a dim label, followed by at least one blank, and its contents."""
-    return Row(line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts), rank)
+    return Row(line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts))
 
 
 BLANK = Row(())

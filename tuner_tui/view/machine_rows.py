@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +26,7 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import CHART_BUCKETS, Chart, blocks, chart_rows, chart_scale, gauge
+from tuner_tui.view.charts import Trace, blocks, gauge, history_rows
 from tuner_tui.view.sample_history import BUCKET_S, history_columns, samples_within
 
 if TYPE_CHECKING:
@@ -51,35 +51,6 @@ class GpuScene(NamedTuple):
     jobs: Mapping[int, str] = MappingProxyType({})
 
 
-class GpuDetail(NamedTuple):
-    """Rows per GPU: lines of the utilisation chart (0 means only the table) and number of further histories."""
-
-    chart: int = 0
-    traces: int = 0
-
-
-class GpuSeries(NamedTuple):
-    """A history: label, value, and the value of its full height as a number and as text."""
-
-    label: str
-    figure: Callable[[GpuSample], float | None]
-    full: Callable[[GpuSample], float | None]
-    words: Callable[[GpuSample], str]
-
-
-BUSY = GpuSeries("busy", lambda gpu: gpu.utilisation_pct, lambda _: 100.0, lambda _: "100 %")
-SERIES = (
-    GpuSeries(
-        "power", lambda gpu: gpu.power_w, lambda gpu: gpu.power_limit_w, lambda gpu: f"{f.integer(gpu.power_limit_w)} W"
-    ),
-    GpuSeries(
-        "memory",
-        lambda gpu: gpu.memory_used_bytes,
-        lambda gpu: gpu.memory_total_bytes,
-        lambda gpu: f"{f.whole_gib(gpu.memory_total_bytes)} GiB",
-    ),
-    GpuSeries("heat", lambda gpu: gpu.temperature_c, lambda _: 100.0, lambda _: "100 °C"),
-)
 INDEX = 4
 BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT, CLOCK_TEXT = 6, 11, 11, 14, 7, 10
 NARROWEST_GAUGE, WIDEST_GAUGE = 7, 26
@@ -125,32 +96,28 @@ def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
     return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, trace, job)
 
 
-def gpu_rows(scene: GpuScene, width: int, detail: GpuDetail) -> list[Row]:
-    """Return a heading, a row of gauges for each GPU, and the problems in words."""
+def gpu_rows(scene: GpuScene, width: int, height: int = 0) -> list[Row]:
+    """Return a heading, a row of gauges and `height` rows of histories for each GPU, and the problems in words."""
     if not scene.sample.gpus:
         return []
-    layout = gpu_layout(width, history=not detail.chart, jobs=bool(scene.jobs))
-    charts = f"charts: {chart_scale(scene.recent, scene.sample.time_s, width).span}" if detail.chart else ""
-    rows = [Row(_heading(layout, charts, width), rank=2)]
+    layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=bool(scene.jobs))
+    rows = [Row(_heading(layout))]
     for gpu in scene.sample.gpus:
-        rows.append(Row(_gauges(scene, gpu, layout), rank=1))
-        if detail.chart:
-            rows += _histories(scene, gpu, width, detail)
+        rows.append(Row(_gauges(scene, gpu, layout)))
+        if height:
+            rows += _histories(scene, gpu, width, height)
     return rows + gpu_problem_rows(scene, width)
 
 
-def _heading(layout: GpuLayout, charts: str, width: int) -> Line:
-    busy = align_left("GPU", INDEX) + align_left("busy", layout.busy + BUSY_TEXT)
-    memory = align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
-    power = align_left(" power" if layout.power_gauge else "", layout.power_gauge + layout.power)
-    power = power if layout.power_gauge else align_right("power", layout.power)
+def _heading(layout: GpuLayout) -> Line:
+    names = align_left("GPU", INDEX) + align_left("busy", layout.busy + BUSY_TEXT)
+    names += align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
+    names += align_left(" power", layout.power_gauge) if layout.power_gauge else align_right("power", layout.power)
+    names += " " * (layout.heat + layout.clock + (layout.power if layout.power_gauge else 0))
     span = f" busy, last {format_short_duration(layout.trace * BUCKET_S)}"
-    span = span if text_width(span) <= layout.trace else span.replace(", last", "")
-    trace = align_left(span, layout.trace)
-    names = busy + memory + power
-    room = width - text_width(names)
-    after = align_right(charts, room) if charts and text_width(charts) + 2 <= room else ""
-    return line(TextSpan(names + (after or " " * (layout.heat + layout.clock) + trace), "dim"))
+    return line(
+        TextSpan(names + align_left(span if text_width(span) <= layout.trace else " busy", layout.trace), "dim")
+    )
 
 
 def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
@@ -182,7 +149,8 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
-        columns = history_columns(*_series_arguments(scene, gpu, BUSY), layout.trace - 1)
+        busy_trace = _traces(gpu)[0]
+        columns = history_columns(scene.recent, busy_trace.key, busy_trace.value, scene.sample.time_s, layout.trace - 1)
         parts.append(TextSpan(" " + blocks(columns, 100), "dim"))
     if layout.job:
         parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
@@ -244,37 +212,35 @@ def training_gpus(sample: Sample) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-DETAILS = tuple(
-    GpuDetail(chart, traces)
-    for chart, traces in ((8, 3), (6, 3), (4, 3), (3, 3), (3, 2), (2, 2), (1, 2), (1, 1), (1, 0), (0, 0))
-)
-"""From detailed to plain."""
-FEW_CARDS, TALLEST_CHART = 2, 8
+TALLEST_CHART = 8
+TRACES, TRACES_FROM = 3, 6
+"""Power, memory and temperature have a history of a row each where a GPU has at least so many rows."""
 
 
-def most_detail(cards: int, room: int) -> GpuDetail:
-    """Return the most detailed level whose further rows for `cards` GPUs fit into `room`.
-
-    Many GPUs are compared with one another: they get a chart each, as tall as there is room, and no further histories.
-    """
-    if cards > FEW_CARDS:
-        return GpuDetail(max(0, min(TALLEST_CHART, room // cards)))
-    return next((detail for detail in DETAILS if extra_rows(cards, detail) <= room), GpuDetail())
+def history_height(cards: int, room: int) -> int:
+    """Return the rows of histories for each of `cards` GPUs, as many as fit into `room` rows in all."""
+    return max(0, min(TALLEST_CHART + TRACES, room // cards)) if cards else 0
 
 
-def extra_rows(cards: int, detail: GpuDetail) -> int:
-    """Return the number of rows that `detail` adds to the plain rows of `cards` GPUs."""
-    return cards * (detail.chart + detail.traces) if detail.chart else 0
+def _traces(gpu: GpuSample) -> list[Trace]:
+    """Return the histories of a GPU, the most important first."""
+
+    def trace(label: str, field: str, full: float | None, maximum: str) -> Trace:
+        return Trace(label, (gpu.index, field), lambda sample: _figure(sample, gpu.index, field), full or 0.0, maximum)
+
+    power, memory = gpu.power_limit_w, gpu.memory_total_bytes
+    return [
+        trace("busy", "utilisation_pct", 100.0, "100 %"),
+        trace("power", "power_w", power, f"{f.integer(power)} W"),
+        trace("memory", "memory_used_bytes", memory, f"{f.whole_gib(memory)} GiB"),
+        trace("heat", "temperature_c", 100.0, "100 °C"),
+    ]
 
 
-def _series_arguments(
-    scene: GpuScene, gpu: GpuSample, trace: GpuSeries
-) -> tuple[Sequence[Sample], tuple[int, str], Callable[[Sample], float | None], float]:
-    def figure(sample: Sample) -> float | None:
-        card = find_gpu(sample, gpu.index)
-        return None if card is None or card.lost else trace.figure(card)
-
-    return scene.recent, (gpu.index, trace.label), figure, scene.sample.time_s
+def _figure(sample: Sample, index: int, field: str) -> float | None:
+    gpu = find_gpu(sample, index)
+    value: float | None = None if gpu is None or gpu.lost else getattr(gpu, field)
+    return value
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:
@@ -285,17 +251,12 @@ def find_gpu(sample: Sample, index: int) -> GpuSample | None:
     return next((card for card in cards if card.index == index), None)
 
 
-def _histories(scene: GpuScene, gpu: GpuSample, width: int, detail: GpuDetail) -> list[Row]:
-    rows = _history(scene, gpu, BUSY, width, detail.chart, rank=2)
-    for trace in SERIES[: detail.traces]:
-        rows += _history(scene, gpu, trace, width, 1, rank=3)
-    return rows
-
-
-def _history(scene: GpuScene, gpu: GpuSample, trace: GpuSeries, width: int, height: int, rank: int) -> list[Row]:
-    scale = chart_scale(scene.recent, scene.sample.time_s, width)
-    columns = history_columns(*_series_arguments(scene, gpu, trace), scale.columns, CHART_BUCKETS)
-    return chart_rows(Chart(trace.label, columns, trace.full(gpu) or 0.0, trace.words(gpu)), scale, height, rank)
+def _histories(scene: GpuScene, gpu: GpuSample, width: int, height: int) -> list[Row]:
+    busy, *others = _traces(gpu)
+    traces = [(busy, height)] if height < TRACES_FROM else [(busy, height - TRACES), *((other, 1) for other in others)]
+    return [
+        row for trace, rows in traces for row in history_rows(trace, scene.recent, scene.sample.time_s, width, rows)
+    ]
 
 
 def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
@@ -328,7 +289,7 @@ def gpu_problem_rows(scene: GpuScene, width: int) -> list[Row]:
         elif (memory_share(gpu) or 0) > NEARLY_FULL:
             grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
     return [
-        Row(line(TextSpan(text, style)), rank=1)
+        Row(line(TextSpan(text, style)))
         for (mark, style, words), cards in grouped.items()
         for text in wrap_text(f"{mark} GPU {_numbers(cards)}: {words}", max(8, width), subsequent_indent="  ")
     ]
@@ -364,9 +325,10 @@ CORES_EVERY_S = 5.0
 
 def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool) -> list[Row]:
     """Return all rows of the host; `chart` is the height of the CPU history, `all_cores` shows more than one row."""
+    trace = Trace("CPU busy", "host", lambda past: past.host.cpu_pct, 100.0, "100 %")
+    history = history_rows(trace, recent, sample.time_s, width, chart)
     cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
-    history = _cpu_history(sample, recent, width, chart)
-    return [*_host_gauges(sample, width), *history, *cores, *_details(sample.host, width)]
+    return [*host_gauges(sample, width), *history, *cores, *_disk_rows(sample.host, width)]
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
@@ -374,8 +336,8 @@ NARROWEST_HOST_GAUGE = 6
 RAM_FULL = 0.95
 
 
-def _host_gauges(sample: Sample, width: int) -> list[Row]:
-    """Return processor and memory as gauges on one row, with the training's processes where there is room."""
+def host_gauges(sample: Sample, width: int) -> list[Row]:
+    """Return processor and memory as gauges on one row with the training's processes, and how much is swapped."""
     host = sample.host
     ram = f" {f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)} GiB"
     used = None
@@ -392,17 +354,25 @@ def _host_gauges(sample: Sample, width: int) -> list[Row]:
         TextSpan(align_right(format_percent(host.cpu_pct), CPU_TEXT), "strong"),
     )
     memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "gauge"), TextSpan(ram, full))
+    swap = _swap_rows(host, width)
     if each < NARROWEST_HOST_GAUGE:
-        return [Row(cpu, rank=2), Row(memory, rank=2)]
-    rows = [Row(line(cpu, "  ", memory, TextSpan(beside, "dim")), rank=2)]
+        return [Row(cpu), Row(memory), *swap]
+    rows = [Row(line(cpu, "  ", memory, TextSpan(beside, "dim"))), *swap]
     if work and not beside:
-        rows.append(Row(line(TextSpan(shorten(work, width), "dim")), rank=3))
+        rows.append(Row(line(TextSpan(shorten(work, width), "dim"))))
     return rows
 
 
-def _details(host: HostSample, width: int) -> list[Row]:
-    """Return disk, shared memory and swap as one row; values that are not known or zero are left out."""
-    swapping: Style = "bad" if host.swap_in_bytes_s else "dim"
+def _swap_rows(host: HostSample, width: int) -> list[Row]:
+    if not host.swap_used_bytes and not host.swap_in_bytes_s:
+        return []
+    text = f"swap {f.short_size(host.swap_used_bytes)} used"
+    text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
+    return [Row(line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim")))]
+
+
+def _disk_rows(host: HostSample, width: int) -> list[Row]:
+    """Return disk and shared memory as one row; values that are not known are left out."""
     read, write = f.mb_s(host.disk_read_bytes_s), f.mb_s(host.disk_write_bytes_s)
     parts = [
         f"disk {f.short_size(host.disk_free_bytes)} free" if host.disk_free_bytes is not None else "",
@@ -412,18 +382,7 @@ def _details(host: HostSample, width: int) -> list[Row]:
         f"writing {write} MB/s" if host.disk_write_bytes_s is not None else "",
     ]
     text = join_fitting(parts, width)
-    rows = [Row(line(TextSpan(text, "dim")), rank=5)] if text else []
-    if host.swap_used_bytes or host.swap_in_bytes_s:
-        text = f"swap {f.short_size(host.swap_used_bytes)} used"
-        text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
-        rows.append(Row(line(TextSpan(shorten(text, width), swapping)), rank=2 if host.swap_in_bytes_s else 6))
-    return rows
-
-
-def _cpu_history(sample: Sample, recent: Sequence[Sample], width: int, height: int) -> list[Row]:
-    now_s, scale = sample.time_s, chart_scale(recent, sample.time_s, width)
-    history = history_columns(recent, "host", lambda past: past.host.cpu_pct, now_s, scale.columns, CHART_BUCKETS)
-    return chart_rows(Chart("CPU busy", history, 100, "100 %"), scale, height, rank=3)
+    return [Row(line(TextSpan(text, "dim")))] if text else []
 
 
 def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: bool) -> list[Row]:
@@ -439,7 +398,7 @@ def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: boo
 
 
 def _cores(label: str, means: Sequence[float]) -> Row:
-    return labelled_row(label, TextSpan(blocks(means, 100), "dim"), rank=4)
+    return labelled_row(label, TextSpan(blocks(means, 100), "dim"))
 
 
 def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:

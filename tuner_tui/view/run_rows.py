@@ -85,19 +85,19 @@ def finish_rows(scene: RunScene, finished: Finished, width: int) -> list[Row]:
     best = best_evaluation(state)
     if best is not None:
         value = f"eval loss {f.metric(best.metrics['eval_loss'])} at step {f.count(best.step)}"
-        rows.append(_group("best", value, format_metrics(best.metrics), width, rank=1))
+        rows.append(_group("best", value, format_metrics(best.metrics), width))
     elif state.loss is not None:
-        rows.append(_group("last loss", f.metric(state.loss), [], width, rank=1))
+        rows.append(_group("last loss", f.metric(state.loss), [], width))
     from tuner_tui.runs.events.progress import mean_rates
 
     speed = mean_rates(state.ranks.values())
     if speed.steps_s is not None:
         rest = [f"{f.significant(speed.tokens_s)} tokens/s" if speed.tokens_s else "", _peak(scene)]
-        rows.append(_group("speed", f"{f.significant(speed.steps_s)} steps/s", rest, width, rank=2))
+        rows.append(_group("speed", f"{f.significant(speed.steps_s)} steps/s", rest, width))
     if state.checkpoint is not None:
         kept = f"step {f.count(state.checkpoint.step)}  {state.checkpoint.path}"
-        rows.append(labelled_row("saved", shorten(kept, width - LABEL), rank=2))
-    return [*rows, Row(line(*_next_keys(finished.outcome)), rank=1)]
+        rows.append(labelled_row("saved", shorten(kept, width - LABEL)))
+    return [*rows, Row(line(*_next_keys(finished.outcome)))]
 
 
 def _next_keys(outcome: str) -> list[TextSpan]:
@@ -146,13 +146,13 @@ def _time_rows(scene: RunScene, finished: Finished, width: int) -> list[Row]:
     shares = [
         f"{name} {format_share(part)}" for name, part in time_spent(scene.state, finished.t - scene.state.launched_t)
     ]
-    return [_group("time", shares[0], shares[1:], width, rank=1)] if shares else []
+    return [_group("time", shares[0], shares[1:], width)] if shares else []
 
 
-def _group(label: str, first: str, rest: Iterable[str], width: int, rank: int, style: Style = "strong") -> Row:
+def _group(label: str, first: str, rest: Iterable[str], width: int, style: Style = "strong") -> Row:
     """Return one bold figure after its label, and as many others as fit."""
     others = join_fitting(rest, width - LABEL - text_width(first) - 3)
-    return labelled_row(label, TextSpan(first, style), TextSpan(f" · {others}" if others else "", "dim"), rank=rank)
+    return labelled_row(label, TextSpan(first, style), TextSpan(f" · {others}" if others else "", "dim"))
 
 
 def _figure_rows(scene: RunScene, width: int) -> list[Row]:
@@ -169,7 +169,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
             _amount(rates.tokens_s, "tokens/s"),
             "" if rates.padding_share is None else f"padding {_padding(rates.padding_share, latest)}",
         ]
-        rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", rest, width, rank=1, style=past))
+        rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", rest, width, style=past))
     if state.loss is not None:
         rest = [
             "" if _eval_loss(state) is None else f"eval loss {f.metric(_eval_loss(state))}",
@@ -177,9 +177,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
             "" if state.learning_rate is None else f"LR {f.exponent(state.learning_rate)}",
             "" if state.epoch is None else f"epoch {f.significant(state.epoch)}",
         ]
-        rows.append(
-            _group("loss", f.metric(state.loss), rest, width, rank=0, style=finite_style(state.loss) or "strong")
-        )
+        rows.append(_group("loss", f.metric(state.loss), rest, width, style=finite_style(state.loss) or "strong"))
     shares = [
         _share_text("evaluation", _share_of_run(latest, "eval_s")),
         _share_text("saving", _share_of_run(latest, "save_s")),
@@ -187,9 +185,9 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
     if state.launched_t is not None:
         shares.append(f"running for {format_short_duration(scene.now_s - state.launched_t)}")
     if rates.data_wait_share is not None:
-        rows.append(_group("time", f"{format_share(rates.data_wait_share)} waiting for data", shares, width, rank=1))
+        rows.append(_group("time", f"{format_share(rates.data_wait_share)} waiting for data", shares, width))
     if peak := _peak(scene):
-        rows.append(_group("memory", peak, [], width, rank=2))
+        rows.append(_group("memory", peak, [], width))
     return rows
 
 
@@ -261,7 +259,7 @@ def _eval_rows(state: RunState, width: int) -> list[Row]:
     last = state.evaluations[-1]
     text, at = "  ".join(format_metrics(last.metrics)), f"  at step {f.count(last.step)}"
     fits = text_width(text + at) <= width - LABEL
-    return [labelled_row("evaluated", shorten(text + at if fits else text or at.strip(), width - LABEL), rank=3)]
+    return [labelled_row("evaluated", shorten(text + at if fits else text or at.strip(), width - LABEL))]
 
 
 RANK_CELL = 6
@@ -276,17 +274,17 @@ def rank_rows(state: RunState, width: int) -> list[Row]:
     times = {number: step_time_s(rank) for number, rank in sorted(state.ranks.items())}
     shown = list(times)[: max(1, (width - LABEL) // RANK_CELL)]
     rows = [
-        labelled_row("rank", TextSpan("".join(align_right(str(number), RANK_CELL) for number in shown), "dim"), rank=3),
+        labelled_row("rank", TextSpan("".join(align_right(str(number), RANK_CELL) for number in shown), "dim")),
         _rank_values("s/step", [f.significant(times[number]) for number in shown]),
         _rank_values("data wait", [format_share(_data_wait(state.ranks[number])) for number in shown]),
     ]
     if len(shown) < len(times):
-        rows.append(Row(line(TextSpan(f"{len(times) - len(shown)} ranks not shown", "dim")), rank=3))
-    return [*rows, *(Row(line(text), rank=3) for text in wrap_text(_slowest_rank_sentence(times), max(8, width)))]
+        rows.append(Row(line(TextSpan(f"{len(times) - len(shown)} ranks not shown", "dim"))))
+    return [*rows, *(Row(line(text)) for text in wrap_text(_slowest_rank_sentence(times), max(8, width)))]
 
 
 def _rank_values(label: str, values: list[str]) -> Row:
-    return labelled_row(label, "".join(align_right(value, RANK_CELL) for value in values), rank=3)
+    return labelled_row(label, "".join(align_right(value, RANK_CELL) for value in values))
 
 
 def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:

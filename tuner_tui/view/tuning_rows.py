@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import UNKNOWN, format_duration, format_share, format_short_duration, format_size
+from tuner_tui.core.units import UNKNOWN, format_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, GAP, GOOD, WARN, Row, Style, TextSpan, fit, line, table_line
-from tuner_tui.view.charts import SCATTER_MIN_HEIGHT, ScatterPlot, ScatterPoint, scatter_rows
+from tuner_tui.view.cells import BAD, GAP, GOOD, WARN, Row, Style, TextSpan, line, table_line
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
@@ -359,63 +358,3 @@ def _running_trial(trial: Trial, run: str | None, standing: TuningSummary) -> Tr
     return TrialRow(
         (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, outcome), "strong"
     )
-
-
-SIDE_BY_SIDE_FROM = 60
-"""Minimum width for two plots side by side."""
-X_LABEL = "micro batch"
-
-
-def tuning_plots(view: TuningView | None, width: int, height: int) -> list[Row]:
-    """Return both plots side by side or one above the other, or only the first where there is no room."""
-    if view is None:
-        return []
-    plots = [_throughput_plot(view), _memory_plot(view)]
-    if width >= SIDE_BY_SIDE_FROM:
-        half = width // 2
-        drawn = [scatter_rows(plot, half - 1, height) for plot in plots]
-        return [Row(line(*fit(one.line, half), *other.line)) for one, other in zip(*drawn, strict=True)]
-    if height < 2 * SCATTER_MIN_HEIGHT:
-        return scatter_rows(plots[0], width, height)
-    return scatter_rows(plots[0], width, height // 2) + scatter_rows(plots[1], width, height - height // 2)
-
-
-def _throughput_plot(view: TuningView) -> ScatterPlot:
-    standing = TuningSummary.of(view)
-    return ScatterPlot(
-        standing.unit, list(_trial_points(view, standing, standing.rate)), f.significant, X_LABEL, _micro_range(view)
-    )
-
-
-def _memory_plot(view: TuningView) -> ScatterPlot:
-    points = list(_trial_points(view, TuningSummary.of(view), lambda found: found.peak_bytes))
-    top = view.capacity_bytes
-    ceiling = top or max((point.y for point in points), default=0)
-    points += [
-        ScatterPoint(_micro_batch(one), ceiling, BAD, "bad", 2)
-        for one in view.tried
-        if one.measurement.outcome == "out-of-memory"
-    ]
-    limit = view.limit_bytes
-    words = "" if limit is None else f"limit {format_size(limit)}"
-    return ScatterPlot("peak GiB", points, f.gib, X_LABEL, _micro_range(view), top, limit, words)
-
-
-def _micro_range(view: TuningView) -> tuple[int, int]:
-    micros = [_micro_batch(one) for one in view.tried] or [1]
-    return min(micros), max(micros)
-
-
-def _trial_points(
-    view: TuningView, standing: TuningSummary, figure: Callable[[Measurement], float | None]
-) -> Iterator[ScatterPoint]:
-    """Yield a point per measured trial, with another mark for the best."""
-    for one in view.tried:
-        value = figure(one.measurement) if one.measurement.outcome == "measured" else None
-        if value is not None:
-            best = one.trial.settings == standing.best
-            yield ScatterPoint(_micro_batch(one), value, "◆" if best else "•", "good" if best else "", int(best))
-
-
-def _micro_batch(one: CompletedTrial) -> int:
-    return one.trial.settings.per_device_train_batch_size

@@ -1,14 +1,22 @@
-"""The jobs of the watch screen as a table: a row per job, its processes below it where it is expanded."""
+"""A watched machine: its GPUs, and its jobs as a table with their processes where they are expanded."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
 from tuner_tui.runs.read.machine_monitor import LiveRun, WatchedJob, WatchedProcess, format_command, format_gpu_indices
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
+from tuner_tui.view.cells import WARN, Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
+from tuner_tui.view.machine_rows import GpuScene, gpu_rows, host_rows
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.read.machine_monitor import MachineView
 
 MARK = 2
 SORTED = "▾"
@@ -182,3 +190,67 @@ def format_age(started_s: float | None, now_s: float) -> str:
     """Return an age in minutes at the finest: seconds would repaint every row each second."""
     age_s = None if started_s is None else now_s - started_s
     return "<1 min" if age_s is not None and age_s < 60 else format_short_duration(age_s and max(90.0, age_s))
+
+
+def watched_gpu_rows(
+    view: MachineView | None, recent: Sequence[Sample], only: Sequence[int], width: int, height: int
+) -> list[Row]:
+    """Return the GPUs of a machine, or only those in `only`, each with `height` rows of histories, or the problem."""
+    if view is not None and view.problem is not None:
+        return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
+    if view is None or not view.sample.gpus:
+        return [Row(line(TextSpan("asking the driver …", "dim")))]
+    scene = GpuScene(watched_gpus(view, only), recent, training_cards(view), jobs_by_gpu(view))
+    return gpu_rows(scene, width, height) + [row for note in view.notes for row in remark_rows(note, width)]
+
+
+def training_cards(view: MachineView) -> frozenset[int]:
+    """Return the GPUs of the runs of this program that train now, which should be busy."""
+    return frozenset(
+        gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
+    )
+
+
+def jobs_by_gpu(view: MachineView) -> dict[int, str]:
+    """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
+    found: dict[int, str] = {}
+    for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
+        run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
+        words = run or format_command(job.command)
+        if words:
+            found.update(dict.fromkeys(job.gpus, words))
+    return found
+
+
+def watched_gpus(view: MachineView, only: Sequence[int]) -> Sample:
+    """Return the sample with only the GPUs named, or with all if none is."""
+    sample = view.sample
+    return replace(sample, gpus=tuple(gpu for gpu in sample.gpus if gpu.index in only)) if only else sample
+
+
+def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Row]:
+    """Return a remark wrapped to the width, behind its mark."""
+    parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
+    return [Row(line(TextSpan(part, style))) for part in parts]
+
+
+def gpus_title(view: MachineView) -> str:
+    """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
+    names: dict[str, int] = {}
+    for gpu in view.sample.gpus:
+        name = gpu.name.removeprefix("NVIDIA ")
+        names[name] = names.get(name, 0) + 1
+    return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])
+
+
+def snapshot_rows(view: MachineView, width: int) -> list[Row]:
+    """Return one snapshot of a machine: time, GPUs, host and jobs."""
+    sample = view.sample
+    time_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sample.time_s))
+    jobs = JobScene(sorted_jobs(view.jobs, SORTS[0][0]), sample.time_s)
+    return [
+        Row(line(f"{time_text}  {gpus_title(view)}" if sample.gpus else time_text)),
+        *(watched_gpu_rows(view, (), (), width, 0) if sample.gpus or view.problem is not None else []),
+        *host_rows(sample, (), width, 0, all_cores=False),
+        *job_rows(jobs, width, 1 + len(jobs.jobs)),
+    ]

@@ -121,7 +121,6 @@ NAMES = {
     "plots": "Plots",
     "in-effect": "In effect",
     "trials": "Trials",
-    "tuning-plots": "Plots",
     "skipped": "Not tried",
 }
 SHORT = {

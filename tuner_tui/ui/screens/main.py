@@ -11,7 +11,7 @@ from textual.reactive import reactive
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.messages import ActionWanted, DiffWanted, QuitWanted, RemedyWanted, ThemeWanted
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
-from tuner_tui.ui.panels.hardware import HardwarePanel, hardware_summary
+from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
 from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange, panel_title
 from tuner_tui.ui.panels.live import LivePanel
@@ -23,6 +23,7 @@ from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
+from tuner_tui.view.hardware_rows import hardware_summary
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
