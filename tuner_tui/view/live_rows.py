@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
 
 MAX_CPU_CHART, MAX_CPU_CHART_BELOW_GPUS = 16, 5
-PLOT_MIN_HEIGHT, PLOT_MAX_HEIGHT = 6, 16
+PLOT_HEIGHTS = ((True, True, 8), (False, True, 6), (False, False, 4))
+"""With details or not, sections apart or not: the least rows that the loss curve then has."""
+PLOT_MAX_HEIGHT = 16
 OLD_SAMPLE_S = 5.0
 
 
@@ -50,10 +52,10 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     # all rows, with histories of GPUs and processor in the rows that are left; all rows without blank lines.
     loss = None if scene.history is None or scene.state is None else scene.history.loss
     if scene.plots_loss and loss is not None and len(loss.xs) > 1:
-        for details, apart in ((True, True), (False, True), (False, False)):
+        for details, apart, least in PLOT_HEIGHTS:
             run, *machine = _sections(scene, width, details=details)
             room = height - len(join_sections([run, *machine], apart)) - apart
-            if room >= PLOT_MIN_HEIGHT:
+            if room >= least:
                 last = None if scene.state is None else scene.state.last_step
                 plot = loss_curve(loss, width, min(room, PLOT_MAX_HEIGHT), last)
                 return join_sections([run, plot, *machine], apart)

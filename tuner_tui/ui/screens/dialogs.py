@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tuner_tui.advice.finding import Remedy
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
     from tuner_tui.ui.backend.records import PeakMemory
-    from tuner_tui.ui.panels.troubleshooting import FindingChoice
     from tuner_tui.ui.state import SettingChange
+    from tuner_tui.view.finding_rows import FindingChoice
 
 Result = TypeVar("Result")
 
