@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.fakes.live_run import START_S
 from tuner_tui.hardware.sample import HostSample, Sample
 from tuner_tui.view.cells import plain_text
-from tuner_tui.view.charts import Chart, chart_rows, chart_scale
+from tuner_tui.view.charts import Trace, history_rows
 from tuner_tui.view.sample_history import BUCKET_S, SampleHistory, history_columns, samples_after, samples_within
 
 WIDTH = 20
@@ -61,11 +61,6 @@ def test_the_newest_column_is_at_the_right_and_all_move_once_a_bucket() -> None:
     assert later[:-1] == first[1:]
 
 
-def test_recent_samples_are_found_by_their_age() -> None:
-    recent = [sample(START_S + second) for second in range(10)]
-    assert samples_within(recent, START_S + 9, 2) == recent[7:]
-
-
 def test_only_what_is_new_is_looked_at() -> None:
     recent, asked = SampleHistory(600), []
 
@@ -77,14 +72,6 @@ def test_only_what_is_new_is_looked_at() -> None:
         recent.append(sample(START_S + second))
         history_columns(recent, "x", figure, START_S + second, WIDTH)
     assert asked == [START_S + second for second in range(296)]  # the others when the next bucket begins
-
-
-def test_histories_are_kept_apart() -> None:
-    recent = SampleHistory(600)
-    recent.append(sample(START_S, 40.0))
-    assert history_columns(recent, "a", cpu, START_S, WIDTH) != history_columns(
-        recent, "b", lambda _: 7.0, START_S, WIDTH
-    )
 
 
 def test_it_holds_so_many() -> None:
@@ -105,24 +92,18 @@ def test_a_clock_that_was_set_back_begins_anew() -> None:
     assert sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH)) == 1
 
 
-def test_newer_ones() -> None:
-    samples = [sample(START_S + second) for second in range(4)]
-    assert samples_after(samples, START_S + 1) == samples[2:]
+def test_samples_are_found_by_their_age() -> None:
+    samples = [sample(START_S + second) for second in range(10)]
+    assert samples_within(samples, START_S + 9, 2) == samples[7:]
+    assert samples_after(samples, START_S + 7) == samples[8:]
     assert samples_after(samples, START_S + 9) == []
 
 
-def test_a_short_history_is_drawn_wide() -> None:
-    recent = [sample(START_S + second) for second in range(0, 30, 5)]
-    scale = chart_scale(recent, START_S + 25, 120)
-    assert (scale.columns, scale.cells, scale.span) == (8, 12, "last 80 s")
-    columns = (None,) * 5 + (40.0, 50.0, 60.0)
-    _, row = chart_rows(Chart("CPU busy", columns, 100, "100 %"), scale, 2, rank=1)
-    assert plain_text(row.line)[10:107] == " " * 61 + "▆" * 12 + "█" * 24
-    assert plain_text(row.line).endswith("last 80 s")
-
-
-def test_a_long_history_has_a_cell_for_each_column() -> None:
+def test_a_short_history_is_drawn_wide_and_a_long_one_has_a_cell_for_each_column() -> None:
+    trace = Trace("CPU busy", "cpu", cpu, 100, "100 %")
+    recent = [sample(START_S + second, 40.0 + second) for second in range(0, 30, 5)]
+    _, row = (plain_text(row.line) for row in history_rows(trace, recent, START_S + 25, 120, 2))
+    assert row.endswith("last 80 s")
+    assert row.partition("last")[0].strip() == "▆" * 12 + "█" * 24
     recent = [sample(START_S + second) for second in range(0, 600, 5)]
-    scale = chart_scale(recent, START_S + 595, 80)
-    assert (scale.columns, scale.cells) == (57, 1)
-    assert chart_scale((), START_S, 80).cells == 1
+    assert plain_text(history_rows(trace, recent, START_S + 595, 80, 2)[1].line).count("█") == 57

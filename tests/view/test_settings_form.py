@@ -91,6 +91,14 @@ def test_rules_across_fields_stand_at_the_field_to_change() -> None:
     assert field_help(wrong, FIELDS["dataloader_prefetch_factor"]).tone == "error"
 
 
+def test_a_folded_group_shows_what_is_wrong_in_it_and_how_much_was_changed() -> None:
+    wrong = view(peft_method="none", lora_r=8, eval_steps=7, dataloader_prefetch_factor=4, learning_rate=1e-4)
+    headings = {row.group: row for row in form_rows(wrong, opened=()) if row.name is None}
+    groups = {FIELDS[name].group for problem in wrong.problems for name in problem.fields if name not in KNOBS}
+    assert {group for group, row in headings.items() if row.tone} == groups & headings.keys()
+    assert headings["Optimizer"].origin == "1 changed"
+
+
 def test_help_names_the_field_its_unit_its_bounds_and_where_the_value_came_from() -> None:
     shown = field_help(view(seed=7), FIELDS["per_device_train_batch_size"])
     assert shown.facts == "per_device_train_batch_size · samples · 1 to 65536 · default"

@@ -13,9 +13,9 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.runs.events.history import History
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Checkpoint
-from tuner_tui.ui.panels.live import LiveScene, drop_least_important, live_rows
 from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
-from tuner_tui.view.machine_rows import GpuDetail, GpuScene, core_rows, extra_rows, gpu_rows, training_gpus
+from tuner_tui.view.live_rows import LiveScene, live_rows
+from tuner_tui.view.machine_rows import GpuScene, core_rows, gpu_rows, training_gpus
 from tuner_tui.view.run_rows import RunScene, outcome_sentence, rank_rows, run_rows
 
 NOW_S = START_S + 0.4
@@ -31,7 +31,7 @@ def scene(state: RunState | None = None, gpus: int = 2, cores: int = 64, count: 
 
 
 def texts(shown: LiveScene, width: int = 36, height: int = 20) -> list[str]:
-    return [plain_text(fit(row.line, width)) for row in live_rows(shown, width, height)]
+    return [plain_text(fit(row.line, width)) for row in live_rows(shown, width, height)[:height]]
 
 
 def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
@@ -42,11 +42,12 @@ def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
     st.integers(1, 130), st.integers(1, 45), st.sampled_from([0, 1, 2, 8, 16]), st.sampled_from([0, 1, 8, 128]),
     st.sampled_from([None, 1, 2, 16]),
 )  # fmt: skip
-def test_every_size_holds_the_picture(width: int, height: int, gpus: int, cores: int, ranks: int | None) -> None:
+def test_every_size_has_its_picture(width: int, height: int, gpus: int, cores: int, ranks: int | None) -> None:
     state = None if ranks is None else running(START_S, ranks)
     shown = scene(state, gpus, cores)._replace(next_training=NEXT_TRAINING)
     rows = live_rows(shown, width, height)
-    assert 0 < len(rows) <= height
+    assert rows
+    assert len(rows) <= max(height, len(live_rows(shown, width, 1)))
     assert all(line_width(fit(row.line, width)) == width for row in rows)
 
 
@@ -74,23 +75,24 @@ def test_the_cards_of_two_nodes_stand_under_the_names_of_their_nodes() -> None:
     shown = texts(scene(running(START_S), gpus=1)._replace(host="n1", nodes=(("n2", other),)), 74, 40)
     rows = [row.split()[0] for row in shown if row.split()]
     first, second = rows.index("n1"), rows.index("n2")
-    assert [at for at, row in enumerate(rows) if row == "0"][:2] == [first + 2, second + 3]
+    assert rows[first + 2] == rows[second + 3] == "0"
     assert "sampled 1 min" in shown[[row.split()[:1] for row in shown].index(["n2"]) + 1]
     assert "n1" not in text(scene(running(START_S), gpus=1), 74, 40)
 
 
-def test_where_a_plot_has_no_room_the_loss_curve_is_one_row() -> None:
-    # 1,240 of the 2,000 steps that the axis has by then are 37.2 of 60 columns.
-    row = next(row for row in texts(scene(running(START_S)), 76, 13) if row.startswith("curve "))
-    assert row[10] == "█"
-    assert len(row[10:].rstrip()) == 38
-    assert "curve " not in text(scene(running(START_S)), 76, 30)
-    assert "curve " not in text(scene(running(START_S))._replace(plots_loss=False), 76, 13)
+def test_the_run_comes_first_then_its_loss_then_the_machine_at_every_size() -> None:
+    for width, height in ((74, 14), (74, 22), (118, 45)):
+        shown = [row.split()[0] for row in texts(scene(running(START_S)), width, height) if row.strip()]
+        order = [shown.index(word) for word in ("speed", "loss", "loss,", "GPU", "CPU")]
+        assert order == sorted(order)
+    assert "loss, smoothed" not in text(scene(running(START_S))._replace(plots_loss=False), 76, 30)
 
 
-def test_what_is_left_out_is_said() -> None:
-    assert any(row.endswith(" rows") for row in texts(scene(running(START_S), gpus=8), 36, 12))
-    assert " rows" not in text(scene(running(START_S), gpus=1), 118, 45)
+def test_rows_that_are_left_show_histories() -> None:
+    assert "busy  " not in text(scene(None), 74, 7)[100:]
+    assert text(scene(None), 74, 14).count("last ") == 2
+    tall = text(scene(None), 74, 40)
+    assert all(tall.count(f"\n{label}") == 2 for label in ("busy", "power", "memory", "heat"))
 
 
 def test_a_box_without_cards_gives_the_room_to_the_processor() -> None:
@@ -149,7 +151,7 @@ def gauge_styles(training: bool, **changes: object) -> dict[str, str]:
     recent = samples(12, gpus=1)
     recent = tuple(replace(one, gpus=(replace(one.gpus[0], **changes),)) for one in recent)  # type: ignore[arg-type]
     shown = GpuScene(recent[-1], recent, frozenset({0}) if training else frozenset())
-    return styles_of(gpu_rows(shown, 80, GpuDetail())[1])
+    return styles_of(gpu_rows(shown, 80)[1])
 
 
 def test_colour_means_state() -> None:
@@ -167,17 +169,16 @@ def test_memory_that_is_nearly_full_is_said_in_words() -> None:
 
 
 def test_a_card_without_the_training_is_not_judged() -> None:
-    first, second = sample_of_two = samples(1, gpus=2)[-1].gpus
+    first, second = samples(1, gpus=2)[-1].gpus
     other = replace(second, memory_used_bytes=0)
     assert training_gpus(replace(samples(1)[-1], gpus=(first, other))) == {0}
-    assert len(sample_of_two) == 2
 
 
 @pytest.mark.parametrize("width", [20, 30, 36, 47, 60, 72, 80, 116, 160, 196])
 @pytest.mark.parametrize("jobs", [{}, {0: "r007 llama"}])
 def test_a_row_of_gauges_fits_its_place(width: int, jobs: dict[int, str]) -> None:
     recent = samples(30, gpus=8)
-    for row in gpu_rows(GpuScene(recent[-1], recent, jobs=jobs), width, GpuDetail()):
+    for row in gpu_rows(GpuScene(recent[-1], recent, jobs=jobs), width):
         assert line_width(row.line) <= width, plain_text(row.line)
 
 
@@ -262,22 +263,6 @@ def test_a_ranks_wait_is_unknown_where_it_has_no_loader() -> None:
 
 def test_ranks_without_room_are_counted() -> None:
     assert "12 ranks not shown" in text(scene(running(START_S, ranks=16), gpus=0), 36, 60)
-
-
-@pytest.mark.parametrize("width", [36, 60, 118])
-@pytest.mark.parametrize("detail", [GpuDetail(), GpuDetail(1, 0), GpuDetail(2, 2), GpuDetail(4, 3)])
-def test_the_room_for_detail_is_known_before_it_is_drawn(width: int, detail: GpuDetail) -> None:
-    for cards in (1, 2, 8):
-        recent = samples(5, gpus=cards)
-        shown = GpuScene(recent[-1], recent)
-        more = len(gpu_rows(shown, width, detail)) - len(gpu_rows(shown, width, GpuDetail()))
-        assert more == extra_rows(cards, detail)
-
-
-def test_the_least_important_rows_go_first() -> None:
-    rows = [Row((), 1), Row((), 5), Row((), 0), Row((), 5)]
-    assert [row.rank for row in drop_least_important(rows, 1)] == [1, 5, 0]
-    assert [row.rank for row in drop_least_important(rows, 3)] == [0]
 
 
 def test_padding_that_was_estimated_says_so() -> None:
