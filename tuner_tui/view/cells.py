@@ -103,14 +103,8 @@ def cut_text(text: str, width: int) -> str:
     """Return exactly `width` cells: the start of `text`, padded; a wide character cut in two becomes a space."""
     if is_narrow(text):
         return text[:width].ljust(width)
-    taken, used = [], 0
-    for character in text:
-        cells = _character_cells(character)
-        if used + cells > width:
-            break
-        taken.append(character)
-        used += cells
-    return "".join(taken) + " " * (width - used)
+    start = _crop_text(text, 0, width)
+    return start + " " * (width - text_width(start))
 
 
 def shorten(text: str, width: int) -> str:

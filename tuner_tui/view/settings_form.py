@@ -141,9 +141,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
 
 def format_field(spec: FieldSpec, value: Value) -> str:
     """Return a value as shown in the form, `–` if it is empty."""
-    from tuner_tui.settings.model import format_value
-
-    return format_value(spec.name, value) or "–"
+    return format_input(spec, value) or "–"
 
 
 def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, GAP, GOOD, WARN, Row, Style, TextSpan, line, table_line
+from tuner_tui.view.cells import BAD, GOOD, WARN, Row, Style, TextSpan, column_widths, line, table_line
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
 
 
-PURPOSES: Mapping[str, str] = {
-    "start": "start", "noise": "noise", "batch": "batch", "knob": "knob", "confirm": "confirm",
-}  # fmt: skip
 OUTCOMES: Mapping[str, str] = {
     "out-of-memory": "out of memory",
     "failed": "failed",
@@ -255,21 +252,15 @@ def _labelled_rows(label: str, text: str, width: int, style: Style = "") -> list
     ]
 
 
-COLUMN_WIDTHS = (4, 7, 0, 9, 7, 8, 8, 0)
-"""Width of each column; columns with 0 share the rest."""
 COLUMN_SIDES = "rllrrrrl"
 CHANGED, OUTCOME = 2, 7
+QUIET_COLUMNS = (0, 1, 6)
 ALL_COLUMNS_FROM = 88
 OPTIONAL_COLUMNS = (1, 6)
 """Columns omitted from a narrow table."""
-MIN_OUTCOME_WIDTH = 15
 
-
-class TrialRow(NamedTuple):
-    """The texts of one row and the style of its outcome."""
-
-    texts: tuple[str, ...]
-    style: Style = ""
+TrialTexts = tuple[tuple[str, ...], Style]
+"""The texts of one row and the style of its outcome."""
 
 
 def trial_rows(view: TuningView | None, width: int) -> list[Row]:
@@ -277,45 +268,25 @@ def trial_rows(view: TuningView | None, width: int) -> list[Row]:
     if view is None:
         return [Row(line(TextSpan("Reading the tuning.", "dim")))]
     standing = TuningSummary.of(view)
-    rows = [_finished_trial(view, standing, one) for one in view.tried]
+    trials = [_finished_trial(view, standing, one) for one in view.tried]
     if view.current is not None and view.status == "running":
-        rows += _running_trials(view, standing)
-    if not rows:
+        trials += _running_trials(view, standing)
+    if not trials:
         return [Row(line(TextSpan("No trial yet.", "dim")))]
     heads = ("#", "for", "changed", standing.unit, "×start", "peak GiB", "at most", "")
     shown = [at for at in range(len(heads)) if at not in OPTIONAL_COLUMNS or width >= ALL_COLUMNS_FROM]
-    columns = _trial_columns(rows, shown, width)
-    heading: list[Style] = ["dim" for _ in heads]
-    return [_trial_cells(heads, shown, columns, heading), *(_styled_trial_row(row, shown, columns) for row in rows)]
+    table = [[texts[at] for at in shown] for texts in (heads, *(texts for texts, _ in trials))]
+    columns = column_widths(table, [width] * len(shown), width)
+    sides = "".join(COLUMN_SIDES[at] for at in shown)
+    rows = [Row(table_line(table[0], columns, ["dim" for _ in shown], sides))]
+    for texts, (_, style) in zip(table[1:], trials, strict=True):
+        styles: dict[int, Style] = {**dict.fromkeys(QUIET_COLUMNS, "dim"), OUTCOME: style}
+        styles |= {CHANGED: "strong"} if style == "good" else {}
+        rows.append(Row(table_line(texts, columns, [styles.get(at, "") for at in shown], sides)))
+    return rows
 
 
-def _trial_columns(rows: Sequence[TrialRow], shown: Sequence[int], width: int) -> list[int]:
-    """Return column widths: the changes and the outcome share what the figures leave."""
-    left = width - sum(COLUMN_WIDTHS[at] for at in shown) - GAP * (len(shown) - 1)
-    longest = max(len(row.texts[OUTCOME]) for row in rows)
-    changed = max(1, min(max(len(row.texts[CHANGED]) for row in rows), left - min(longest, MIN_OUTCOME_WIDTH)))
-    sizes = {CHANGED: changed, OUTCOME: max(1, left - changed)}
-    return [sizes.get(at, COLUMN_WIDTHS[at]) for at in shown]
-
-
-def _styled_trial_row(row: TrialRow, shown: Sequence[int], columns: Sequence[int]) -> Row:
-    styles: list[Style] = ["dim", "dim", "", "", "", "", "dim", row.style]
-    if row.style == "good":
-        styles[CHANGED] = "strong"
-    return _trial_cells(row.texts, shown, columns, styles)
-
-
-def _trial_cells(texts: Sequence[str], shown: Sequence[int], columns: Sequence[int], styles: Sequence[Style]) -> Row:
-    picked = (
-        [texts[at] for at in shown],
-        columns,
-        [styles[at] for at in shown],
-        "".join(COLUMN_SIDES[at] for at in shown),
-    )
-    return Row(table_line(*picked))
-
-
-def _finished_trial(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> TrialRow:
+def _finished_trial(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> TrialTexts:
     trial, found = one.trial, one.measurement
     outcome, style = _trial_outcome(view, standing, one)
     figures = (
@@ -324,9 +295,8 @@ def _finished_trial(view: TuningView, standing: TuningSummary, one: CompletedTri
         f.gib(found.peak_bytes),
         format_bound(trial.bound),
     )
-    return TrialRow(
-        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, outcome), style
-    )
+    changes = format_changes(trial, standing.given)
+    return (str(trial.number), trial.purpose, changes, *figures, outcome), style
 
 
 def _trial_outcome(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> tuple[str, Style]:
@@ -345,16 +315,15 @@ def _trial_outcome(view: TuningView, standing: TuningSummary, one: CompletedTria
     return "", ""
 
 
-def _running_trials(view: TuningView, standing: TuningSummary) -> Iterator[TrialRow]:
+def _running_trials(view: TuningView, standing: TuningSummary) -> Iterator[TrialTexts]:
     if view.current is not None:
         yield _running_trial(view.current, view.current_run, standing)
     for one in view.parallel:
         yield _running_trial(one.trial, one.run, standing)
 
 
-def _running_trial(trial: Trial, run: str | None, standing: TuningSummary) -> TrialRow:
+def _running_trial(trial: Trial, run: str | None, standing: TuningSummary) -> TrialTexts:
     figures = (UNKNOWN, UNKNOWN, UNKNOWN, format_bound(trial.bound))
     outcome = (f"▸ in {run}" if run else "▸ starting") + _on_card(trial)
-    return TrialRow(
-        (str(trial.number), PURPOSES[trial.purpose], format_changes(trial, standing.given), *figures, outcome), "strong"
-    )
+    changes = format_changes(trial, standing.given)
+    return (str(trial.number), trial.purpose, changes, *figures, outcome), "strong"

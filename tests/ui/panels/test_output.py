@@ -15,13 +15,13 @@ from tuner_tui.ui.panels.output import (
     WINDOW_LINES,
     LogScroll,
     OutputPanel,
-    SearchField,
     after_window,
     find_match,
     scroll_by,
     scroll_to_end,
     visible_lines,
 )
+from tuner_tui.ui.terminal.base_widgets import LineInput
 from tuner_tui.ui.theme import DARK
 
 LINE_BYTES = 10
@@ -191,7 +191,7 @@ async def test_a_search_goes_both_ways_and_asks_beyond_the_window() -> None:
         for key, line in (("", "line 0950"), ("n", "line 0850"), ("N", "line 0950")):  # from the end it goes back
             await pilot.press(*key)
             await until(pilot, lambda: line in app.lines)  # noqa: B023
-        assert not app.query_one(SearchField).has_class("-open")
+        assert not app.query_one(LineInput).has_class("-open")
         assert not app.panel.following, "what was found stays in sight"
         await pilot.press("n", "n")
         asked = app.wanted[-1]

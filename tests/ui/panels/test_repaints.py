@@ -18,8 +18,7 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
-from tuner_tui.ui.panels.live import LivePanel
-from tuner_tui.ui.panels.plots import PlotsPanel
+from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.theme import DARK
 
 

@@ -1,4 +1,4 @@
-"""The live panel: run, GPUs and host, with the histories of their samples."""
+"""The live panel: run, GPUs and host, with the histories of their samples; and the plots of the whole run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.ui.terminal.base_widgets import Canvas
-from tuner_tui.view.live_rows import LiveScene, live_rows
+from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
 from tuner_tui.view.sample_history import SampleHistory, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.events.history import History
+    from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.view.cells import Row
 
@@ -82,3 +84,18 @@ class LivePanel(Canvas):
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
         return self.sample is not None and sample.time_s < self.sample.time_s - RUN_SAMPLES_STALE_S
+
+
+class PlotsPanel(Canvas):
+    """Shows `state.last_step` steps of `history`, the downsampled series of the followed run."""
+
+    REDRAW_ON = ("history",)
+
+    history: reactive[History | None] = reactive(None, repaint=False)
+    state: reactive[RunState | None] = reactive(None, repaint=False)
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        from tuner_tui.runs.events.history import History  # not needed for the first frame
+
+        history = self.history or History()
+        return plots_rows(history, None if self.state is None else self.state.last_step, width, height)

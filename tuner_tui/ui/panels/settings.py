@@ -68,18 +68,13 @@ SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
 """Smaller sizes are shown in MiB."""
 GPU, HOST = "peak VRAM", "peak RAM"
-MARKS: Mapping[str, tuple[str, Style]] = {
-    "fits": (GOOD, "good"),
-    "tight": (WARN, "warn"),
-    "too large": (BAD, "bad"),
-    "unknown": (" ", ""),
+VERDICTS: Mapping[str, tuple[str, Style, str]] = {
+    "fits": (GOOD, "good", "fits"),
+    "tight": (WARN, "warn", "may not fit"),
+    "too large": (BAD, "bad", "does not fit"),
+    "unknown": (" ", "", "of unknown size"),
 }
-VERDICTS = {
-    "fits": "fits",
-    "tight": "may not fit",
-    "too large": "does not fit",
-    "unknown": "of unknown size",
-}
+"""Mark, its style, and words."""
 
 
 def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
@@ -116,7 +111,7 @@ def _data_row(data: DataOutlook, width: int) -> Row:
 
 def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     label = GPU if shown.on_gpu else HOST
-    mark, style = MARKS[found.verdict]
+    mark, style, _ = VERDICTS[found.verdict]
     figures = f"{mark} {figures_of(found)}"
     whose = f" {shown.against}" if shown.against else ""
     bar_width = width - text_width(label) - text_width(figures) - 2
@@ -163,7 +158,8 @@ def _mib(size_bytes: float) -> str:
 
 def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     most = shown.largest
-    words = line(TextSpan(VERDICTS[found.verdict], MARKS[found.verdict][1]))
+    _, style, verdict = VERDICTS[found.verdict]
+    words = line(TextSpan(verdict, style))
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(found))
     room = width - line_width(words)

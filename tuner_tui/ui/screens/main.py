@@ -14,9 +14,8 @@ from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
 from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange, panel_title
-from tuner_tui.ui.panels.live import LivePanel
+from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
-from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.status_line import StatusLine
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
