@@ -47,7 +47,6 @@ class FormRow(NamedTuple):
     label: str
     name: str | None = None
     value: str = ""
-    unit: str = ""
     origin: str = ""
     tone: FieldTone = ""
     changed: bool = False
@@ -136,7 +135,7 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     if problem is not None:
         tone = "error" if problem.severity == "error" else "warning"
         origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
-    return FormRow(spec.label, spec.name, format_field(spec, value), spec.unit, origin, tone, changed, group=spec.group)
+    return FormRow(spec.label, spec.name, format_field(spec, value), origin, tone, changed, group=spec.group)
 
 
 def format_field(spec: FieldSpec, value: Value) -> str:

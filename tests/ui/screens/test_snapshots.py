@@ -36,7 +36,9 @@ def snapshot(
 
 
 @pytest.mark.parametrize(
-    ("box", "size"), [(FakeBox, SMALL), (busy_box, USUAL), (failed_box, WIDE)], ids=["fresh", "training", "failed"]
+    ("box", "size"),
+    [(FakeBox, SMALL), (busy_box, USUAL), (failed_box, WIDE)],
+    ids=["fresh-80x24", "training-120x40", "failed-200x60"],
 )
 def test_dark(snap_compare: Compare, box: Box, size: tuple[int, int]) -> None:
     snapshot(snap_compare, box(), size)

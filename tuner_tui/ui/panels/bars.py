@@ -123,14 +123,6 @@ NAMES = {
     "trials": "Trials",
     "skipped": "Not tried",
 }
-SHORT = {
-    "settings": "Set",
-    "hardware": "Machine",
-    "troubles": "Trbl",
-    "output": "Out",
-    "plots": "Plot",
-    "in-effect": "Eff",
-}
 
 
 class PageTabs(CachedWidget):
@@ -170,7 +162,7 @@ class PageTabs(CachedWidget):
                 return
 
     def _parts(self) -> list[tuple[str, str, str]]:
-        for names, gap in ((NAMES, " "), (NAMES, ""), ({**NAMES, **SHORT}, "")):
+        for names, gap in ((NAMES, " "), (NAMES, "")):
             parts = [self._part(page, names, gap) for page in self.pages]
             if sum(cell_len(part) for _, part, _ in parts) <= self.size.width:
                 return parts

@@ -182,8 +182,11 @@ def source(rests_on: str, width: int) -> str:
 
 LABEL_COLUMNS = 13
 LEAST_VALUE_COLUMNS, MOST_VALUE_COLUMNS = 10, 20
-UNIT_COLUMNS = 18
-ORIGIN_COLUMNS = 11
+
+
+def _value_columns(row: FormRow) -> int:
+    """Return the width of a value: a long one takes cells of its origin."""
+    return max(LEAST_VALUE_COLUMNS, min(len(row.value), MOST_VALUE_COLUMNS))
 
 
 class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
@@ -228,8 +231,8 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def watch_rows(self, old: tuple[FormRow, ...], new: tuple[FormRow, ...]) -> None:
         self.virtual_size = Size(self._columns, len(new))
-        if [len(row.value) for row in old] != [len(row.value) for row in new]:
-            self.refresh()  # the columns may have moved
+        if len(old) != len(new):
+            self.refresh()
             return
         for y, (before, after) in enumerate(zip(old, new, strict=True)):
             if before != after:
@@ -272,7 +275,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def value_region(self) -> Region:
         """Return the region of the value under the cursor, relative to this widget."""
-        width = LEAST_VALUE_COLUMNS if self.row is None else self._value_columns(self.row)
+        width = LEAST_VALUE_COLUMNS if self.row is None else _value_columns(self.row)
         return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, width + 1, 1)
 
     @property
@@ -305,36 +308,17 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     def _field(self, row: FormRow) -> list[Segment]:
         plain, quiet = self.rich_style, self._style("quiet")
         toned = self._style(row.tone) if row.tone else plain
-        value_columns = self._value_columns(row)
-        unit = f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if self._shows_units else ""
-        room = self._columns - LABEL_COLUMNS - value_columns - 3 - len(unit)
+        width = _value_columns(row)
+        room = self._columns - LABEL_COLUMNS - width - 3
         return [
             Segment("•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
-            Segment(f"{shorten(row.value, value_columns):>{value_columns}} ", toned),
-            Segment(unit, quiet),
+            Segment(f"{shorten(row.value, width):>{width}} ", toned),
             Segment(
                 shorten(row.origin, room).ljust(room) if room > 3 else "",
                 toned if row.tone in ("warning", "error") else quiet,
             ),
         ]
-
-    @property
-    def _shows_units(self) -> bool:
-        return self._columns >= LABEL_COLUMNS + self._longest_value + UNIT_COLUMNS + ORIGIN_COLUMNS + 4
-
-    @property
-    def _longest_value(self) -> int:
-        longest = max((len(row.value) for row in self.rows), default=0)
-        return max(LEAST_VALUE_COLUMNS, min(longest, MOST_VALUE_COLUMNS))
-
-    def _value_columns(self, row: FormRow) -> int:
-        """Return the width of a value: that of the longest one with units, else wider only where it is longer."""
-        return (
-            self._longest_value
-            if self._shows_units
-            else max(LEAST_VALUE_COLUMNS, min(len(row.value), MOST_VALUE_COLUMNS))
-        )
 
     def _style(self, name: str) -> RichStyle:
         return self.get_component_rich_style(f"settings--{name}", partial=name == "cursor")
