@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -101,12 +102,11 @@ def test_a_box_without_cards_gives_the_room_to_the_processor() -> None:
     assert not any(row.startswith("GPU") for row in shown)
 
 
-@pytest.mark.parametrize("width", [36, 60, 118])
-def test_128_cores_fit(width: int) -> None:
-    recent = samples(3, gpus=0, cores=128)
-    rows = core_rows(recent, START_S, width, all_cores=True)
-    assert sum(len(plain_text(row.line)[LABEL:]) for row in rows) == 128
-    assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), width, 24))
+def test_128_cores_fit() -> None:
+    for width in (36, 60, 118):
+        rows = core_rows(samples(3, gpus=0, cores=128), START_S, width, all_cores=True)
+        assert sum(len(plain_text(row.line)[LABEL:]) for row in rows) == 128
+        assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), width, 24))
 
 
 def test_where_not_every_core_fits_the_busiest_are_shown() -> None:
@@ -163,11 +163,6 @@ def test_colour_means_state() -> None:
     assert gauge_styles(True, memory_used_bytes=30 * GIB, memory_total_bytes=80 * GIB)["memory"] == "gauge"
 
 
-def test_memory_that_is_nearly_full_is_said_in_words() -> None:
-    full = scene(None, memory_used_bytes=78 * GIB, memory_total_bytes=80 * GIB)
-    assert "! GPU 1: memory nearly full" in text(full, 80, 30)
-
-
 def test_a_card_without_the_training_is_not_judged() -> None:
     first, second = samples(1, gpus=2)[-1].gpus
     other = replace(second, memory_used_bytes=0)
@@ -200,39 +195,36 @@ def test_the_finish_card_says_where_the_time_went() -> None:
     assert "t train again   v compare   o tune" in shown
 
 
-def test_a_lost_card_keeps_its_row_with_its_age() -> None:
-    shown = texts(scene(None, lost=True, age_s=42.0))
-    assert any(row.startswith(" 1✗") for row in shown)
-    assert any("GPU 1: lost 42 s ago" in row for row in shown)
+@pytest.mark.parametrize(
+    ("changes", "mark", "said"),
+    [
+        ({"memory_used_bytes": 78 * GIB, "memory_total_bytes": 80 * GIB}, " 1 ", "! GPU 1: memory nearly full"),
+        ({"lost": True, "age_s": 42.0}, " 1✗", "✗ GPU 1: lost 42 s ago"),
+        ({"age_s": 7.0}, " 1?", "? GPU 1: silent for 7 s, old values"),
+        ({"throttle": ("thermal slowdown",)}, " 1!", "! GPU 1: throttled: thermal slowdown"),
+        ({"throttle": ("power cap",)}, " 1 ", "  GPU 1: at its power cap"),
+        (
+            {"xid": 48, "xid_age_s": 30.0, "throttle": ("power cap",)}, " 1!",
+            "! GPU 1: at its power cap; Xid 48: uncorrectable ECC memory error",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_card_is_marked_and_said_in_words(changes: dict[str, Any], mark: str, said: str) -> None:
+    shown = texts(scene(None, **changes), 90, 30)
+    assert any(row.startswith(mark) for row in shown)
+    assert any(row.startswith(said) for row in shown)
 
 
-def test_old_figures_are_marked_with_their_age() -> None:
-    shown = texts(scene(None, age_s=7.0))
-    assert any(row.startswith(" 1?") for row in shown)
-    assert any("silent for 7 s" in row for row in shown)
-
-
-def test_throttling_is_said_in_words_and_shared_by_cards() -> None:
+def test_cards_with_the_same_problem_share_a_row_and_the_power_cap_is_not_red() -> None:
     recent = samples(3, gpus=8)
-    held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=("thermal slowdown",)) for gpu in recent[-1].gpus))
-    rows = live_rows(LiveScene(NOW_S, None, History(), held, recent), 44, 30)
-    assert any(row.line[0] == ("! GPU 0–7: throttled: thermal slowdown", "bad") for row in rows if row.line)
-
-
-def test_the_power_cap_is_normal_at_full_load_and_not_red() -> None:
-    recent = samples(3, gpus=8)
-    held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=("power cap",)) for gpu in recent[-1].gpus))
-    rows = live_rows(LiveScene(NOW_S, None, History(), held, recent), 44, 30)
-    assert any(row.line[0] == ("  GPU 0–7: at its power cap", "dim") for row in rows if row.line)
-    assert not any(span.style == "bad" for row in rows for span in row.line)
-
-
-def test_an_error_of_the_driver_is_said_in_words() -> None:
-    recent = samples(3, gpus=2)
-    broken = replace(recent[-1].gpus[1], xid=48, xid_age_s=30.0, throttle=("power cap",))
-    held = replace(recent[-1], gpus=(recent[-1].gpus[0], broken))
-    shown = text(LiveScene(NOW_S, None, History(), held, recent), 90, 30)
-    assert "! GPU 1: at its power cap; Xid 48: uncorrectable ECC memory error" in shown
+    for throttle, row in (
+        ("thermal slowdown", ("! GPU 0–7: throttled: thermal slowdown", "bad")),
+        ("power cap", ("  GPU 0–7: at its power cap", "dim")),
+    ):
+        held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=(throttle,)) for gpu in recent[-1].gpus))
+        rows = live_rows(LiveScene(NOW_S, None, History(), held, recent), 44, 30)
+        assert row in [cells.line[0] for cells in rows if cells.line]
+        assert any(span.style == "bad" for cells in rows for span in cells.line) == (row[1] == "bad")
 
 
 def test_an_old_sample_is_marked() -> None:
@@ -289,10 +281,7 @@ def test_padding_that_was_estimated_says_so() -> None:
 )
 def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit: int | None, said: str) -> None:
     assert outcome_sentence(finished("out-of-memory", sentence), limit) == said
-
-
-def test_a_run_that_goes_on_has_no_ending() -> None:
-    assert outcome_sentence(running(), None) == ""
+    assert outcome_sentence(running(), limit) == ""
 
 
 def test_a_long_ending_takes_a_second_line() -> None:

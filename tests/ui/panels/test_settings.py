@@ -46,7 +46,7 @@ async def test_plus_and_minus_step(keys: list[str], result: int) -> None:
 
 async def test_a_value_is_edited_in_place() -> None:
     async with on_screen(FakeBox()) as pilot:
-        panel, typed = (app_of(pilot).main.query_one(kind) for kind in (SettingsPanel, ValueInput))
+        panel, typed = app_of(pilot).main.query_one(SettingsPanel), app_of(pilot).main.query_one(ValueInput)
         await pilot.press("enter")
         assert typed.value == "16"
         await pilot.press("backspace", "escape")

@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.message import Message
 from textual.reactive import reactive
 
+from tuner_tui.ui.panels.layout import PANEL_TITLES
 from tuner_tui.ui.terminal.base_widgets import CachedWidget
 
 if TYPE_CHECKING:
@@ -112,17 +113,7 @@ def _width(entries: list[Key]) -> int:
     return sum(cell_len(key_text) + cell_len(label) + 3 for key_text, label, _ in entries)
 
 
-NAMES = {
-    "settings": "Settings",
-    "live": "Live",
-    "hardware": "Hardware",
-    "troubles": "Trouble",
-    "output": "Output",
-    "plots": "Plots",
-    "in-effect": "In effect",
-    "trials": "Trials",
-    "skipped": "Not tried",
-}
+NAMES = {**PANEL_TITLES, "troubles": "Trouble", "trials": "Trials", "skipped": "Not tried"}
 
 
 class PageTabs(CachedWidget):
