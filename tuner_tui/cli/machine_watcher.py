@@ -11,7 +11,17 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, exit_on_interrupt, fail, find_run_or_exit, print_line
+from tuner_tui.cli.console import (
+    DONE,
+    INTERRUPTED,
+    TERMINATED,
+    exit_on_interrupt,
+    fail,
+    find_run_or_exit,
+    print_line,
+    report_width,
+    rows_text,
+)
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
@@ -140,9 +150,9 @@ def _text(view: MachineView, as_json: bool, indent: int | None = None) -> str:
         import json
 
         return json.dumps(asdict(view), indent=indent, separators=None if indent else (",", ":"))
-    from tuner_tui.cli.render.watch import watch_report
+    from tuner_tui.view.watch_rows import snapshot_rows
 
-    return "\n".join(watch_report(view))
+    return rows_text(snapshot_rows(view, report_width()))
 
 
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:

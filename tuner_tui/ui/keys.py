@@ -131,7 +131,7 @@ TUNE_KEYS = (
     _key("shift+tab", "panel(-1)", "Previous panel", "tune.back", "Go to the previous panel", PANELS, False),
     *(
         _key(f"{number}", f"page({number})", label, f"tune.{number}", f"Go to {label}", PANELS, False)
-        for number, label in enumerate(("the trials", "the plots", "what was not tried"), start=1)
+        for number, label in enumerate(("the trials", "what was not tried"), start=1)
     ),
     _key("escape,q,o", "leave", "Back", "tune.leave", "Back to the main screen; the tuning continues", PROGRAM),
     _key("question_mark,f1", "help", "Help", "tune.help", "All keys and a glossary", PROGRAM),

@@ -35,9 +35,9 @@ from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
 from tuner_tui.ui.backend.feeds import EstimateFeed
 from tuner_tui.ui.backend.records import BackendError, DataOutlook, EstimateRequest, MemoryOutlook
-from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.messages import EstimateArrived
 from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, figures_of, memory_bar, source
+from tuner_tui.view.cells import line_width, plain_text
 
 SMALL = estimate_from_phases(
     (MemoryPhase("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
@@ -64,7 +64,7 @@ def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
 
 def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
-        "peak VRAM ━━━━━━━━━━╸──── ✓ 56 of 80 GiB ± 2",
+        "peak VRAM ━━━━━━━━━━╍──── ✓ 56 of 80 GiB ± 2",
         "fits · largest micro batch 22 · closed form",
         "time not known before a first run",
     ]

@@ -12,9 +12,9 @@ from textual.pilot import Pilot
 from tests.fakes.hosts import HOSTS, FakeHosts
 from tests.ui.pilots import dialog, screen_text, until
 from tuner_tui.hosts.host_state import HostView
-from tuner_tui.ui.drawing.cells import plain_text
 from tuner_tui.ui.hosts_app import HostsApp
 from tuner_tui.ui.screens.hosts import HostPlace, hosts_rows, places_of
+from tuner_tui.view.cells import plain_text
 
 Compare = Callable[..., bool]
 

@@ -9,10 +9,10 @@ from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.drawing.tuning_rows import can_resume
 from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
+from tuner_tui.view.tuning_rows import can_resume
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,11 @@ from tuner_tui.core.units import format_gib, format_percent, format_share, forma
 from tuner_tui.hosts.host_state import HostState, HostView, describe_free, describe_problems, summarize
 from tuner_tui.hosts.report import EndedRun, HostReport
 from tuner_tui.runs.read.machine_monitor import WatchedJob, format_command, format_gpu_indices
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.ui.keys import APP_KEYS, HOST_KEYS, HOSTS_KEYS
+from tuner_tui.ui.messages import HostOpenWanted, HostsRetryWanted, QuitWanted
+from tuner_tui.ui.screens.sub_screen import PanelScreen
+from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import (
     BAD,
     WARN,
     Line,
@@ -28,13 +32,8 @@ from tuner_tui.ui.drawing.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, gpu_mark, gpu_problem_rows, gpu_rows, memory_share
-from tuner_tui.ui.drawing.watch_rows import job_description, visible_rows
-from tuner_tui.ui.keys import APP_KEYS, HOST_KEYS, HOSTS_KEYS
-from tuner_tui.ui.messages import HostOpenWanted, HostsRetryWanted, QuitWanted
-from tuner_tui.ui.screens.sub_screen import PanelScreen
-from tuner_tui.ui.screens.watch import jobs_by_gpu, training_cards
-from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.machine_rows import GpuScene, gpu_mark, gpu_problem_rows, gpu_rows, memory_share
+from tuner_tui.view.watch_rows import job_description, jobs_by_gpu, training_cards, visible_rows
 
 STYLES: dict[HostState, Style] = {
     HostState.CONNECTING: "dim", HostState.LIVE: "good", HostState.STALE: "warn", HostState.ABSENT: "warn",
@@ -155,7 +154,7 @@ def _problem_rows(view: HostView, width: int) -> list[Row]:
 def _gpu_rows(report: HostReport, in_full: bool, width: int) -> list[Row]:
     scene = GpuScene(report.sample, (), training_cards(report), jobs_by_gpu(report))
     if in_full:
-        return gpu_rows(scene, width, GpuDetail())[1:]
+        return gpu_rows(scene, width)[1:]
     cards = [
         f"{gpu.index}{gpu_mark(gpu)[0].strip()} {format_percent(gpu.utilisation_pct)} {format_share(memory_share(gpu))}"
         for gpu in report.sample.gpus

@@ -1,4 +1,4 @@
-"""The tune screen (status, trials, plots, skipped changes) and the dialog that starts a tuning."""
+"""The tune screen (status, trials, skipped changes) and the dialog that starts a tuning."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
 from tuner_tui.ui.backend.records import TrialPlacement, TuningWish
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.tuning_rows import (
-    can_resume,
-    is_start_best,
-    skipped_rows,
-    trial_rows,
-    tuning_plots,
-    tuning_rows,
-)
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.messages import TuningWanted
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
+from tuner_tui.view.cells import Row
+from tuner_tui.view.tuning_rows import (
+    can_resume,
+    is_start_best,
+    skipped_rows,
+    trial_rows,
+    tuning_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -82,13 +81,6 @@ class TrialsPanel(TuningPanel, can_focus=True):
         rows = len(trial_rows(self.view, self.size.width))
         super().action_scroll_rows(by)
         self._at_end = self.top >= rows - self.size.height
-
-
-class TuningPlots(TuningPanel):
-    """Throughput and memory against the micro batch."""
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return tuning_plots(self.view, width, height)
 
 
 class SkippedPanel(TuningPanel, can_focus=True):
@@ -202,16 +194,13 @@ def next_minutes(minutes: float, up: bool) -> float:
 FRAME = 2
 WIDE_COLUMNS, WIDE_ROWS = 100, 30
 """On a smaller screen only one of the panels below the head is shown."""
-MIN_PLOT_ROWS = 13
-"""Minimum height of the panels at the bottom, borders included."""
-PAGES = ("trials", "tuning-plots", "skipped")
+PAGES = ("trials", "skipped")
 TUNE_GLOSSARY = (
     ("trial", "a short run with settings that the search proposes"),
     ("noise", "difference between identical runs; smaller differences mean nothing"),
     ("×start", "throughput divided by that of the initial settings"),
     ("at most", "the most a change can gain, from where step time is spent"),
     ("limit", "memory a trial may use; the rest is a reserve for long runs"),
-    ("◆ ✗", "the best so far; out of memory"),
 )
 
 
@@ -224,9 +213,6 @@ class TuneScreen(SubScreen):
     DEFAULT_CSS = """
     TuneScreen { overflow: hidden; }
     TuneScreen > TrialsPanel { height: 1fr; }
-    TuneScreen > #below { height: 13; }
-    TuneScreen TuningPlots { width: 2fr; height: 1fr; }
-    TuneScreen SkippedPanel { width: 1fr; height: 1fr; }
     """
 
     snapshot: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
@@ -236,12 +222,10 @@ class TuneScreen(SubScreen):
         super().__init__()
         self._head = TuningHead(classes="panel")
         self._trials = TrialsPanel(id="trials", classes="panel")
-        self._plots = TuningPlots(id="tuning-plots", classes="panel")
         self._skipped = SkippedPanel(id="skipped", classes="panel")
         for panel, title in (
             (self._head, "Tune"),
             (self._trials, "Trials"),
-            (self._plots, "Against micro batch"),
             (self._skipped, "Not tried"),
         ):
             panel.border_title = title
@@ -250,7 +234,7 @@ class TuneScreen(SubScreen):
         yield self._head
         yield PageTabs()
         yield self._trials
-        yield Horizontal(self._plots, self._skipped, id="below")
+        yield self._skipped
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -290,13 +274,11 @@ class TuneScreen(SubScreen):
         rows = min(len(self._head.picture(max(1, self.size.width - 2 * FRAME))), self.size.height // 2) + FRAME
         if self._head.styles.height is None or self._head.styles.height.value != rows:
             self._head.styles.height = rows
-        strip, below = self.query_one(PageTabs), self.query_one("#below")
+        strip = self.query_one(PageTabs)
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
-        below.display = wide or self.page != "trials"
-        below.styles.height = max(MIN_PLOT_ROWS, self.size.height * 45 // 100) if wide else "1fr"
-        self._plots.display = wide or self.page == "tuning-plots"
         self._skipped.display = wide or self.page == "skipped"
+        self._skipped.styles.height = self.size.height // 3 if wide else "1fr"
 
     def watch_page(self) -> None:
         self._arrange()

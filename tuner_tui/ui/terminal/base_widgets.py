@@ -19,7 +19,7 @@ from textual.visual import VisualType
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tuner_tui.ui.drawing.cells import STYLES, Line, Row, TextSpan, crop, fit, line
+from tuner_tui.view.cells import STYLES, Line, Row, TextSpan, crop, fit, line
 
 
 class CachedWidget(Widget):

@@ -58,7 +58,6 @@ def box(library: Path, seen: Scenario, folder: Path) -> dict[str, str]:
 
 def test_a_box_without_a_gpu_is_told_what_to_do(library: Path, python: Path, tmp_path: Path):
     text = detect(box(library, Scenario(), tmp_path), "--interpreter", str(python))
-    assert "GPUs         none usable" in text
     assert "! The NVIDIA driver works but sees no GPU." in text
     assert "--gres=gpu:1" in text
     assert "torch 2.13.0  peft 0.21.2" in text
@@ -66,19 +65,13 @@ def test_a_box_without_a_gpu_is_told_what_to_do(library: Path, python: Path, tmp
 
 def test_the_report_of_a_t4(library: Path, python: Path, tmp_path: Path):
     text = detect(box(library, scenario.t4, tmp_path), "--interpreter", str(python))
-    assert "GPUs         driver 580.65.06 · CUDA 13.0" in text
-    assert "  0  Tesla T4  15.0 GiB   0.4 GiB  11.0 GiB   70 W  1590 MHz   5001 MHz  –" in text
-    assert "  bf16   no   BF16 needs Ampere (capability 8.0) or newer" in text
-    assert "Processes on the GPUs" in text
+    assert "driver   580.65.06  CUDA 13.0" in text
+    assert "0 Tesla T4\n  15.0 GiB  cc 7.5  Turing  70 W" in text
+    assert "  ✗ bf16   BF16 needs Ampere (capability 8.0) or newer" in text
+    assert "GPU 0: 11.0 GiB used by " in text
     assert "!" not in text
     assert "\x1b" not in text
-    assert all(len(line) <= 100 for line in text.splitlines())
-
-
-def test_equal_cards_share_their_abilities(library: Path, python: Path, tmp_path: Path):
-    text = detect(box(library, scenario.eight_gpus, tmp_path), "--interpreter", str(python))
-    assert text.count("bf16") == 1
-    assert "(GPUs 0, 1, 2, 3, 4, 5, 6, 7)" in text
+    assert all(len(line) <= 120 for line in text.splitlines())
 
 
 def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_path: Path):
@@ -95,9 +88,7 @@ def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_pa
         (Scenario((FakeGpu(lost_after_calls=0),)), "! GPU 0 has fallen off the bus."),
     ],
 )
-def test_problems_stand_at_the_end_with_their_advice(
-    library: Path, python: Path, tmp_path: Path, wrong: Scenario, sentence: str
-):
+def test_problems_stand_with_their_advice(library: Path, python: Path, tmp_path: Path, wrong: Scenario, sentence: str):
     lines = detect(box(library, wrong, tmp_path), "--interpreter", str(python)).splitlines()
     assert sentence in lines
     assert lines[lines.index(sentence) + 1].startswith("  ")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from tuner_tui.cli.console import DONE, FAILED, exit_on_interrupt, fail, print_json, print_line
+from tuner_tui.cli.console import DONE, FAILED, exit_on_interrupt, fail, print_json, print_line, report_width, rows_text
 from tuner_tui.cli.options import AsciiOnly, AsJson
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
@@ -94,8 +94,8 @@ def _print_once(hosts: Sequence[HostAddress], as_json: bool) -> int:
 
 def _host_lines(view: HostView) -> list[str]:
     from tuner_tui.cli.render.text import hanging_lines, warning_lines
-    from tuner_tui.cli.render.watch import watch_report
     from tuner_tui.hosts.host_state import describe_free, describe_problems
+    from tuner_tui.view.watch_rows import snapshot_rows
 
     report = view.report
     free = "" if report is None else describe_free(report)
@@ -103,7 +103,7 @@ def _host_lines(view: HostView) -> list[str]:
     lines += [line for problem in describe_problems(view) for line in warning_lines(problem)]
     lines += hanging_lines("  ", view.advice) if view.advice else []
     if report is not None:
-        lines += watch_report(report)
+        lines.append(rows_text(snapshot_rows(report, report_width())))
         lines += [f"  {run.run} {run.outcome}: {run.sentence}" for run in report.ended]
     return lines
 
