@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.cli.commands.runs.test_run import Shell, shell
+from tests.cli.commands.test_run import Shell, shell
 from tuner_tui.tuning.store import tunings_dir
 
 __all__ = ["shell"]

@@ -52,7 +52,7 @@ def screen(
 ) -> None:
     """Open the screen on a run, a preset or a configuration file."""
     if hosts:
-        from tuner_tui.cli.commands.machines.hosts import watch_hosts
+        from tuner_tui.cli.commands.hosts import watch_hosts
 
         watch_hosts(hosts, as_json, ascii_only)
     if as_json:
@@ -74,7 +74,7 @@ def demo(
     if sys.stdin.isatty() and sys.stdout.isatty():
         open_named(DEMO_PRESET, parse_set_flags(values or ()), interpreter, theme.value, ascii_only)
     else:
-        from tuner_tui.cli.commands.runs.run import run
+        from tuner_tui.cli.commands.run import run
 
         run(context, preset=DEMO_PRESET, interpreter=interpreter, values=values)
 

@@ -10,7 +10,7 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from tuner_tui.cli.commands.settings.export import register
+from tuner_tui.cli.commands.export import register
 
 
 def run(*words: str) -> Result:

@@ -152,8 +152,8 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    from tuner_tui.cli.commands.runs.attach import launch_and_follow
-    from tuner_tui.cli.commands.runs.run_on_host import REQUEST_VARIABLE, start_on_host, start_requested_run
+    from tuner_tui.cli.commands.attach import launch_and_follow
+    from tuner_tui.cli.commands.run_on_host import REQUEST_VARIABLE, start_on_host, start_requested_run
     from tuner_tui.cli.launch_request import (
         check_interpreter,
         parse_launch_options,

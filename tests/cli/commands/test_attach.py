@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.cli.commands.runs.attach import follow_run
+from tuner_tui.cli.commands.attach import follow_run
 from tuner_tui.cli.console import DONE
 from tuner_tui.runs.events.types import Event, Finished, InEffect, Launched
 from tuner_tui.runs.store.codec import encode_event

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from tuner_tui.cli.commands.settings.presets import register
+from tuner_tui.cli.commands.presets import register
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_preset
 from tuner_tui.settings.rules import RuleContext

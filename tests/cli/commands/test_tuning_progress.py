@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.fakes.listed_search import measured
-from tuner_tui.cli.commands.settings.tune import TuningLines, differences, format_measurement, skipped_lines
+from tuner_tui.cli.commands.tune import TuningLines, differences, format_measurement, skipped_lines
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion

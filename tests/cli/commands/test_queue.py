@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from tests.cli.commands.runs.test_run import PATIENCE_S, WAIT, Shell, shell
+from tests.cli.commands.test_run import PATIENCE_S, WAIT, Shell, shell
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
 from tests.runs.sandbox import Fifo, fifo, wait_ended

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands.runs.test_run import Shell, line_of, shell
+from tests.cli.commands.test_run import Shell, line_of, shell
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
 from tests.runs.sandbox import wait_ended

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.runs.builders import counters, record
-from tuner_tui.cli.commands.runs.diff import register
+from tuner_tui.cli.commands.diff import register
 from tuner_tui.runs.events.types import Metrics
 from tuner_tui.runs.read.comparison import format_figure
 from tuner_tui.runs.store.codec import encode_event

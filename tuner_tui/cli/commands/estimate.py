@@ -65,7 +65,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
         closed form is shown at once; a trace of the model, which takes seconds the first time, refines it. Both are
         corrected by earlier runs of the same job.
         """
-        from tuner_tui.cli.commands.settings.recommend import measured_lengths
+        from tuner_tui.cli.commands.recommend import measured_lengths
         from tuner_tui.cli.launch_request import parse_size_option
         from tuner_tui.cli.machine import read_local_machine
         from tuner_tui.settings.errors import SettingsError
@@ -290,7 +290,7 @@ def print_estimate(
     as_json: bool,
 ) -> None:
     """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
-    from tuner_tui.cli.commands.settings.recommend import time_document
+    from tuner_tui.cli.commands.recommend import time_document
     from tuner_tui.cli.render.estimate import estimate_report, format_uncertainty
     from tuner_tui.core.units import format_size
     from tuner_tui.memory.trace import TraceError

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from tests.fakes.inventories import box, card, python
 from tests.runs.read.test_measured_memory import run
 from tests.runs.store.test_record import record
-from tuner_tui.cli.commands.settings.estimate import register
+from tuner_tui.cli.commands.estimate import register
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory

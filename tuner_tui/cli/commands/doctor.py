@@ -49,7 +49,7 @@ def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
         reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
         from tuner_tui.advice.preflight import PreflightCheck, TrainingFile, file_checks, preflight_checks
         from tuner_tui.advice.recommend.recommendation import with_recommended
-        from tuner_tui.cli.commands.settings.recommend import resolve_options
+        from tuner_tui.cli.commands.recommend import resolve_options
         from tuner_tui.runs.launch.launchers import training_python
         from tuner_tui.runs.launch.prepare import missing_path_problem
         from tuner_tui.runs.store.folder import state_dir

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import tests.tuning.scripts
-from tests.cli.commands.runs.test_run import Shell, line_of, shell
+from tests.cli.commands.test_run import Shell, line_of, shell
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import list_runs, runs_dir
 from tuner_tui.tuning.store import tunings_dir

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tuner_tui.advice.settings_check import SettingCheck
-from tuner_tui.cli.commands.runs.diagnose import finding_lines
+from tuner_tui.cli.commands.diagnose import finding_lines
 from tuner_tui.cli.main import build_app
 from tuner_tui.runs.log_parsing import lines
 

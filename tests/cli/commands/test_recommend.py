@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.fakes.inventories import box, card, python
-from tuner_tui.cli.commands.settings.recommend import register
+from tuner_tui.cli.commands.recommend import register
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.inventory import Inventory
 
