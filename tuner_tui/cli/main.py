@@ -45,10 +45,10 @@ def dispatch(words: list[str]) -> None:
         from tuner_tui.cli.screen_opener import open_named
 
         open_named(words[0] if words else None)
-    if words[:1] == ["watch"] and not any(word.startswith("-") for word in words) and len(words) <= 2:
-        from tuner_tui.cli.machine_watcher import watch_machine
+    if words[:1] == ["watch"] and not any(word.startswith("-") for word in words):
+        from tuner_tui.cli.machine_watcher import open_watch
 
-        watch_machine(words[1] if len(words) > 1 else None)
+        open_watch(words[1:])
     # A command imports its own module alone. `--help` and an option of the screen need the names of all commands.
     if words[0] not in (*COMMANDS, *GLOBAL_FLAGS):
         words = ["screen", *words]

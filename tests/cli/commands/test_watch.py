@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui import __version__
-
 MAIN = "from tuner_tui.cli.main import main; main()"
 WAIT = "print('up', flush=True); input()"
 
@@ -94,21 +92,10 @@ def test_an_interrupt_ends_it_with_its_code(tmp_path: Path, training: subprocess
     ("what", "words"),
     [
         ("4194399", "no process"), ("0", "such as r007"), ("9" * 30, "no process"),
-        ("r077", "no run"), ("nonsense", "no run"), ("²", "no run"),
+        ("r077", "no run"), ("runs/r077", "no run"), ("²", "not a host"), ("demo", "preset"),
     ],
 )  # fmt: skip
 def test_what_is_not_there_is_said(tmp_path: Path, what: str, words: str) -> None:
     done = watch(tmp_path, what, "--once")
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr.lower()
-
-
-def test_brief_lines_are_short_and_name_the_version(tmp_path: Path, training: subprocess.Popen[str]) -> None:
-    done = watch(tmp_path, "--once", "--json", "--brief")
-    assert (done.returncode, done.stderr) == (0, "")
-    (line,) = done.stdout.splitlines()
-    view = json.loads(line)
-    assert (view["format"], view["version"]) == (1, __version__)
-    assert all(job["processes"] == [] for job in view["jobs"])
-    assert "per_core_pct" not in view["sample"]["host"]
-    assert watch(tmp_path, "--brief").returncode == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -15,20 +14,26 @@ from tests.ui.pilots import dialog, screen_text, until
 from tuner_tui.runs.read.machine_monitor import MachineView
 from tuner_tui.ui.drawing.cells import plain_text
 from tuner_tui.ui.drawing.watch_rows import JobScene, job_places, job_rows, sorted_jobs
-from tuner_tui.ui.screens.watch import jobs_by_gpu, training_cards
-from tuner_tui.ui.watch_app import WatchApp
+from tuner_tui.ui.screens.watch import WatchScreen, jobs_by_gpu, training_cards
+from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 SIZE = (120, 40)
 Compare = Callable[..., bool]
+Watching = tuple[WatchApp[WatchScreen], Pilot[None]]
 
 
-def app_over(shown: MachineView, pid: int | None = None, **options: Any) -> WatchApp:
+def watch_app(open_box: Callable[[], FakeWatch], pid: int | None = None) -> WatchApp[WatchScreen]:
+    heading = "box42" if pid is None else "box42 · r007"
+    return WatchApp(machine_views(open_box, pid), lambda: WatchScreen(pid is not None, heading))
+
+
+def app_over(shown: MachineView, pid: int | None = None) -> WatchApp[WatchScreen]:
     box = FakeWatch(shown)
-    return WatchApp(lambda: box, pid, None if pid is None else "r007", heading="box42", **options)
+    return watch_app(lambda: box, pid)
 
 
 @asynccontextmanager
-async def watching(shown: MachineView, pid: int | None = None) -> AsyncIterator[tuple[WatchApp, Pilot[None]]]:
+async def watching(shown: MachineView, pid: int | None = None) -> AsyncIterator[Watching]:
     app = app_over(shown, pid)
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.watch_screen.view is not None)
@@ -90,7 +95,7 @@ async def test_help_and_quit() -> None:
 
 async def test_leaving_ends_the_watching() -> None:
     box = FakeWatch(view())
-    app = WatchApp(lambda: box, heading="box42")
+    app = watch_app(lambda: box)
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, box.looked.is_set)
         await pilot.press("q")
@@ -119,7 +124,7 @@ async def test_the_cursor_reaches_every_process_of_a_job() -> None:
 
 async def test_one_job_that_ends_says_so() -> None:
     box = FakeWatch(view(JOBS[:1]))
-    app = WatchApp(lambda: box, 4000, "r007", heading="box42")
+    app = watch_app(lambda: box, 4000)
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.watch_screen.view is not None)
         box.shown = view(())
@@ -138,7 +143,7 @@ async def test_a_box_that_cannot_be_watched_says_why() -> None:
     def broken() -> FakeWatch:
         raise PermissionError(13, "Permission denied", "/proc")
 
-    app = WatchApp(broken, heading="box42")
+    app = watch_app(broken)
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: any("Permission denied" in note.message for note in app._notifications))
 

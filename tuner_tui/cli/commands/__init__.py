@@ -13,7 +13,6 @@ COMMANDS = {
     "ps": "ps",
     "attach": "attach",
     "watch": "watch",
-    "hosts": "hosts",
     "logs": "logs",
     "stop": "stop",
     "diff": "diff",

@@ -1,4 +1,4 @@
-"""`tuner-tui presets list|show|save|check|push`."""
+"""`tuner-tui presets list|show|save|check`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tuner_tui.cli.console import FAILED, USAGE, fail, print_json, print_line, print_note
+from tuner_tui.cli.console import USAGE, fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues
-from tuner_tui.core.text import escape_control
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
@@ -58,7 +57,7 @@ def register(
     app: typer.Typer, read_machine: ReadRuleFacts = read_rule_facts, read_hardware: ReadRuleFacts = read_hardware_facts
 ) -> None:
     """Add the group `presets` to `app`; `read_machine` reads the machine, `read_hardware` only its GPUs and cores."""
-    group = typer.Typer(help="List, show, save, check and push presets.", no_args_is_help=True, rich_markup_mode=None)
+    group = typer.Typer(help="List, show, save and check presets.", no_args_is_help=True, rich_markup_mode=None)
 
     @group.command("list")
     def list_(as_json: AsJson = False) -> None:
@@ -67,7 +66,6 @@ def register(
 
     group.command("show")(show)
     group.command("save")(save)
-    group.command("push")(push)
 
     @group.command("check")
     def check(
@@ -136,34 +134,6 @@ def _load(name: str) -> LoadedPreset:
         return find_preset(name)
     except SettingsError as error:
         fail(str(error))
-
-
-def push(
-    name: Annotated[str, typer.Argument(metavar="PRESET", help="Name or file of a preset.")],
-    host: Annotated[str, typer.Argument(metavar="HOST", help="A host, as `tuner-tui hosts` takes it.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Replace an existing preset there.")] = False,
-) -> None:
-    """Save a preset on another machine, over ssh."""
-    from tuner_tui.hosts.address import parse_hosts
-    from tuner_tui.hosts.ssh import transport_from
-
-    preset = _load(name).preset
-    try:
-        hosts = parse_hosts([host])
-    except SettingsError as error:
-        fail(str(error))
-    if len(hosts) != 1:
-        fail("Name one host.")
-    transport = transport_from(os.environ)
-    words = ("presets", "save", Path(name).stem, "--from", "-", *(["--yes"] if yes else []))
-    try:
-        end = transport.run(hosts[0], *words, stdin=dump_preset(preset).encode())
-    finally:
-        transport.close(hosts)
-    said = escape_control(end.message.strip())
-    if end.code:
-        fail(f"{hosts[0].name}: {said or f'ssh ended with code {end.code}'}", FAILED)
-    print_line(f"{hosts[0].name}: {said}")
 
 
 def _read_source(source: str | None, name: str) -> LoadedPreset:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -45,7 +44,6 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    context: typer.Context,
     command: CommandWords = None,
     preset: PresetName = None,
     values: SettingValues = None,
@@ -135,15 +133,6 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --on slurm: print the sbatch script, submit nothing.")
     ] = False,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Start the run on another host, over ssh, and return. It starts in the folder of the same name "
-            "there; a preset is saved there.",
-        ),
-    ] = None,
-    request: Annotated[bool, typer.Option("--request", hidden=True)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
 ) -> None:
     """Train in the foreground, or with --detach in the background.
@@ -153,7 +142,6 @@ def run(
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
     from tuner_tui.cli.commands.attach import launch_and_follow
-    from tuner_tui.cli.commands.run_on_host import REQUEST_VARIABLE, start_on_host, start_requested_run
     from tuner_tui.cli.launch_request import (
         check_interpreter,
         parse_launch_options,
@@ -168,13 +156,6 @@ def run(
     from tuner_tui.settings.resolve import JobOptions
     from tuner_tui.tuning.launching import build_request, start_run
 
-    if request:
-        raise typer.Exit(start_requested_run())
-    if host is not None:
-        if when_free or on is not None:
-            fail("--host starts a run at once: --when-free and --on are for the host itself.", USAGE)
-        raise typer.Exit(start_on_host(host, context, as_json))
-    token = os.environ.pop(REQUEST_VARIABLE, None)
     job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
     try:
         options = parse_launch_options(job, preset, values, memory_limit, interpreter, fallback=fallback, resume=resume)
@@ -191,7 +172,7 @@ def run(
         if slurm is not None:
             raise typer.Exit(_submit(options, interpreter, notify, slurm, dry_run, as_json))
         launched = _with_notify_target(build_request(options, read_training_machine), notify)
-        launched = replace(launched, nodes=None, queued_as=token)  # no nodes of a run that is resumed
+        launched = replace(launched, nodes=None)  # no nodes of a run that is resumed
         twin = find_duplicate_run(launched)
         if twin is not None:
             raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
