@@ -45,7 +45,7 @@ def test_neither_a_command_nor_its_exception_steers_the_terminal(tmp_path: Path)
 
     said = run("run", "--apply", "none", "--", sys.executable, str(script), TITLE)
     assert said.count("\\x1b]0;owned\\x07") == 3  # in the command, the exception, and the end
-    everything = said + run("attach", "r001") + run("stop", "r001") + run("ps") + run("diff", "r001", "r001")
+    everything = said + run("logs", "--events", "r001") + run("stop", "r001") + run("ps") + run("diff", "r001", "r001")
     everything += run("diagnose", "r001") + run("logs", "r001")
     assert "Traceback" not in everything
     assert not any(char in everything for char in "\x1b\x07")

@@ -43,7 +43,7 @@ def hostile_preset(folder: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("detect", "--interpreter", f"/usr/bin/{HOSTILE}"),
+        ("doctor", "--hardware", "--interpreter", f"/usr/bin/{HOSTILE}"),
         ("doctor", "--interpreter", HOSTILE),
         ("estimate", "--interpreter", HOSTILE, "demo"),
         ("run", "--preset", HOSTILE),
@@ -55,7 +55,7 @@ def hostile_preset(folder: Path) -> None:
         ("diff", HOSTILE, "r001"),
         ("presets", "show", "p"),
         ("presets", "list"),
-        ("export", "p", "--to", HOSTILE),
+        ("presets", "export", "p", "--to", HOSTILE),
         (HOSTILE,),
         ("ps",),
     ],

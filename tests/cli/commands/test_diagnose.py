@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli.invoke import invoke
 from tuner_tui.advice.settings_check import SettingCheck
 from tuner_tui.cli.commands.diagnose import finding_lines
-from tuner_tui.cli.main import build_app
 from tuner_tui.runs.log_parsing import lines
 
 CRASH = """Traceback (most recent call last):
@@ -27,13 +27,7 @@ AGREES = SettingCheck("optim", "adamw_torch", "adamw_torch", "agrees")
 DIFFERS = SettingCheck("tf32", True, False, "differs")
 
 
-@pytest.fixture
-def app() -> typer.Typer:
-    return build_app(["runs.diagnose", "runs.ps"])
-
-
-def run(app: typer.Typer, *words: str, stdin: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, ["diagnose", *words], input=stdin)
+run = partial(invoke, "diagnose")
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -43,42 +37,42 @@ def document(result: Result) -> dict[str, Any]:
     return found
 
 
-def test_a_file_as_json(app: typer.Typer, tmp_path: Path) -> None:
+def test_a_file_as_json(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text(CRASH)
-    (finding,) = document(run(app, str(path), "--json"))["findings"]
+    (finding,) = document(run(str(path), "--json"))["findings"]
     assert (finding["cause"], finding["where"], finding["confidence"]) == ("gpu-oom", "training", "certain")
     assert {"change", "why", "source"} <= set(finding["remedies"][0])
 
 
-def test_a_healthy_file_yields_an_empty_list(app: typer.Typer, tmp_path: Path) -> None:
+def test_a_healthy_file_yields_an_empty_list(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text(HEALTHY)
-    assert document(run(app, str(path), "--json")) == {"findings": []}
+    assert document(run(str(path), "--json")) == {"findings": []}
 
 
-def test_standard_input_for_a_person(app: typer.Typer) -> None:
-    result = run(app, "-", stdin=CRASH)
+def test_standard_input_for_a_person() -> None:
+    result = run("-", stdin=CRASH)
     assert result.exit_code == 0
     assert "gpu-oom" in result.stdout
     assert "gradient checkpointing on" in result.stdout
 
 
-def test_nothing_found_is_an_answer(app: typer.Typer) -> None:
-    assert run(app, "-", stdin=HEALTHY).stdout.strip() == "No problems found."
+def test_nothing_found_is_an_answer() -> None:
+    assert run("-", stdin=HEALTHY).stdout.strip() == "No problems found."
 
 
-def test_bytes_that_are_no_text(app: typer.Typer) -> None:
-    assert document(run(app, "-", "--json", stdin=bytes(range(256)) * 50)) == {"findings": []}
+def test_bytes_that_are_no_text() -> None:
+    assert document(run("-", "--json", stdin=bytes(range(256)) * 50)) == {"findings": []}
 
 
-def test_what_cannot_be_read_is_bad_input(app: typer.Typer) -> None:
-    result = run(app, "no-such-run", "--json")
+def test_what_cannot_be_read_is_bad_input() -> None:
+    result = run("no-such-run", "--json")
     assert result.exit_code == 2
     assert result.stdout == ""
 
 
-def test_a_run_folder_is_read_whole(app: typer.Typer, tmp_path: Path) -> None:
+def test_a_run_folder_is_read_whole(tmp_path: Path) -> None:
     events = [
         {"story": 1, "v": 1, "kind": "launched", "t": 1.0, "pid": 7},
         {"story": 1, "v": 1, "kind": "exited", "t": 9.0, "signal": 9, "oom_kill": True, "evidence": ["oom_kill 1"]},
@@ -87,7 +81,7 @@ def test_a_run_folder_is_read_whole(app: typer.Typer, tmp_path: Path) -> None:
     lines = (json.dumps(event, separators=(",", ":")) for event in events)
     (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
     (tmp_path / "output.log").write_text("all went well so far\n")
-    (finding,) = document(run(app, str(tmp_path), "--json"))["findings"]
+    (finding,) = document(run(str(tmp_path), "--json"))["findings"]
     assert finding["cause"] == "host-oom"
     assert finding["evidence"] == ["oom_kill 1"]
 
@@ -105,15 +99,15 @@ def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
     assert sum(map(len, excerpt)) <= lines.HEAD_BYTES + lines.TAIL_BYTES
 
 
-def test_a_folder_that_is_no_run(app: typer.Typer, tmp_path: Path) -> None:
-    result = run(app, str(tmp_path))
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    result = run(str(tmp_path))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: the run folder is empty.\n"
 
 
 @pytest.mark.parametrize("text", ["", "\n  \n"])
-def test_an_input_with_nothing_in_it_is_no_healthy_one(app: typer.Typer, text: str) -> None:
-    result = run(app, "-", stdin=text)
+def test_an_input_with_nothing_in_it_is_no_healthy_one(text: str) -> None:
+    result = run("-", stdin=text)
     assert result.exit_code == 2
     assert "the input is empty" in result.stderr
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli.invoke import invoke
 from tests.runs.builders import counters, record
-from tuner_tui.cli.commands.diff import register
 from tuner_tui.runs.events.types import Metrics
 from tuner_tui.runs.read.comparison import format_figure
 from tuner_tui.runs.store.codec import encode_event
@@ -35,10 +35,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
     a_run(tmp_path / "runs", 8, 50.0)
     a_run(tmp_path / "runs", 8, 25.0, precision="bf16")
-    app = typer.Typer()
-    register(app)
-    app.callback()(lambda: None)
-    return lambda *words: CliRunner().invoke(app, ["diff", *words])
+    return partial(invoke, "diff")
 
 
 def test_the_figures_stand_side_by_side(call: Call) -> None:

@@ -7,20 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli.invoke import invoke
 from tests.fakes.inventories import box, card, python
-from tuner_tui.cli.commands.doctor import register
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.inventory import Inventory
 
 
 def call(inventory: Inventory, *words: str) -> Result:
-    app = typer.Typer()
-    register(app, lambda interpreter: LocalMachine(inventory, python(accelerate="1.15.0")))
-    app.callback()(lambda: None)
-    return CliRunner().invoke(app, ["doctor", *words])
+    return invoke("doctor", *words, machine=lambda path: LocalMachine(inventory, python(accelerate="1.15.0")))
 
 
 def test_a_good_box_is_told_so() -> None:

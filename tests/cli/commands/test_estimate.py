@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli.invoke import invoke
 from tests.fakes.inventories import box, card, python
 from tests.runs.read.test_measured_memory import run
 from tests.runs.store.test_record import record
-from tuner_tui.cli.commands.estimate import register
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -34,10 +34,7 @@ GPT2 = ("--model", "gpt2", "--task", "causal-lm", "--set", "precision=bf16", "--
 
 
 def caller(inventory: Inventory, interpreter: Interpreter) -> Call:
-    app = typer.Typer()
-    register(app, lambda path: LocalMachine(inventory, interpreter))
-    app.callback()(lambda: None)
-    return lambda *words: CliRunner().invoke(app, ["estimate", *words], env={"COLUMNS": "120"})
+    return partial(invoke, "estimate", machine=lambda path: LocalMachine(inventory, interpreter))
 
 
 @pytest.fixture
@@ -240,7 +237,7 @@ def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:
 
 
 def test_cards_that_are_not_here(call: Call) -> None:
-    result = call(*GPT2, "--set", "per_device_train_batch_size=8", "--on", "T4,A100-80GB", "--json")
+    result = call(*GPT2, "--set", "per_device_train_batch_size=8", "--gpu", "T4,A100-80GB", "--json")
     assert result.exit_code == 0, result.output
     small, large = json.loads(result.stdout)["cards"]
     assert (small["card"], large["card"]) == ("T4 16.0 GiB", "A100 80.0 GiB")
@@ -251,7 +248,7 @@ def test_cards_that_are_not_here(call: Call) -> None:
 
 
 def test_what_would_make_it_fit_fits(call: Call) -> None:
-    asked = (*GPT2, "--set", "per_device_train_batch_size=64", "--on", "T4", "--json")
+    asked = (*GPT2, "--set", "per_device_train_batch_size=64", "--gpu", "T4", "--json")
     (card,) = json.loads(call(*asked).stdout)["cards"]
     assert card["estimate"]["verdict"] == "too large"
     changes = [word for name, value in card["to_fit"].items() for word in ("--set", f"{name}={value}")]
@@ -262,7 +259,7 @@ def test_what_would_make_it_fit_fits(call: Call) -> None:
 
 
 def test_a_card_that_is_unknown(call: Call) -> None:
-    result = call(*GPT2, "--on", "T5000")
+    result = call(*GPT2, "--gpu", "T5000")
     assert result.exit_code == 2
     assert "not a known GPU" in result.output
 
@@ -290,7 +287,7 @@ def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:
 
 def test_quantized_weights_make_a_7b_model_fit_a_small_card(call: Call) -> None:
     """14.2 GiB of 16-bit weights leave no room on 16 GiB; 5.3 GiB in 4 bits do."""
-    words = ("--set", "peft_method=lora", "--set", "max_length=512", "--on", "16GiB", "--json")
+    words = ("--set", "peft_method=lora", "--set", "max_length=512", "--gpu", "16GiB", "--json")
     (plan,) = json.loads(call("--model", "Qwen/Qwen2.5-7B", "--task", "causal-lm", *words).stdout)["cards"]
     assert plan["to_fit"]["quantization"] == "nf4"
     assert plan["to_fit"]["bnb_4bit_use_double_quant"] is True

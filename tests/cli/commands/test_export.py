@@ -1,22 +1,17 @@
-"""`export` and `import`."""
+"""`tuner-tui presets export` and `presets import`."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
-from typer.testing import CliRunner, Result
 
-from tuner_tui.cli.commands.export import register
+from tests.cli.invoke import invoke
 
-
-def run(*words: str) -> Result:
-    app = typer.Typer()
-    register(app)
-    return CliRunner().invoke(app, list(words))
+run = partial(invoke, "presets")
 
 
 def written(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
@@ -81,17 +76,6 @@ def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None
 
 
 MANY = "settings: {warmup_steps: 0.1, max_length: 64, learning_rate: 1e-5, train_sampling_strategy: sequential}\n"
-
-
-def test_the_release_that_reads_it_decides_the_names(tmp_path: Path) -> None:
-    result = run("export", str(written(tmp_path, MANY)), "--to", "hf", "--for-version", "4.57")
-    assert yaml.safe_load(result.stdout) == {"warmup_ratio": 0.1, "warmup_steps": 0, "learning_rate": 1e-5}
-    for left_out in ("max_length", "train_sampling_strategy sequential"):
-        assert f"# Left out: {left_out}" in result.stdout
-        assert f"Left out: {left_out}" in result.stderr
-    newest = run("export", str(written(tmp_path, MANY)), "--to", "hf-yaml")
-    assert yaml.safe_load(newest.stdout)["train_sampling_strategy"] == "sequential"
-    assert run("export", "demo", "--to", "hf", "--for-version", "newest").exit_code == 2
 
 
 def test_an_interpreter_without_transformers_is_said(tmp_path: Path) -> None:

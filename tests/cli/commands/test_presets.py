@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tuner_tui.cli.commands.presets import register
+from tests.cli.invoke import invoke
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_preset
 from tuner_tui.settings.rules import RuleContext
@@ -21,10 +21,7 @@ Call = Callable[..., Result]
 
 @pytest.fixture
 def call() -> Call:
-    app = typer.Typer()
-    register(app, lambda: T4)
-    app.callback()(lambda: None)
-    return lambda *words: CliRunner().invoke(app, ["presets", *words])
+    return partial(invoke, "presets", machine=lambda: T4)
 
 
 @pytest.fixture
@@ -47,10 +44,7 @@ def own(request: pytest.FixtureRequest) -> str:
     ],
 )
 def test_list_has_the_presets_of_this_machine_first(gpus: tuple[Gpu, ...], first: list[str]) -> None:
-    app = typer.Typer()
-    register(app, lambda: T4, lambda: RuleContext(gpus, cores=16))
-    app.callback()(lambda: None)
-    lines = CliRunner().invoke(app, ["presets", "list"]).stdout.splitlines()
+    lines = invoke("presets", "list", machine=lambda: RuleContext(gpus, cores=16)).stdout.splitlines()
     assert [line.split()[1] for line in lines if line.startswith("* ")] == first
     assert [line.split()[1] for line in lines[: len(first)]] == first
 

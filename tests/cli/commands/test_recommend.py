@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli.invoke import invoke
 from tests.fakes.inventories import box, card, python
-from tuner_tui.cli.commands.recommend import register
 from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.hardware.inventory import Inventory
 
@@ -20,10 +20,7 @@ T4 = box(card("T4", gib=15.0), cores=8)
 
 
 def caller(inventory: Inventory) -> Call:
-    app = typer.Typer()
-    register(app, lambda interpreter: LocalMachine(inventory, python()))
-    app.callback()(lambda: None)
-    return lambda *words: CliRunner().invoke(app, ["recommend", *words], env={"COLUMNS": "120"})
+    return partial(invoke, "recommend", machine=lambda path: LocalMachine(inventory, python()))
 
 
 @pytest.fixture
@@ -156,9 +153,9 @@ def test_the_tuners_preset_is_written_into_the_file(call: Call, tmp_path: Path) 
 def test_a_file_gets_values_of_the_gpu_that_is_named(tmp_path: Path) -> None:
     file, call = tmp_path / "my.yml", caller(box(cores=8))
     file.write_text(TOOL_FILE)
-    assert call(str(file), "--write", "--on", "T4").exit_code == 0
+    assert call(str(file), "--write", "--gpu", "T4").exit_code == 0
     assert "fp16: true\n" in file.read_text()  # a T4 has no bf16
-    several = call(str(file), "--write", "--on", "T4,A100")
+    several = call(str(file), "--write", "--gpu", "T4,A100")
     assert (several.exit_code, "need one kind of GPU" in several.stderr) == (2, True)
 
 
@@ -166,10 +163,10 @@ def test_without_a_gpu_only_given_values_are_written(tmp_path: Path) -> None:
     file, call = tmp_path / "my.yml", caller(box(cores=8))
     file.write_text(TOOL_FILE)
     refused = call(str(file), "--write")
-    assert (refused.exit_code, "name the GPU (--on A100-80GB)" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "name the GPU (--gpu A100-80GB)" in refused.stderr) == (2, True)
     assert call(str(file), "--write", "--set", "max_length=256").exit_code == 0
     assert file.read_text() == TOOL_FILE.replace("sequence_len: 512", "sequence_len: 256")
-    assert call(str(file), "--write", "--on", "cpu").exit_code == 0
+    assert call(str(file), "--write", "--gpu", "cpu").exit_code == 0
     assert "bf16: false\n" in file.read_text()
 
 
@@ -207,16 +204,16 @@ def test_a_named_model_takes_the_place_of_the_notes_job(call: Call) -> None:
 
 
 def test_cards_that_are_not_here(call: Call) -> None:
-    document = json.loads(call(*QWEN, "--on", "T4,2x3090,A100-80GB", "--json").stdout)
+    document = json.loads(call(*QWEN, "--gpu", "T4,2x3090,A100-80GB", "--json").stdout)
     precision = {
         card["card"]: next(one["value"] for one in card["recommended"] if one["name"] == "precision")
         for card in document["cards"]
     }
     assert precision == {"T4 16.0 GiB": "fp16", "2 × RTX 3090 24.0 GiB": "bf16", "A100 80.0 GiB": "bf16"}
-    text = call("--on", "T4").stdout
+    text = call("--gpu", "T4").stdout
     assert text.startswith("On T4 16.0 GiB")
-    assert call("--on", "T5").exit_code == 2
-    assert "leave out --memory" in call("--on", "T4", "--memory", "8GiB").stderr
+    assert call("--gpu", "T5").exit_code == 2
+    assert "leave out --memory" in call("--gpu", "T4", "--memory", "8GiB").stderr
 
 
 def test_memory_takes_the_place_of_the_cards(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_run_out_of_memory_exits_3(shell: Shell) -> None:
         (["run", "--interpreter", "/no/python", "--", "sh", "-c", ":"], "/no/python"),
         (["run", "--interpreter", "/bin/ls", "--", "sh", "-c", ":"], "/bin/ls"),
         (["run", "--resume", "r9"], "no run 'r9'"),
-        (["attach", "r9"], "no run 'r9'"),
+        (["logs", "-f", "--events", "r9"], "no run 'r9'"),
         (["logs", "r9"], "no run 'r9'"),
         (["stop", "r9"], "no run 'r9'"),
         (["stop", "--now", "--checkpoint-only", "r9"], "exclude"),
@@ -218,7 +218,7 @@ def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: F
         running.communicate(timeout=300)
     (row,) = json.loads(shell("ps", "--json").stdout)
     assert row["status"] == "running"
-    with shell.start("attach", "--json", "r001") as attached:
+    with shell.start("logs", "-f", "--events", "--json", "r001") as attached:
         assert json.loads(line_of(attached.stdout))["kind"] == "launched"
         attached.send_signal(signal.SIGINT)
         _, err = attached.communicate(timeout=300)
@@ -242,7 +242,7 @@ def test_attach_brings_a_supervisor_back(shell: Shell, fifo: Fifo) -> None:
     shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
     fifo.word()
     os.kill(supervisor_state(shell.folder()).supervisor.pid, signal.SIGKILL)
-    with shell.start("attach", "--json", "r001") as attached:
+    with shell.start("logs", "-f", "--events", "--json", "r001") as attached:
         assert json.loads(line_of(attached.stdout))["kind"] == "launched"
         assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"
         shell("stop", "--now", "r001")
@@ -254,7 +254,7 @@ def test_attach_brings_a_supervisor_back(shell: Shell, fifo: Fifo) -> None:
 
 def test_attach_to_an_ended_run_tells_its_story_and_its_code(shell: Shell) -> None:
     shell("run", "--", sys.executable, shell.script("import sys; sys.exit(3)"))
-    done = shell("attach", "r001")
+    done = shell("logs", "-f", "--events", "r001")
     assert done.returncode == 1
     assert done.stdout.splitlines()[0].startswith("launched")
 

@@ -1,23 +1,11 @@
-"""The commands, each registered by a module of this package. Importing the package imports none of them."""
+"""The commands, each in the module of its name. Importing the package imports none of them."""
 
-COMMANDS = {
-    "screen": "screen",
-    "demo": "screen",
-    "detect": "detect",
-    "doctor": "doctor",
-    "recommend": "recommend",
-    "estimate": "estimate",
-    "run": "run",
-    "queue": "queue",
-    "tune": "tune",
-    "ps": "ps",
-    "attach": "attach",
-    "watch": "watch",
-    "logs": "logs",
-    "stop": "stop",
-    "diff": "diff",
-    "diagnose": "diagnose",
-    "presets": "presets",
-    "export": "export",
-    "import": "export",
+PANELS = {
+    "Start": ("demo", "run", "tune", "stop", "queue"),
+    "Look": ("watch", "ps", "logs", "diagnose", "diff"),
+    "Plan": ("doctor", "recommend", "estimate"),
+    "Manage": ("presets",),
 }
+"""The commands under the headings of `--help`."""
+COMMANDS = {name: name for names in PANELS.values() for name in names} | {"demo": "screen", "screen": "screen"}
+"""The module of each command: it has a function of that name, or `register(app)`, which adds a group."""

@@ -90,11 +90,6 @@ def _remedy_object(remedy: Remedy) -> Mapping[str, Any]:
     }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `diagnose`."""
-    app.command("diagnose")(diagnose)
-
-
 def diagnose(
     source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON."),

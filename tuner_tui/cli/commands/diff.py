@@ -72,11 +72,6 @@ def _line(name: str, first: str, second: str, remark: str = "") -> str:
     return f"{name:<{NAME_WIDTH}} {first:<{VALUE_WIDTH}} {second:<{VALUE_WIDTH}} {remark}".rstrip()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `diff`."""
-    app.command("diff")(diff)
-
-
 def diff(
     first: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete_run, help="Name or folder of a run.")],
     second: Annotated[

@@ -28,75 +28,71 @@ if TYPE_CHECKING:
     from tuner_tui.settings.resolve import ResolvedTraining
 
 
-def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
-    """Add the command `estimate`; `read_machine` reads the machine."""
+def estimate(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE | -- COMMAND...]",
+            help="A training tool's configuration file, a script, a preset, or a training command (read, not run).",
+        ),
+    ] = None,
+    preset: PresetName = None,
+    values: SettingValues = None,
+    model: ModelName = None,
+    task: TaskName = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Assume this much memory, such as 24GiB.")] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="Break memory down by module or by kind."),
+    ] = None,
+    memory_limit: MemoryLimit = None,
+    interpreter: InterpreterPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the peak memory of a training.
 
-    @app.command("estimate")
-    def estimate(
-        words: Annotated[
-            list[str] | None,
-            typer.Argument(
-                metavar="[FILE | -- COMMAND...]",
-                help="A training tool's configuration file, a script, a preset, or a training command (read, not run).",
-            ),
-        ] = None,
-        preset: PresetName = None,
-        values: SettingValues = None,
-        model: ModelName = None,
-        task: TaskName = None,
-        memory: Annotated[
-            str | None, typer.Option(metavar="SIZE", help="Assume this much memory, such as 24GiB.")
-        ] = None,
-        on: Annotated[
-            str | None,
-            typer.Option("--on", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
-        ] = None,
-        by: Annotated[
-            str | None,
-            typer.Option(metavar="PART", help="Break memory down by module or by kind."),
-        ] = None,
-        memory_limit: MemoryLimit = None,
-        interpreter: InterpreterPath = None,
-        as_json: AsJson = False,
-    ) -> None:
-        """Estimate the peak memory of a training.
+    The peak is split into weights, gradients, optimizer, activations, context and allocator. On a terminal a
+    closed form is shown at once; a trace of the model, which takes seconds the first time, refines it. Both are
+    corrected by earlier runs of the same job.
+    """
+    from tuner_tui.cli.commands.recommend import measured_lengths
+    from tuner_tui.cli.launch_request import parse_size_option
+    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.settings.errors import SettingsError
 
-        The peak is split into weights, gradients, optimizer, activations, context and allocator. On a terminal a
-        closed form is shown at once; a trace of the model, which takes seconds the first time, refines it. Both are
-        corrected by earlier runs of the same job.
-        """
-        from tuner_tui.cli.commands.recommend import measured_lengths
-        from tuner_tui.cli.launch_request import parse_size_option
-        from tuner_tui.cli.machine import read_local_machine
-        from tuner_tui.settings.errors import SettingsError
-
-        try:
-            if by not in (None, "module", "kind"):
-                raise SettingsError(f"--by: {by!r} is not one of module, kind.")
-            training = resolve_options(preset, words or [], values or [])
-            capacity = None if memory is None else parse_size_option("--memory", memory)
-            limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
-            command = measured_command(training, model, on)
-            if command is not None:
-                machine = (read_machine or read_local_machine)(interpreter)
-                if print_measured(command, training.resolved, machine, capacity, limit, as_json):
-                    return
-            resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, model, task)
-            if on is not None:
-                if capacity is not None or limit is not None:
-                    raise SettingsError("--on already sets the memory; leave out --memory and --memory-limit.")
-                print_plans(on, (read_machine or read_local_machine)(interpreter), resolved, job, as_json)
+    read_machine: ReadMachine = context.obj or read_local_machine
+    try:
+        if by not in (None, "module", "kind"):
+            raise SettingsError(f"--by: {by!r} is not one of module, kind.")
+        training = resolve_options(preset, words or [], values or [])
+        capacity = None if memory is None else parse_size_option("--memory", memory)
+        limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
+        command = measured_command(training, model, gpus)
+        if command is not None:
+            machine = read_machine(interpreter)
+            if print_measured(command, training.resolved, machine, capacity, limit, as_json):
                 return
-        except SettingsError as error:
-            fail(str(error))
-        machine = (read_machine or read_local_machine)(interpreter)
-        found, settings = prepare(machine, resolved, training.job, job, capacity, limit)
-        if by is not None:
-            print_breakdown(found, settings, by, as_json)
+        resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, model, task)
+        if gpus is not None:
+            if capacity is not None or limit is not None:
+                raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
+            print_plans(gpus, read_machine(interpreter), resolved, job, as_json)
             return
-        own = training.job or job
-        lengths = measured_lengths(own, machine)
-        print_estimate(found, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
+    except SettingsError as error:
+        fail(str(error))
+    machine = read_machine(interpreter)
+    found, settings = prepare(machine, resolved, training.job, job, capacity, limit)
+    if by is not None:
+        print_breakdown(found, settings, by, as_json)
+        return
+    own = training.job or job
+    lengths = measured_lengths(own, machine)
+    print_estimate(found, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
 
 
 def resolve_options(preset: str | None, words: list[str], values: list[str]) -> ResolvedTraining:
@@ -137,12 +133,12 @@ def settings_to_keep(training: ResolvedTraining) -> Resolved:
     return Resolved(resolved.settings, {**own, **chosen})
 
 
-def measured_command(training: ResolvedTraining, model: str | None, on: str | None) -> CommandJob | None:
+def measured_command(training: ResolvedTraining, model: str | None, gpus: str | None) -> CommandJob | None:
     """Return the preset's command, whose memory only its own runs can tell; None if a model is known."""
     from tuner_tui.settings.job import CommandJob, modelled_job
 
     job = training.job
-    if not isinstance(job, CommandJob) or model is not None or on is not None or modelled_job(job) is not None:
+    if not isinstance(job, CommandJob) or model is not None or gpus is not None or modelled_job(job) is not None:
         return None
     return job
 
@@ -366,17 +362,17 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
     typer.echo("\n".join(breakdown_report(found, settings, traced, remedies, by)))
 
 
-def print_plans(on: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
-    """Print a table of the GPUs in `on`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
+def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
+    """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
     from tuner_tui.advice.recommend.card_plan import plan_cards
     from tuner_tui.cli.render.estimate import plan_report
     from tuner_tui.hardware.planned import UnknownCardError, parse_cards
     from tuner_tui.settings.errors import SettingsError
 
     try:
-        cards = parse_cards(on)
+        cards = parse_cards(gpus)
     except UnknownCardError as error:
-        raise SettingsError(f"--on: {error}") from error
+        raise SettingsError(f"--gpu: {error}") from error
 
     def say(traces: int) -> None:
         number = "once" if traces == 1 else f"with {traces} different settings"

@@ -1,4 +1,4 @@
-"""`tuner-tui export` writes a preset as a tool's file; `tuner-tui import` makes a preset of one."""
+"""`tuner-tui presets export` writes a preset as a tool's file; `presets import` makes a preset of one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from tuner_tui.settings.presets import LoadedPreset
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands `export` and `import`."""
-    app.command("export")(export)
-    app.command("import")(import_file)
-
-
 def export(
     preset: Annotated[
         str,
@@ -34,9 +28,6 @@ def export(
         ),
     ],
     to: Annotated[str, typer.Option(metavar="TOOL", help="hf, hf-args, hf-python, trl, axolotl, llama-factory …")],
-    for_version: Annotated[
-        str | None, typer.Option("--for-version", metavar="V", help="Target release of transformers, such as 4.57.")
-    ] = None,
     interpreter: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Take the release of transformers from this Python.")
     ] = None,
@@ -47,14 +38,14 @@ def export(
 
     Settings that TOOL does not support are listed, and added as comments.
 
-    Without --for-version and --interpreter the names are those of the newest transformers.
+    Without --interpreter the names are those of the newest transformers.
     """
     from tuner_tui.settings.dialects.dialect import dialect_by_name
     from tuner_tui.settings.dialects.file_formats import render_export
     from tuner_tui.settings.errors import SettingsError
 
     try:
-        tool, carried = dialect_by_name(to), _carried(preset, to, _targets(for_version, interpreter))
+        tool, carried = dialect_by_name(to), _carried(preset, to, _targets(interpreter))
     except SettingsError as error:
         fail(str(error))
     values = {name: value for name, value in carried.values.items() if value is not None}
@@ -108,16 +99,11 @@ def import_file(
     typer.echo(f"Saved {path}")
 
 
-def _targets(for_version: str | None, interpreter: Path | None) -> Collection[str] | None:
+def _targets(interpreter: Path | None) -> Collection[str] | None:
     """The arguments of the transformers that reads the file; None for the newest. Raises `SettingsError`."""
     from tuner_tui.hardware.interpreter.probe import probe_interpreter
-    from tuner_tui.settings.dialects.hf import arguments_of_release
     from tuner_tui.settings.errors import SettingsError
 
-    if for_version is not None and interpreter is not None:
-        raise SettingsError("--for-version and --interpreter exclude each other.")
-    if for_version is not None:
-        return arguments_of_release(for_version)
     if interpreter is None:
         return None
     asked = probe_interpreter(interpreter)

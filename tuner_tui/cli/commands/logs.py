@@ -18,25 +18,32 @@ LINES_BEFORE_FOLLOWING = 100
 LOOK_EVERY_S = 0.5
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `logs`."""
-    app.command("logs")(logs)
-
-
 def logs(
     run: RunName,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Show the last 100 lines and follow until the run ends.")
     ] = False,
+    events: Annotated[
+        bool,
+        typer.Option("--events", help="Print what happened and, with -f, the progress, instead of the output."),
+    ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines: anchor (byte offset), text, unfinished.")
+        bool, typer.Option("--json", help="Print JSON lines: events, or anchor (byte offset), text, unfinished.")
     ] = False,
 ) -> None:
-    """Print the output of a run.
+    """Print the output of a run, or its events.
 
-    Progress bars show their last state only, and escape sequences are removed.
+    Progress bars show their last state only, and escape sequences are removed. With -f --events the exit code is that
+    of the run; Ctrl-C stops following, not the run.
     """
     folder = find_run_or_exit(run)
+    if events:
+        from tuner_tui.cli.run_follower import attach, print_events
+
+        if follow:
+            raise typer.Exit(attach(folder, as_json))
+        print_events(folder, as_json)
+        return
     printer = LogPrinter(LogReader(folder.output_log), as_json)
     if not follow:
         printer.print_rest(last=True)

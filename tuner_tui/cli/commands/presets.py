@@ -1,4 +1,4 @@
-"""`tuner-tui presets list|show|save|check`."""
+"""`tuner-tui presets list|show|save|check|import|export`."""
 
 from __future__ import annotations
 
@@ -53,37 +53,29 @@ def read_hardware_facts() -> RuleContext:
     return RuleContext(visible_cards(inventory), None, None, inventory.cpu.usable_cores)
 
 
-def register(
-    app: typer.Typer, read_machine: ReadRuleFacts = read_rule_facts, read_hardware: ReadRuleFacts = read_hardware_facts
-) -> None:
-    """Add the group `presets` to `app`; `read_machine` reads the machine, `read_hardware` only its GPUs and cores."""
-    group = typer.Typer(help="List, show, save and check presets.", no_args_is_help=True, rich_markup_mode=None)
+def register(app: typer.Typer) -> None:
+    """Add the group `presets`."""
+    from tuner_tui.cli.commands.export import export, import_file
 
-    @group.command("list")
-    def list_(as_json: AsJson = False) -> None:
-        """List presets; those for this machine come first, marked with *."""
-        list_all(read_hardware(), as_json)
-
-    group.command("show")(show)
-    group.command("save")(save)
-
-    @group.command("check")
-    def check(
-        names: Annotated[list[str], typer.Argument(help="Names or files of presets.")], as_json: AsJson = False
-    ) -> None:
-        """Check presets, also against this machine."""
-        check_presets(names, read_machine(), as_json)
-
+    group = typer.Typer(
+        help="List, show, save, check, import and export presets.", no_args_is_help=True, rich_markup_mode=None
+    )
+    group.command("list")(list_all)
+    group.command("import")(import_file)
+    for command in (show, save, check, export):
+        group.command()(command)
     app.add_typer(group, name="presets")
 
 
-def list_all(machine: RuleContext, as_json: bool) -> None:
-    """Print all presets, those made for this machine first."""
-    found = suiting_first(list_presets(), machine.gpus or (), machine.cores)
+def list_all(context: typer.Context, as_json: AsJson = False) -> None:
+    """List presets; those for this machine come first, marked with *."""
+    read_facts: ReadRuleFacts = context.obj or read_hardware_facts
+    machine = read_facts()
+    presets = suiting_first(list_presets(), machine.gpus or (), machine.cores)
     if as_json:
-        print_json([{**_listed(item), "suits": suits} for item, suits in found])
+        print_json([{**_listed(item), "suits": suits} for item, suits in presets])
         return
-    for item, suits in found:
+    for item, suits in presets:
         print_line(f"{'*' if suits else ' '} {_line(item)}")
 
 
@@ -115,8 +107,14 @@ def save(
         typer.echo(f"Saved {path}")
 
 
-def check_presets(names: list[str], machine: RuleContext, as_json: bool) -> None:
-    """Check each preset and print the result; exit with 2 if one cannot be read."""
+def check(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(help="Names or files of presets.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check presets, also against this machine."""
+    read_facts: ReadRuleFacts = context.obj or read_rule_facts
+    machine = read_facts()
     checks = [_check(name, machine) for name in names]
     if as_json:
         print_json([item.document() for item in checks])

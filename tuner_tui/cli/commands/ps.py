@@ -22,11 +22,6 @@ HEADINGS = ("RUN", "STATUS", "STEP", "AGE", "TIME", "LEFT", "STEPS/S", "LOSS")
 MIN_COMMAND, MAX_COMMAND = 20, 60
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `ps`."""
-    app.command("ps")(ps)
-
-
 def ps(as_json: AsJson = False) -> None:
     """List runs with their state, age, speed, loss and command."""
     now = time.time()

@@ -26,94 +26,90 @@ if TYPE_CHECKING:
 
 ASSUMED_CAPABILITY = (8, 0)
 NO_CARD = "cpu"
-"""What `--on` names for a training without a GPU."""
+"""What `--gpu` names for a training without a GPU."""
 
 
-def register(app: typer.Typer, read_machine: ReadMachine | None = None) -> None:
-    """Add the command `recommend`; `read_machine` reads the machine."""
+def recommend(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE | -- COMMAND...]",
+            help="A training tool's configuration file, a preset, or your training command.",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P",
+            autocompletion=complete_preset,
+            help="Start from a preset; its values and job are kept, and --write puts the values into FILE.",
+        ),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Keep a setting at this value."),
+    ] = None,
+    model: ModelName = None,
+    task: TaskName = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="GPUS",
+            help="Recommend for other GPUs, such as T4,2x3090,A100-80GB or 24GiB; --gpu cpu: for none.",
+        ),
+    ] = None,
+    interpreter: InterpreterPath = None,
+    patch: Annotated[bool, typer.Option("--patch", help="Print only a diff of FILE.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write",
+            help="Write the changes into FILE; everything else in it stays. Without a GPU here, --gpu says which "
+            "GPU the file is for.",
+        ),
+    ] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Also copy the diff to the clipboard of the terminal.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend settings for this machine, with reasons.
 
-    @app.command("recommend", context_settings={"allow_interspersed_args": True})
-    def recommend(
-        words: Annotated[
-            list[str] | None,
-            typer.Argument(
-                metavar="[FILE | -- COMMAND...]",
-                help="A training tool's configuration file, a preset, or your training command.",
-            ),
-        ] = None,
-        preset: Annotated[
-            str | None,
-            typer.Option(
-                metavar="P",
-                autocompletion=complete_preset,
-                help="Start from a preset; its values and job are kept, and --write puts the values into FILE.",
-            ),
-        ] = None,
-        values: Annotated[
-            list[str] | None,
-            typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Keep a setting at this value."),
-        ] = None,
-        model: ModelName = None,
-        task: TaskName = None,
-        memory: Annotated[
-            str | None, typer.Option(metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
-        ] = None,
-        on: Annotated[
-            str | None,
-            typer.Option(
-                "--on",
-                metavar="GPUS",
-                help="Recommend for other GPUs, such as T4,2x3090,A100-80GB or 24GiB; --on cpu: for none.",
-            ),
-        ] = None,
-        interpreter: InterpreterPath = None,
-        patch: Annotated[bool, typer.Option("--patch", help="Print only a diff of FILE.")] = False,
-        write: Annotated[
-            bool,
-            typer.Option(
-                "--write",
-                help="Write the changes into FILE; everything else in it stays. Without a GPU here, --on says which "
-                "GPU the file is for.",
-            ),
-        ] = False,
-        copy: Annotated[
-            bool, typer.Option("--copy", help="Also copy the diff to the clipboard of the terminal.")
-        ] = False,
-        as_json: AsJson = False,
-    ) -> None:
-        """Recommend settings for this machine, with reasons.
+    Also lists what was considered and not recommended.
 
-        Also lists what was considered and not recommended.
+    Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
+    a model of BERT's size.
+    """
+    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.resolve import JobOptions
 
-        Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
-        a model of BERT's size.
-        """
-        from tuner_tui.cli.machine import read_local_machine
-        from tuner_tui.settings.errors import SettingsError
-        from tuner_tui.settings.resolve import JobOptions
-
-        file, command = split_words(words or [], of_a_file=patch or write or copy)
-        preset = file if preset is None else preset
-        resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
-        machine = (read_machine or read_local_machine)(interpreter)
-        try:
-            machines = planned_machines(machine, on, memory)
-        except SettingsError as error:
-            fail(str(error))
-        if patch or write or copy:
-            if file is None:
-                fail(
-                    "--patch, --write and --copy need a training tool's configuration file: `tuner-tui recommend "
-                    "FILE --write`."
-                )
-            if len(machines) > 1:
-                fail("--patch, --write and --copy need one kind of GPU after --on: a file has one value for each key.")
-            for_this = on is None and memory is None
-            print_patch(
-                machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, copy, for_this
+    file, command = split_words(words or [], of_a_file=patch or write or copy)
+    preset = file if preset is None else preset
+    resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
+    read_machine: ReadMachine = context.obj or read_local_machine
+    machine = read_machine(interpreter)
+    try:
+        machines = planned_machines(machine, gpus, memory)
+    except SettingsError as error:
+        fail(str(error))
+    if patch or write or copy:
+        if file is None:
+            fail(
+                "--patch, --write and --copy need a training tool's configuration file: `tuner-tui recommend "
+                "FILE --write`."
             )
-            return
-        print_recommendations(machines, resolved, job, preset, as_json)
+        if len(machines) > 1:
+            fail("--patch, --write and --copy need one kind of GPU after --gpu: a file has one value for each key.")
+        for_this = gpus is None and memory is None
+        print_patch(
+            machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, copy, for_this
+        )
+        return
+    print_recommendations(machines, resolved, job, preset, as_json)
 
 
 def split_words(words: list[str], of_a_file: bool = False) -> tuple[str | None, tuple[str, ...]]:
@@ -145,9 +141,9 @@ def resolve_options(
 
 
 def planned_machines(
-    machine: LocalMachine, on: str | None, memory: str | None
+    machine: LocalMachine, gpus: str | None, memory: str | None
 ) -> list[tuple[str | None, LocalMachine]]:
-    """Return the machines to recommend for, each with its label: this one, or one for each GPU in `on`.
+    """Return the machines to recommend for, each with its label: this one, or one for each GPU in `gpus`.
 
     `memory` replaces that of this machine's GPUs; without one it is the GPU. A GPU known by its memory alone is
     taken as one of today. Raises `SettingsError`.
@@ -158,8 +154,8 @@ def planned_machines(
     from tuner_tui.hardware.planned import UnknownCardError, parse_cards, planned_interpreter, planned_inventory
     from tuner_tui.settings.errors import SettingsError
 
-    if on is not None and memory is not None:
-        raise SettingsError("--on already sets the memory; leave out --memory.")
+    if gpus is not None and memory is not None:
+        raise SettingsError("--gpu already sets the memory; leave out --memory.")
     size = None if memory is None else parse_size_option("--memory", memory)
     if size is not None and visible_cards(machine.inventory):
         sized = (
@@ -167,15 +163,15 @@ def planned_machines(
             for card in machine.inventory.gpus
         )
         return [(None, replace(machine, inventory=replace(machine.inventory, gpus=tuple(sized))))]
-    if on == NO_CARD:
+    if gpus == NO_CARD:
         return [("this machine's processor", replace(machine, inventory=replace(machine.inventory, gpus=())))]
-    wanted = on if size is None else memory
+    wanted = gpus if size is None else memory
     if wanted is None:
         return [(None, machine)]
     try:
         cards = parse_cards(wanted)
     except UnknownCardError as error:
-        raise SettingsError(f"--on: {error}") from error
+        raise SettingsError(f"--gpu: {error}") from error
     python = planned_interpreter(machine.interpreter)
     return [
         (label, LocalMachine(planned_inventory(machine.inventory, card), python))
@@ -234,8 +230,8 @@ def print_patch(
     if for_this_machine and not on_cpu and not visible_cards(machine.inventory):
         if not flags:
             fail(
-                f"This machine has no GPU, and {path} may be for one that has: name the GPU (--on A100-80GB), or --on "
-                f"{NO_CARD} for a training without one."
+                f"This machine has no GPU, and {path} may be for one that has: name the GPU (--gpu A100-80GB), or "
+                f"--gpu {NO_CARD} for a training without one."
             )
         names = flags
     else:

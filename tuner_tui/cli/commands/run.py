@@ -35,13 +35,6 @@ if TYPE_CHECKING:
     from tuner_tui.slurm.script import SlurmOptions
     from tuner_tui.tuning.launching import LaunchOptions
 
-CONTEXT = {"allow_interspersed_args": False}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `run`."""
-    app.command("run", context_settings=CONTEXT)(run)
-
 
 def run(
     command: CommandWords = None,
@@ -141,13 +134,13 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    from tuner_tui.cli.commands.attach import launch_and_follow
     from tuner_tui.cli.launch_request import (
         check_interpreter,
         parse_launch_options,
         print_announcement,
         read_training_machine,
     )
+    from tuner_tui.cli.run_follower import launch_and_follow
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run
@@ -259,7 +252,7 @@ def _submit(
     print_note(script.rstrip())
     folder, job_id = submit(prepared, slurm)
     print_line(json.dumps({"run": folder.id, "path": str(folder.path), "job": job_id}) if as_json else folder.id)
-    print_note(f"Submitted as Slurm job {job_id}. `tuner-tui attach {folder.id}` follows it.")
+    print_note(f"Submitted as Slurm job {job_id}. `tuner-tui logs -f --events {folder.id}` follows it.")
     return DONE
 
 
@@ -288,5 +281,5 @@ def _warn_of_logout() -> None:
 def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:
     folder = start()
     print_line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
-    print_note(f"`tuner-tui attach {folder.id}` follows it, `tuner-tui stop {folder.id}` stops it.")
+    print_note(f"`tuner-tui logs -f --events {folder.id}` follows it, `tuner-tui stop {folder.id}` stops it.")
     return DONE

@@ -27,12 +27,6 @@ class ThemeName(StrEnum):
 Theme = Annotated[ThemeName, typer.Option("--theme", help="Colours.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the hidden command `screen`, the default without a command, and `demo`."""
-    app.command("screen", hidden=True)(screen)
-    app.command("demo")(demo)
-
-
 def screen(
     name: Annotated[
         str | None, typer.Argument(metavar="[RUN|PRESET|FILE]", help="A preset, a run or a configuration file.")

@@ -11,11 +11,6 @@ from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, pr
 from tuner_tui.cli.options import AsJson, RunName
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `stop`."""
-    app.command("stop")(stop)
-
-
 def stop(
     run: RunName,
     checkpoint_only: Annotated[

@@ -10,11 +10,6 @@ from tuner_tui.cli.machine_watcher import open_watch
 from tuner_tui.cli.options import AsciiOnly
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `watch`."""
-    app.command("watch")(watch)
-
-
 def watch(
     words: Annotated[
         list[str] | None,

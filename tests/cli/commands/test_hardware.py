@@ -1,4 +1,4 @@
-"""`tuner-tui detect` as a person runs it: a process of its own, on machines with and without cards."""
+"""`tuner-tui doctor --hardware` as a person runs it: a process of its own, on machines with and without cards."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def python(tmp_path: Path) -> Path:
     return path
 
 
-def detect(environment: Mapping[str, str], *arguments: str) -> str:
+def hardware(environment: Mapping[str, str], *arguments: str) -> str:
     """What the command writes; it must end with exit code 0 and write nothing else."""
     done = subprocess.run(
-        [sys.executable, "-c", "from tuner_tui.cli.main import main; main()", "detect", *arguments],
+        [sys.executable, "-c", "from tuner_tui.cli.main import main; main()", "doctor", "--hardware", *arguments],
         env=dict(environment),
         capture_output=True,
         text=True,
@@ -57,7 +57,7 @@ def box(library: Path, seen: Scenario, folder: Path) -> dict[str, str]:
 
 
 def test_a_box_without_a_gpu_is_told_what_to_do(library: Path, python: Path, tmp_path: Path):
-    text = detect(box(library, Scenario(), tmp_path), "--interpreter", str(python))
+    text = hardware(box(library, Scenario(), tmp_path), "--interpreter", str(python))
     assert "GPUs         none usable" in text
     assert "! The NVIDIA driver works but sees no GPU." in text
     assert "--gres=gpu:1" in text
@@ -65,7 +65,7 @@ def test_a_box_without_a_gpu_is_told_what_to_do(library: Path, python: Path, tmp
 
 
 def test_the_report_of_a_t4(library: Path, python: Path, tmp_path: Path):
-    text = detect(box(library, scenario.t4, tmp_path), "--interpreter", str(python))
+    text = hardware(box(library, scenario.t4, tmp_path), "--interpreter", str(python))
     assert "GPUs         driver 580.65.06 · CUDA 13.0" in text
     assert "  0  Tesla T4  15.0 GiB   0.4 GiB  11.0 GiB   70 W  1590 MHz   5001 MHz  –" in text
     assert "  bf16   no   BF16 needs Ampere (capability 8.0) or newer" in text
@@ -76,14 +76,14 @@ def test_the_report_of_a_t4(library: Path, python: Path, tmp_path: Path):
 
 
 def test_equal_cards_share_their_abilities(library: Path, python: Path, tmp_path: Path):
-    text = detect(box(library, scenario.eight_gpus, tmp_path), "--interpreter", str(python))
+    text = hardware(box(library, scenario.eight_gpus, tmp_path), "--interpreter", str(python))
     assert text.count("bf16") == 1
     assert "(GPUs 0, 1, 2, 3, 4, 5, 6, 7)" in text
 
 
 def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_path: Path):
     environment = {**box(library, scenario.eight_gpus, tmp_path), "CUDA_VISIBLE_DEVICES": "3,1"}
-    text = detect(environment, "--interpreter", str(python))
+    text = hardware(environment, "--interpreter", str(python))
     assert "CUDA_VISIBLE_DEVICES=3,1: a training started here uses GPU 3, 1" in text
 
 
@@ -98,19 +98,19 @@ def test_cuda_visible_devices_is_spelled_out(library: Path, python: Path, tmp_pa
 def test_problems_stand_at_the_end_with_their_advice(
     library: Path, python: Path, tmp_path: Path, wrong: Scenario, sentence: str
 ):
-    lines = detect(box(library, wrong, tmp_path), "--interpreter", str(python)).splitlines()
+    lines = hardware(box(library, wrong, tmp_path), "--interpreter", str(python)).splitlines()
     assert sentence in lines
     assert lines[lines.index(sentence) + 1].startswith("  ")
 
 
 def test_a_missing_interpreter_is_a_line_of_the_report(tmp_path: Path):
-    text = detect(os.environ, "--interpreter", str(tmp_path / "none"))
+    text = hardware(os.environ, "--interpreter", str(tmp_path / "none"))
     assert f"! {tmp_path / 'none'} does not exist: choose another interpreter." in text.replace("\n  ", " ")
 
 
 def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
     cards = (FakeGpu(name="Tesla V100-SXM2-16GB", architecture=5, capability=(7, 0), processes=(FakeProcess(1, 5),)),)
-    document = json.loads(detect(box(library, Scenario(cards), tmp_path), "--json", "--interpreter", str(python)))
+    document = json.loads(hardware(box(library, Scenario(cards), tmp_path), "--json", "--interpreter", str(python)))
     assert set(document) == {"inventory", "usable", "interpreter", "misfits"}
     assert document["usable"]["gpus"] == [0]
     assert document["usable"]["cores"] >= 1

@@ -1,4 +1,4 @@
-"""`tuner-tui attach`, and `run` once it has started: follow a run to its end, as JSON lines or plain progress lines."""
+"""Follows a run to its end, as JSON lines or plain progress lines, for `run` and `logs --events`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
-
-import typer
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 from tuner_tui.cli.console import (
     DONE,
@@ -17,12 +15,10 @@ from tuner_tui.cli.console import (
     INTERRUPTED,
     OUT_OF_MEMORY,
     TERMINATED,
-    find_run_or_exit,
     print_line,
     print_note,
 )
 from tuner_tui.cli.interrupts import Interrupts
-from tuner_tui.cli.options import RunName
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.terminal_sequences import terminal_notification
 from tuner_tui.core.text import format_observed
@@ -40,23 +36,23 @@ from tuner_tui.runs.store.supervisor_state import Order
 RANK_0_ONLY = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `attach`."""
-    app.command("attach")(attach)
-
-
-def attach(
-    run: RunName,
-    as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
-) -> None:
-    """Follow a run as plain text until it ends.
-
-    Ctrl-C stops following, not the run. `tuner-tui RUN` opens the screen.
-    """
-    folder = find_run_or_exit(run)
+def attach(folder: RunFolder, as_json: bool) -> int:
+    """Follow a run that was started elsewhere, and return its exit code. Ctrl-C stops following, not the run."""
     await_slurm([folder])
     _supervise_again(folder)
-    raise typer.Exit(follow_run(folder, as_json, on_interrupt="leave"))
+    return follow_run(folder, as_json, on_interrupt="leave")
+
+
+def print_events(folder: RunFolder, as_json: bool) -> None:
+    """Print the events so far."""
+    _print_events(RunReader(folder).events(), as_json)
+
+
+def _print_events(events: Iterable[Event], as_json: bool) -> None:
+    for event in events:
+        text = encode_event(event).decode("ascii").rstrip() if as_json else event_line(event)
+        if text is not None:
+            print_line(text)
 
 
 def _supervise_again(folder: RunFolder) -> None:
@@ -259,7 +255,7 @@ class _RunFollower:
         while True:
             # Before the events: what a run that has ended by now wrote is then read below, its last event included.
             now_status = read_status(self._folder)
-            self._print(self._reader.events())
+            _print_events(self._reader.events(), self._json)
             if self._reader.state.finished is not None:
                 self._tell(self._reader.state.finished.sentence)
                 return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
@@ -281,7 +277,7 @@ class _RunFollower:
             if self._act():
                 return None
             self._signals.wait(POLL_S)
-        self._print(self._reader.events())
+        _print_events(self._reader.events(), self._json)
         return continuation_of(self._folder, self._reader.state)
 
     def _tell(self, sentence: str) -> None:
@@ -289,12 +285,6 @@ class _RunFollower:
         if sys.stderr.isatty():
             sys.stderr.write(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
             sys.stderr.flush()
-
-    def _print(self, events: list[Event]) -> None:
-        for event in events:
-            text = encode_event(event).decode("ascii").rstrip() if self._json else event_line(event)
-            if text is not None:
-                print_line(text)
 
     def _print_waiting(self, found: RunStatus) -> None:
         """Say why a run waits in the queue of Slurm, each time that this changes."""
@@ -310,7 +300,9 @@ class _RunFollower:
     def _act(self) -> bool:
         """Turn interrupts into orders to the run; return True if they mean to stop following."""
         if self._leaves and (self._signals.interrupts or self._signals.terminated):
-            print_note(f"Run {self._folder.id} continues; `tuner-tui attach {self._folder.id}` follows it again.")
+            print_note(
+                f"Run {self._folder.id} continues; `tuner-tui logs -f --events {self._folder.id}` follows it again."
+            )
             return True
         # Ctrl-C reaches this process only: the training has a session of its own. Each press becomes an order in the
         # run folder, and the supervisor sends the signals. Presses that came during the launch are worked off here as
@@ -342,7 +334,7 @@ class _RunFollower:
                 t=time.time(), outcome=found.outcome, sentence=found.sentence, step=state.step,
                 total_steps=state.total_steps, loss=state.loss,
             )  # fmt: skip
-            self._print([last])
+            _print_events([last], self._json)
         else:
             print_note(found.sentence)
         return exit_code(found.outcome, interrupted=self._pressed > 0)

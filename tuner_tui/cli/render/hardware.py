@@ -1,16 +1,10 @@
-"""`tuner-tui detect`: what the machine is and what its GPUs can do, as text or as one JSON document."""
+"""What `doctor --hardware` prints: the machine, what its GPUs can do, and the Python that trains."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import typer
-
-from tuner_tui.cli.console import print_json
 from tuner_tui.cli.render.text import (
     LABEL,
     WIDTH,
@@ -28,16 +22,13 @@ from tuner_tui.hardware.environment import sees_host_pids, visible_gpus
 from tuner_tui.hardware.interpreter.probe import (
     Incompatibility,
     Interpreter,
-    default_interpreter,
-    find_incompatibilities,
-    probe_versions,
 )
 from tuner_tui.hardware.inventory import Cpu, Gpu, GpuProblem, HostMemory, Inventory, Space
 
 GPU_HEADINGS = ("", "name", "memory", "reserved", "in use", "power", "SM clock", "mem clock", "MIG")
 
 
-def detect_report(inventory: Inventory, interpreter: Interpreter, problems: Sequence[Incompatibility]) -> list[str]:
+def hardware_report(inventory: Inventory, interpreter: Interpreter, problems: Sequence[Incompatibility]) -> list[str]:
     """Return the whole report."""
     return join_sections(
         [
@@ -178,41 +169,6 @@ def _gpu_numbers(gpus: Sequence[Gpu]) -> str:
     """Return `GPU 0` or `GPUs 0, 1`."""
     numbers = ", ".join(str(gpu.index) for gpu in gpus)
     return f"GPU {numbers}" if len(gpus) == 1 else f"GPUs {numbers}"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command `detect`."""
-    app.command("detect")(detect)
-
-
-def detect(
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    interpreter: Path | None = typer.Option(  # noqa: B008  typer's way of declaring an option
-        None,
-        "--interpreter",
-        help="Python of the training environment; default: the one in your shell.",
-        metavar="PATH",
-    ),
-) -> None:
-    """Show GPUs, CPU, memory, disk and the training Python."""
-    from tuner_tui.cli.machine import start_reading_inventory
-    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
-
-    reading = start_reading_inventory(BRIEF_TIMEOUT_S)  # while the Python is asked
-    python = probe_versions(interpreter or default_interpreter())
-    inventory = reading.result(threading.TIMEOUT_MAX)
-    problems = find_incompatibilities(inventory, python)
-    if as_json:
-        print_json(
-            {
-                "inventory": asdict(inventory),
-                "usable": usable(inventory),
-                "interpreter": asdict(python),
-                "misfits": [asdict(problem) for problem in problems],
-            }
-        )
-        return
-    typer.echo("\n".join(detect_report(inventory, python, problems)))
 
 
 def usable(inventory: Inventory) -> dict[str, Any]:

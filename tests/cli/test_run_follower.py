@@ -1,4 +1,4 @@
-"""The lines that `run` and `attach` print for the events of a run."""
+"""The lines that `run` and `logs --events` print for the events of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.cli.commands.attach import follow_run
 from tuner_tui.cli.console import DONE
+from tuner_tui.cli.run_follower import follow_run
 from tuner_tui.runs.events.types import Event, Finished, InEffect, Launched
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
