@@ -10,9 +10,10 @@ from dataclasses import asdict
 
 from tests.fakes.hosts import FakeSsh
 from tests.fakes.watched_box import view
-from tuner_tui.cli.render.watch import host_report
 from tuner_tui.hosts.address import parse_host
 from tuner_tui.hosts.watcher import HostsWatcher, HostView
+from tuner_tui.ui.drawing.cells import plain_text
+from tuner_tui.ui.drawing.hosts_rows import host_rows
 
 PATIENCE_S = 60.0
 REPORT = json.dumps(asdict(view())).encode() + b"\n"
@@ -56,11 +57,15 @@ def test_each_host_is_shown_as_it_is() -> None:
     with watching(FakeSsh(scripts)) as once:
         views = once(lambda views: settled({name: host for name, host in views.items() if name != "silent"}))
     assert views["good"].machine == view()
-    assert host_report(views["dead"]) == [f"dead  {refused.decode().strip()}"]
-    assert host_report(views["liar"]) == ["liar  disconnected: it sent a line of more than 1.0 MiB"]
-    assert host_report(views["mute"]) == ["mute  the connection ended without a message"]
-    assert host_report(views["silent"]) == ["silent  no answer yet"]
-    assert "r007 llama-1b-sft" in "\n".join(host_report(views["good"]))
+    shown = {
+        name: [plain_text(row.line).split(maxsplit=1)[1] for row in host_rows(view, 120)]
+        for name, view in views.items()
+    }
+    assert shown["dead"] == [refused.decode().strip()]
+    assert shown["liar"] == ["disconnected: it sent a line of more than 1.0 MiB"]
+    assert shown["mute"] == ["the connection ended without a message"]
+    assert shown["silent"] == ["connecting …"]
+    assert len(shown["good"]) > 8
 
 
 def test_a_host_that_falls_silent_is_given_up_and_tried_again() -> None:

@@ -29,10 +29,10 @@ from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.hosts.address import Host
     from tuner_tui.hosts.watcher import HostsWatcher
 
 PERIOD_S = 1.0
+PIPE_WIDTH = 120
 MAX_RUN_NUMBER = 9999
 FIRST_ANSWER_S = 5.0
 """A sleeping GPU wakes up in a second or two; one that does not answer is left out of the first sample."""
@@ -182,9 +182,17 @@ def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoRetur
 
 def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, ascii_only: bool) -> NoReturn:
     """Watch the hosts in `words` on a screen, or print them."""
+    from tuner_tui.hosts.address import parse_host
     from tuner_tui.hosts.watcher import HostsWatcher
+    from tuner_tui.settings.presets import preset_names
 
-    watcher = HostsWatcher(_parse_hosts(words))
+    preset = next((word for word in words if word in preset_names()), None)
+    if preset is not None:
+        fail(f"{preset} is a preset, no run, process or host: `tuner-tui {preset}` opens it.")
+    try:
+        watcher = HostsWatcher([parse_host(word) for word in dict.fromkeys(words)])
+    except ValueError as error:
+        fail(f"{error} There is no run of that name either.")
     watcher.start()
     try:
         raise SystemExit(_print_hosts(watcher, once, as_json) if prints else _open_hosts_screen(watcher, ascii_only))
@@ -192,29 +200,18 @@ def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, 
         watcher.close()
 
 
-def _parse_hosts(words: Sequence[str]) -> list[Host]:
-    from tuner_tui.hosts.address import parse_host
-    from tuner_tui.settings.presets import preset_names
-
-    preset = next((word for word in words if word in preset_names()), None)
-    if preset is not None:
-        fail(f"{preset} is a preset, no run, process or host: `tuner-tui {preset}` opens it.")
-    try:
-        return [parse_host(word) for word in dict.fromkeys(words)]
-    except ValueError as error:
-        fail(f"{error} There is no run of that name either.")
-
-
 def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     """Print all hosts until the pipe is closed or a signal arrives; with `once`, 1 if no host has answered."""
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.cli.render.watch import host_report
+    from tuner_tui.ui.drawing.cells import plain_text
+    from tuner_tui.ui.drawing.hosts_rows import host_rows
 
     def next_text() -> tuple[str, bool]:
         views = watcher.look()
         if as_json:
             return _json_text([asdict(view) for view in views], once), False
-        return "\n".join(line for view in views for line in host_report(view)) + "\n" * (not once), False
+        rows = [plain_text(row.line).rstrip() for view in views for row in host_rows(view, PIPE_WIDTH)]
+        return "\n".join(rows) + "\n" * (not once), False
 
     with Interrupts() as interrupts:
         ends_s = time.monotonic() + (HOSTS_ANSWER_S if once else FIRST_ANSWER_S)

@@ -18,7 +18,7 @@ from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.core.text import drop_control
 from tuner_tui.core.units import MIB, format_size
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
-from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView
+from tuner_tui.runs.read.machine_monitor import MachineView
 
 SMI_FIELDS = "index,name,utilization.gpu,memory.used,memory.total,power.draw,power.limit,temperature.gpu"
 MAX_LINE_BYTES, MAX_BURST_BYTES, MAX_BYTES_PER_S = 1 << 20, 4 << 20, 1 << 19
@@ -95,8 +95,7 @@ def parse_machine(text: str) -> MachineView:
     # What a gauge shows must not leave its place.
     gpus = tuple(replace(gpu, utilisation_pct=_percent(gpu.utilisation_pct)) for gpu in machine.sample.gpus)
     host = replace(machine.sample.host, cpu_pct=_percent(machine.sample.host.cpu_pct))
-    jobs = tuple(job if job.run is None else replace(job, run=_bounded_run(job.run)) for job in machine.jobs)
-    return replace(machine, sample=replace(machine.sample, gpus=gpus, host=host), jobs=jobs)
+    return replace(machine, sample=replace(machine.sample, gpus=gpus, host=host))
 
 
 def parse_smi_line(text: str) -> GpuSample:
@@ -130,10 +129,3 @@ def _clean(value: Any, depth: int = 1) -> Any:
 
 def _percent(value: float | None) -> float | None:
     return None if value is None else min(100.0, value)
-
-
-def _bounded_run(run: LiveRun) -> LiveRun:
-    """Return the run with a step that is not beyond the last one."""
-    if run.step is not None and run.total_steps is not None:
-        return replace(run, total_steps=max(run.step, run.total_steps))
-    return run

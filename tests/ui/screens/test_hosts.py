@@ -10,7 +10,8 @@ from textual.pilot import Pilot
 from tests.fakes.hosts import HOSTS
 from tests.ui.pilots import dialog, screen_text, until
 from tuner_tui.ui.drawing.cells import plain_text
-from tuner_tui.ui.screens.hosts import HostsScreen, host_rows
+from tuner_tui.ui.drawing.hosts_rows import host_rows
+from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.watch_app import WatchApp
 
 Compare = Callable[..., bool]

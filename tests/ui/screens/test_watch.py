@@ -13,8 +13,8 @@ from tests.fakes.watched_box import CARDS, JOBS, FakeWatch, cardless_view, view
 from tests.ui.pilots import dialog, screen_text, until
 from tuner_tui.runs.read.machine_monitor import MachineView
 from tuner_tui.ui.drawing.cells import plain_text
-from tuner_tui.ui.drawing.watch_rows import JobScene, job_places, job_rows, sorted_jobs
-from tuner_tui.ui.screens.watch import WatchScreen, jobs_by_gpu, training_cards
+from tuner_tui.ui.drawing.watch_rows import JobScene, job_places, job_rows, jobs_by_gpu, sorted_jobs, training_cards
+from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 SIZE = (120, 40)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from tuner_tui.cli.render.text import format_steps, format_table, format_unit, shorten, warning_lines
 from tuner_tui.core.units import UNKNOWN, format_gib, format_percent, format_short_duration
@@ -18,9 +17,6 @@ from tuner_tui.runs.read.machine_monitor import (
     format_process_counts,
 )
 
-if TYPE_CHECKING:
-    from tuner_tui.hosts.watcher import HostView
-
 COMMAND_WIDTH = 60
 GPU_HEADINGS = ("GPU", "name", "util", "memory", "of", "power", "of", "temp", "SM clock", "held back by")
 JOB_HEADINGS = ("pid", "job", "user", "GPUs", "GPU mem", "SM", "CPU", "RSS", "age", "processes", "command")
@@ -30,15 +26,6 @@ def watch_report(view: MachineView) -> list[str]:
     """Return one snapshot of the machine."""
     time_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.sample.time_s))
     return [f"{time_text}  {_host_line(view.sample.host)}", *_gpu_lines(view), *_job_lines(view)]
-
-
-def host_report(view: HostView) -> list[str]:
-    """Return a host with its GPUs and jobs, or one line that says why it does not answer."""
-    if view.machine is None:
-        return [f"{view.name}  {view.problem or 'no answer yet'}"]
-    load = [] if view.machine.sample.host.ram_total_bytes is None else [_host_line(view.machine.sample.host)]
-    jobs = _job_lines(view.machine) if view.machine.jobs else []
-    return ["  ".join([view.name, *load]), *_gpu_lines(view.machine), *jobs]
 
 
 def _host_line(host: HostSample) -> str:

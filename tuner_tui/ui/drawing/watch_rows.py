@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
 from tuner_tui.runs.read.machine_monitor import LiveRun, WatchedJob, WatchedProcess, format_command, format_gpu_indices
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.machine_monitor import MachineView
 
 MARK = 2
 SORTED = "▾"
@@ -182,3 +186,27 @@ def format_age(started_s: float | None, now_s: float) -> str:
     """Return an age in minutes at the finest: seconds would repaint every row each second."""
     age_s = None if started_s is None else now_s - started_s
     return "<1 min" if age_s is not None and age_s < 60 else format_short_duration(age_s and max(90.0, age_s))
+
+
+def training_cards(view: MachineView) -> frozenset[int]:
+    """Return the GPUs of the runs of this program that train now, which should be busy."""
+    return frozenset(
+        gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
+    )
+
+
+def jobs_by_gpu(view: MachineView) -> dict[int, str]:
+    """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
+    found: dict[int, str] = {}
+    for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
+        run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
+        words = run or format_command(job.command)
+        if words:
+            found.update(dict.fromkeys(job.gpus, words))
+    return found
+
+
+def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Row]:
+    """Return a remark wrapped to the width, behind its mark."""
+    parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
+    return [Row(line(TextSpan(part, style))) for part in parts]

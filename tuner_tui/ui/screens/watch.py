@@ -9,13 +9,21 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
-from tuner_tui.core.text import wrap_text
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.read.machine_monitor import format_command
-from tuner_tui.ui.drawing.cells import WARN, Row, Style, TextSpan, line
+from tuner_tui.ui.drawing.cells import WARN, Row, TextSpan, line
 from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, host_rows, most_detail
 from tuner_tui.ui.drawing.sample_history import SampleHistory
-from tuner_tui.ui.drawing.watch_rows import SORTS, JobScene, Place, job_places, job_rows, sorted_jobs
+from tuner_tui.ui.drawing.watch_rows import (
+    SORTS,
+    JobScene,
+    Place,
+    job_places,
+    job_rows,
+    jobs_by_gpu,
+    remark_rows,
+    sorted_jobs,
+    training_cards,
+)
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.panels.bars import KeyFooter
@@ -75,35 +83,11 @@ class WatchedCardsPanel(Canvas):
         return rows + [row for note in view.notes for row in remark_rows(note, width)]
 
 
-def training_cards(view: MachineView) -> frozenset[int]:
-    """Return the GPUs of the runs of this program that train now, which should be busy."""
-    return frozenset(
-        gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
-    )
-
-
-def jobs_by_gpu(view: MachineView) -> dict[int, str]:
-    """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
-    found: dict[int, str] = {}
-    for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
-        run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
-        words = run or format_command(job.command)
-        if words:
-            found.update(dict.fromkeys(job.gpus, words))
-    return found
-
-
 def filter_gpus(sample: Sample, only: Sequence[int]) -> Sample:
     """Return the sample with only the GPUs named, or with all if none is."""
     if not only:
         return sample
     return Sample(sample.time_s, tuple(gpu for gpu in sample.gpus if gpu.index in only), sample.host)
-
-
-def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Row]:
-    """Return a remark wrapped to the width, behind its mark."""
-    parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
-    return [Row(line(TextSpan(part, style))) for part in parts]
 
 
 class WatchedHostPanel(Canvas):
