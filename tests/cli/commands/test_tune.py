@@ -27,7 +27,7 @@ from tuner_tui.tuning.store import TuningFolder, tunings_dir
 
 __all__ = ["shell"]
 
-SCRIPTS = Path(__file__).parents[3] / "tuning" / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "tuning" / "scripts"
 LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "{per_device_train_batch_size}", "{dataloader_num_workers}")
 TRAINER = (sys.executable, str(SCRIPTS / "hf_script.py"))
 SLOW_LOOP = (sys.executable, str(SCRIPTS / "plain_loop.py"), "8", "{dataloader_num_workers}", "slow", "samples=9999")
@@ -47,30 +47,17 @@ def tuning(shell: Shell, name: str = "t001") -> TuningFolder:
     return TuningFolder(tunings_dir(shell.environ) / name)
 
 
-def tune(shell: Shell, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command to its end: less than a minute, and many on a machine with other work."""
-    return subprocess.run(
-        shell.command("tune", *words), cwd=shell.home, env=shell.environ, capture_output=True, text=True, timeout=1700
-    )
-
-
 def preset_of(shell: Shell) -> Any:
     view = TuningReader(tuning(shell)).poll()
     assert view.preset is not None, view
     return load_preset(Path(view.preset)).preset
 
 
-def test_an_objective_is_the_whole_job_or_steady_speed(tuner: Shell) -> None:
-    done = tune(tuner, "--objective", "fast", *START, "--", *LOOP)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--objective: 'fast' is not one of job, steady." in done.stderr
-
-
 @pytest.mark.train
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:
-    done = tune(tuner, "--most-minutes", "25", "--save-as", "mine", *NO_WORKERS, "--", *SLOW_LOOP)
+    done = tuner("tune", "--most-minutes", "25", "--save-as", "mine", *NO_WORKERS, "--", *SLOW_LOOP)
     assert done.returncode == 0, done.stderr + done.stdout
     view = TuningReader(tuning(tuner)).poll()
     assert view.status == "finished"
@@ -103,37 +90,35 @@ def with_cards(shell: Shell, library: Path, *cards: FakeGpu) -> None:
 
 
 FREE = FakeGpu(memory_used=Wave(0), processes=())
+TAKEN = FakeGpu(memory_used=Wave(60 * GIB), processes=(FakeProcess(None, 59 * GIB),))
 
 
-def test_trials_beside_one_another_need_cards(tuner: Shell, library: Path) -> None:
-    with_cards(tuner, library)
-    done = tune(tuner, "--parallel", *START, "--", *LOOP)
+@pytest.mark.parametrize(
+    ("cards", "words", "sentence"),
+    [
+        ((), (), "Trials side by side need GPUs"),
+        ((FREE, FREE), ("--launcher", "torchrun", "--processes", "2"),
+         "Trials side by side get one GPU each, but this training starts 2 processes."),
+        ((TAKEN,), (), "No GPU is free for trials (GPU 0:"),
+    ],
+    ids=["no cards", "several processes", "cards in use"],
+)  # fmt: skip
+def test_trials_side_by_side_need_a_free_card_each(
+    tuner: Shell, library: Path, cards: tuple[FakeGpu, ...], words: tuple[str, ...], sentence: str
+) -> None:
+    with_cards(tuner, library, *cards)
+    done = tuner("tune", "--parallel", *words, *START, "--", *LOOP)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Trials side by side need GPUs" in done.stderr
+    assert sentence in done.stderr
     assert not tunings_dir(tuner.environ).exists()
 
 
-def test_a_training_of_several_processes_does_not_run_on_one_card(tuner: Shell, library: Path) -> None:
-    with_cards(tuner, library, FREE, FREE)
-    done = tune(tuner, "--parallel", "--launcher", "torchrun", "--processes", "2", *START, "--", *LOOP)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Trials side by side get one GPU each, but this training starts 2 processes." in done.stderr
-    assert not tunings_dir(tuner.environ).exists()
-
-
-def test_cards_in_use_are_left_alone(tuner: Shell, library: Path) -> None:
-    with_cards(tuner, library, FakeGpu(memory_used=Wave(60 * GIB), processes=(FakeProcess(None, 59 * GIB),)))
-    done = tune(tuner, "--parallel", *START, "--", *LOOP)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "No GPU is free for trials (GPU 0:" in done.stderr
-
-
+@pytest.mark.full
 @pytest.mark.train
 @pytest.mark.timeout(1800)
 def test_trials_run_on_two_cards_at_once_each_on_its_own(tuner: Shell, library: Path) -> None:
-    busy = FakeGpu(memory_used=Wave(60 * GIB), processes=(FakeProcess(None, 59 * GIB),))
-    with_cards(tuner, library, FREE, busy, FREE)
-    done = tune(tuner, "--parallel", "--most-minutes", "25", "--json", *NO_WORKERS, "--", *SLOW_LOOP)
+    with_cards(tuner, library, FREE, TAKEN, FREE)
+    done = tuner("tune", "--parallel", "--most-minutes", "25", "--json", *NO_WORKERS, "--", *SLOW_LOOP)
     entries = [json.loads(line) for line in done.stdout.splitlines()]
     assert entries[-1]["status"] == "finished", done.stderr + done.stdout
     begun = [entry for entry in entries if entry["kind"] == "trial-begun"]
@@ -143,6 +128,7 @@ def test_trials_run_on_two_cards_at_once_each_on_its_own(tuner: Shell, library: 
     assert all(not read_status(folder).live for folder in list_runs(runs_dir(tuner.environ)))
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_card(tuner: Shell, library: Path) -> None:
     with_cards(tuner, library, FREE, FREE)
@@ -176,13 +162,6 @@ def is_tuner_of(cmdline: Path, shell: Shell) -> bool:
     return b"tuner_tui.tuning.process.daemon" in words and str(tuning(shell).path).encode() in words
 
 
-def test_minutes_that_hold_nothing_are_refused(tuner: Shell) -> None:
-    done = tune(tuner, "--most-minutes", "0.3", *START, "--", *LOOP)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "It needs at least 1 min" in done.stderr
-    assert not tunings_dir(tuner.environ).exists()
-
-
 @pytest.fixture
 def spinning() -> Iterator[None]:
     """Half of the cores are kept busy."""
@@ -197,7 +176,7 @@ def spinning() -> Iterator[None]:
 @pytest.mark.train
 @pytest.mark.alone
 def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning: None) -> None:
-    done = tune(tuner, "--most-minutes", "8", *NO_WORKERS, "--", *SLOW_LOOP)
+    done = tuner("tune", "--most-minutes", "8", *NO_WORKERS, "--", *SLOW_LOOP)
     assert "busy      Other processes use" in done.stdout
     assert "python -c" in done.stdout or "cores" in done.stdout
     view = TuningReader(tuning(tuner)).poll()
@@ -209,6 +188,7 @@ def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning:
     assert view.preset is None
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
     words = ("tune", "--json", "--apply", "inject", "--", *TRAINER, str(tuner.home / "out"))
@@ -230,7 +210,7 @@ def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
 def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
     words = ("--free-batch", "--memory-limit", "1500MiB", "--most-minutes", "8", "--set",
              "per_device_train_batch_size=8", "--", sys.executable, str(SCRIPTS / "memory_loop.py"))  # fmt: skip
-    done = tune(tuner, *words, "{per_device_train_batch_size}")
+    done = tuner("tune", *words, "{per_device_train_batch_size}")
     assert done.returncode == 0, done.stderr + done.stdout
     view = TuningReader(tuning(tuner)).poll()
     assert view.verdict is not None
@@ -247,20 +227,22 @@ def test_the_winner_under_a_memory_limit_was_run_and_fits(tuner: Shell) -> None:
     assert set(outcomes) <= {"measured", "out-of-memory"}, done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_out_of_memory_from_the_first_sample_on(tuner: Shell) -> None:
     script = tuner.script("raise MemoryError('Unable to allocate 9.00 TiB')")
-    done = tune(tuner, "--set", "per_device_train_batch_size=2", "--apply", "inject", "--",
+    done = tuner("tune", "--set", "per_device_train_batch_size=2", "--apply", "inject", "--",
                  sys.executable, script)  # fmt: skip
     assert done.returncode == 3, done.stderr + done.stdout
     assert "out-of-memory" in done.stdout
 
 
-def test_a_command_that_fails(tuner: Shell) -> None:
+def test_a_command_that_fails_is_told_line_by_line(tuner: Shell) -> None:
     script = tuner.script("raise ValueError('no such data')")
-    done = tune(tuner, "--apply", "inject", "--", sys.executable, script)
-    assert done.returncode == 1
-    assert "no such data" in done.stdout
+    process = tuner.start("tune", "--json", "--apply", "inject", "--", sys.executable, script)
+    assert json.loads(line_of(process.stdout))["kind"] == "begun"
+    assert "no such data" in process.communicate(timeout=300)[0]
+    assert process.returncode == 1
 
 
 def waiting(shell: Shell) -> tuple[str, ...]:
@@ -279,17 +261,10 @@ def under_way(tuner: Shell) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_tuning_is_refused_while_one_is_under_way(tuner: Shell) -> None:
+def test_one_tuning_at_a_time_which_ctrl_c_ends_and_keeps(tuner: Shell) -> None:
     process = under_way(tuner)
-    second = tune(tuner, "--apply", "inject", "--", sys.executable, tuner.script("print('other')"))
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=300)
-    assert second.returncode == 4, second.stderr
-    assert "t001 is running" in second.stderr
-
-
-def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
-    process = under_way(tuner)
+    second = tuner("tune", "--apply", "inject", "--", sys.executable, "-c", "print('other')")
+    assert (second.returncode, "t001 is running" in second.stderr) == (4, True)
     process.send_signal(signal.SIGINT)
     assert "--resume t001" in process.communicate(timeout=300)[1]
     assert process.returncode == 130
@@ -299,6 +274,7 @@ def test_ctrl_c_ends_the_trial_and_keeps_the_folder(tuner: Shell) -> None:
     assert not any(read_status(run).live for run in list_runs(runs_dir(tuner.environ)))
 
 
+@pytest.mark.full
 def test_a_killed_tuner_goes_on_from_its_folder(tuner: Shell) -> None:
     up = tuner.home / "up"
     os.mkfifo(up)
@@ -345,19 +321,16 @@ def kill_holder(lock: Path) -> None:
         (("tune", "--resume", "t099"), "There is no tuning 't099'"),
         (("tune", "--resume", "t099", "--objective", "steady"), "continues a tuning unchanged"),
         (("tune", "--save-as", "a/b", "--", "sh"), "not a preset name"),
+        (("tune", "--resume", "t099", "--interpreter", sys.executable), "continues a tuning unchanged"),
+        (("tune", "--interpreter", "/no/python", "--apply", "inject", "--", "sh", "-c", ":"), "/no/python"),
+        (("tune", "--interpreter", "/bin/ls", "--apply", "inject", "--", "sh", "-c", ":"), "/bin/ls"),
+        (("tune", "--objective", "fast", *START, "--", *LOOP), "--objective: 'fast' is not one of job, steady."),
+        (("tune", "--most-minutes", "0.3", *START, "--", *LOOP), "It needs at least 1 min"),
         (("tune", "--preset", "demo", "--memory-limit", "much"), "is not a size"),
     ],
 )
 def test_bad_input(tuner: Shell, words: tuple[str, ...], sentence: str) -> None:
     done = tuner(*words)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert not tunings_dir(tuner.environ).exists()
-
-
-def test_json_is_a_line_of_its_own_each(tuner: Shell) -> None:
-    script = tuner.script("raise ValueError('no such data')")
-    process = tuner.start("tune", "--json", "--apply", "inject", "--", sys.executable, script)
-    assert json.loads(line_of(process.stdout))["kind"] == "begun"
-    process.communicate(timeout=300)
-    assert process.returncode == 1
