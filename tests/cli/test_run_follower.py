@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.cli.console import DONE
-from tuner_tui.cli.run_follower import follow_run
+from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.run_follower import follow
 from tuner_tui.runs.events.types import Event, Finished, InEffect, Launched
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
@@ -17,7 +18,8 @@ def followed(tmp_path: Path, capsys: pytest.CaptureFixture[str], *events: Event)
     folder = RunFolder(tmp_path / "r001")
     folder.path.mkdir()
     folder.events.write_bytes(b"".join(map(encode_event, events)))
-    assert follow_run(folder, json=False) == DONE
+    with Interrupts() as interrupts:
+        assert follow(folder, False, interrupts) == DONE
     return capsys.readouterr().out.splitlines()
 
 

@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from tuner_tui.cli.console import (
     DONE,
@@ -40,7 +40,8 @@ def attach(folder: RunFolder, as_json: bool) -> int:
     """Follow a run that was started elsewhere, and return its exit code. Ctrl-C stops following, not the run."""
     await_slurm([folder])
     _supervise_again(folder)
-    return follow_run(folder, as_json, on_interrupt="leave")
+    with Interrupts() as interrupts:
+        return follow(folder, as_json, interrupts, leaves=True)
 
 
 def print_events(folder: RunFolder, as_json: bool) -> None:
@@ -176,16 +177,6 @@ INTERRUPT_ORDERS: tuple[tuple[Order, str], ...] = (
 )
 
 
-def follow_run(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"] = "stop") -> int:
-    """Print events and progress until the run ends, and return its exit code.
-
-    A run that the automatic fallback continues is followed into the next. Interrupted, it stops the run, harder each
-    time (`stop`), or leaves it alone and returns (`leave`).
-    """
-    with Interrupts() as interrupts:
-        return _follow_all(folder, json, on_interrupt, interrupts)
-
-
 def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
     """Launch with `start`, then follow. An interrupt during the launch stops the launched run.
 
@@ -194,13 +185,16 @@ def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
     with Interrupts() as interrupts:
         folder = start()
         print_note(f"Run {folder.id}, output in {folder.output_log}")
-        return _follow_all(folder, json, "stop", interrupts)
+        return follow(folder, json, interrupts)
 
 
-def _follow_all(folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts) -> int:
-    """Follow the run and the runs that continue it."""
+def follow(folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool = False) -> int:
+    """Print events and progress until the run, and the runs that continue it, have ended; return the exit code.
+
+    Interrupted, it stops the run, harder each time, or leaves it alone and returns.
+    """
     while True:
-        follower = _RunFollower(folder, json, on_interrupt, interrupts)
+        follower = _RunFollower(folder, json, interrupts, leaves)
         code = follower.follow()
         following = follower.following()
         if following is None:
@@ -238,13 +232,11 @@ def exit_code(outcome: str | None, interrupted: bool = False) -> int:
 class _RunFollower:
     """Follows one run from its first line to its exit code."""
 
-    def __init__(
-        self, folder: RunFolder, json: bool, on_interrupt: Literal["stop", "leave"], interrupts: Interrupts
-    ) -> None:
+    def __init__(self, folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool) -> None:
         self._folder = folder
         self._reader = RunReader(folder)
         self._json = json
-        self._leaves = on_interrupt == "leave"
+        self._leaves = leaves
         self._signals = interrupts
         self._pressed = 0
         self._terminated = False

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from tuner_tui.advice.diagnose import diagnose as diagnose_situation
-from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.cli.console import fail, print_json, print_line
@@ -61,33 +61,12 @@ def _check_line(check: SettingCheck, width: int) -> str:
 
 def diagnosis_document(findings: Sequence[Finding], checks: Sequence[SettingCheck]) -> Mapping[str, Any]:
     """Return what `--json` prints: the findings and, for a run that reported them, the settings in effect."""
-    document: dict[str, Any] = {"findings": [_finding_object(finding) for finding in findings]}
+    document: dict[str, Any] = {"findings": [asdict(finding) for finding in findings]}
+    for finding, data in zip(findings, document["findings"], strict=True):
+        for remedy, item in zip(finding.remedies, data["remedies"], strict=True):
+            if remedy.peak is not None:
+                item["peak"]["verdict"] = remedy.peak.verdict
     return document | ({"in_effect": [asdict(check) for check in checks]} if checks else {})
-
-
-def _finding_object(finding: Finding) -> Mapping[str, Any]:
-    return {
-        "cause": finding.cause,
-        "where": finding.where,
-        "severity": finding.severity,
-        "confidence": finding.confidence,
-        "sentence": finding.sentence,
-        "evidence": list(finding.evidence),
-        "lost_share": finding.lost_share,
-        "remedies": [_remedy_object(remedy) for remedy in finding.remedies],
-    }
-
-
-def _remedy_object(remedy: Remedy) -> Mapping[str, Any]:
-    return {
-        "title": remedy.title,
-        "change": dict(remedy.change),
-        "why": remedy.why,
-        "effect": remedy.effect,
-        "rests_on": remedy.rests_on,
-        "peak": None if remedy.peak is None else {**asdict(remedy.peak), "verdict": remedy.peak.verdict},
-        "source": remedy.source,
-    }
 
 
 def diagnose(

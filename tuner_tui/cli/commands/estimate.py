@@ -172,19 +172,8 @@ def print_measured(
     if not isinstance(found, MeasuredEstimate):
         return False
     if as_json:
-        best = found.estimate
-        print_json(
-            {
-                "job": job.model_dump(mode="json"),
-                "batch": best.batch,
-                "total_bytes": best.total_bytes,
-                "low_bytes": best.low_bytes,
-                "high_bytes": best.high_bytes,
-                "verdict": best.verdict,
-                "largest_batch": found.largest,
-                "rests_on": best.rests_on,
-            }
-        )
+        figures = {"batch": found.estimate.batch, **_figures(found.estimate), "largest_batch": found.largest}
+        print_json({"job": job.model_dump(mode="json"), **figures})
     else:
         typer.echo("\n".join(measured_report(job, found)))
     return True
@@ -410,17 +399,17 @@ def as_document(
         "settings": settings.model_dump(mode="json"),
         "device": _device_document(device),
         "parts": asdict(best.parts),
-        "total_bytes": best.total_bytes,
-        "low_bytes": best.low_bytes,
-        "high_bytes": best.high_bytes,
+        **_figures(best),
         "peak_at": best.peak_phase,
-        "verdict": best.verdict,
         "largest_batch": best.largest_batch(),
         "model": {"floor_bytes": peak.floor_bytes, "base_bytes": peak.base_bytes, "slope_bytes": peak.slope_bytes},
-        "rests_on": best.rests_on,
         "counts": "device" if device.on_gpu else "private" if device.limited else "resident",
         "not_traced": problem,
     }
+
+
+def _figures(best: MemoryEstimate) -> dict[str, Any]:
+    return {name: getattr(best, name) for name in ("total_bytes", "low_bytes", "high_bytes", "verdict", "rests_on")}
 
 
 def _device_document(device: Device) -> dict[str, Any]:
