@@ -113,5 +113,18 @@ SettingValues = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
 ]
+ApplyMode = Annotated[
+    str | None,
+    typer.Option(
+        "--apply", metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml, inject or none."
+    ),
+]
+OtherGpus = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
+]
+AssumedMemory = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
+]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner_tui.cli.console import fail, print_json, print_note
-from tuner_tui.cli.options import AsJson, InterpreterPath, MemoryLimit, ModelName, PresetName, SettingValues, TaskName
+from tuner_tui.cli.options import (
+    AsJson,
+    AssumedMemory,
+    InterpreterPath,
+    MemoryLimit,
+    ModelName,
+    OtherGpus,
+    PresetName,
+    SettingValues,
+    TaskName,
+)
 
 if TYPE_CHECKING:
     from tuner_tui.advice.recommend.card_plan import CardPlan
@@ -41,11 +51,8 @@ def estimate(
     values: SettingValues = None,
     model: ModelName = None,
     task: TaskName = None,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Assume this much memory, such as 24GiB.")] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
-    ] = None,
+    memory: AssumedMemory = None,
+    gpus: OtherGpus = None,
     by: Annotated[
         str | None,
         typer.Option(metavar="PART", help="Break memory down by module or by kind."),
@@ -354,14 +361,10 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
 def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
     from tuner_tui.advice.recommend.card_plan import plan_cards
+    from tuner_tui.cli.launch_request import parse_gpus
     from tuner_tui.cli.render.estimate import plan_report
-    from tuner_tui.hardware.planned import UnknownCardError, parse_cards
-    from tuner_tui.settings.errors import SettingsError
 
-    try:
-        cards = parse_cards(gpus)
-    except UnknownCardError as error:
-        raise SettingsError(f"--gpu: {error}") from error
+    cards = parse_gpus(gpus)
 
     def say(traces: int) -> None:
         number = "once" if traces == 1 else f"with {traces} different settings"

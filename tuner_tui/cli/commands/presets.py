@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,13 +116,13 @@ def check(
     machine = read_facts()
     checks = [_check(name, machine) for name in names]
     if as_json:
-        print_json([item.document() for item in checks])
+        print_json(checks)
     for item in checks:
         if not as_json:
-            print_line(str(item))
-        if item.error:
-            print_note(item.error)
-    if any(item.error for item in checks):
+            print_line("\n".join(_check_lines(item)))
+        if item["error"]:
+            print_note(item["error"])
+    if any(item["error"] for item in checks):
         raise typer.Exit(USAGE)
 
 
@@ -161,42 +160,34 @@ def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """The result of checking one preset."""
-
-    name: str
-    error: str | None = None
-    notes: tuple[str, ...] = ()
-    found: tuple[Problem, ...] = ()
-
-    def __str__(self) -> str:
-        if self.error:
-            return f"{self.name}: not a preset"
-        lines = [f"note: {note}" for note in self.notes] + [f"warning: {problem.sentence}" for problem in self.found]
-        return "\n".join([f"{self.name}: ok", *(f"  {line}" for line in lines)])
-
-    def document(self) -> dict[str, Any]:
-        warnings = [{"fields": item.fields, "sentence": item.sentence, "right": dict(item.fix)} for item in self.found]
-        return {"name": self.name, "ok": not self.error, "error": self.error, "notes": self.notes, "warnings": warnings}
-
-
-def _check(name: str, machine: RuleContext) -> _Checked:
+def _check(name: str, machine: RuleContext) -> dict[str, Any]:
+    """Return the result of checking one preset, as `--json` prints it."""
     try:
         loaded = find_preset(name)
         preset, resolved = loaded.preset, resolve(preset=loaded.preset)
         unapplied = _not_applied(preset, resolved)
     except SettingsError as error:
-        return _Checked(name, str(error))
+        return {"name": name, "ok": False, "error": str(error), "notes": (), "warnings": []}
     settings = resolved.settings
     if preset.for_ is not None and machine.gpus is not None and not preset.for_.suits(machine.gpus, machine.cores):
         other = Problem((), "warning", f"It is for different hardware: {_hardware(preset.for_)}.")
-        found = (other, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
+        problems = (other, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
     else:
-        found = find_problems(
+        problems = find_problems(
             settings, gpus=machine.gpus, interpreter=machine.interpreter, job=preset.job, cores=machine.cores
         )
-    return _Checked(name, None, loaded.notes, (*unapplied, *found))
+    warnings = [
+        {"fields": problem.fields, "sentence": problem.sentence, "right": dict(problem.fix)}
+        for problem in (*unapplied, *problems)
+    ]
+    return {"name": name, "ok": True, "error": None, "notes": loaded.notes, "warnings": warnings}
+
+
+def _check_lines(check: dict[str, Any]) -> list[str]:
+    if check["error"]:
+        return [f"{check['name']}: not a preset"]
+    notes = [f"  note: {note}" for note in check["notes"]]
+    return [f"{check['name']}: ok", *notes, *(f"  warning: {item['sentence']}" for item in check["warnings"])]
 
 
 def _not_applied(preset: Preset, resolved: Resolved) -> tuple[Problem, ...]:

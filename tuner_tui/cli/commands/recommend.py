@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner_tui.cli.console import fail, print_json, print_line
-from tuner_tui.cli.options import AsJson, InterpreterPath, ModelName, TaskName, complete_preset, complete_setting
+from tuner_tui.cli.options import (
+    AsJson,
+    AssumedMemory,
+    InterpreterPath,
+    ModelName,
+    OtherGpus,
+    PresetName,
+    SettingValues,
+    TaskName,
+)
 
 if TYPE_CHECKING:
     from tuner_tui.advice.batch_scaling import BatchChange
@@ -38,31 +47,12 @@ def recommend(
             help="A training tool's configuration file, a preset, or your training command.",
         ),
     ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P",
-            autocompletion=complete_preset,
-            help="Start from a preset; its values and job are kept, and --write puts the values into FILE.",
-        ),
-    ] = None,
-    values: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Keep a setting at this value."),
-    ] = None,
+    preset: PresetName = None,
+    values: SettingValues = None,
     model: ModelName = None,
     task: TaskName = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
-    ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu",
-            metavar="GPUS",
-            help="Recommend for other GPUs, such as T4,2x3090,A100-80GB or 24GiB; --gpu cpu: for none.",
-        ),
-    ] = None,
+    memory: AssumedMemory = None,
+    gpus: OtherGpus = None,
     interpreter: InterpreterPath = None,
     patch: Annotated[bool, typer.Option("--patch", help="Print only a diff of FILE.")] = False,
     write: Annotated[
@@ -78,7 +68,8 @@ def recommend(
 ) -> None:
     """Recommend settings for this machine, with reasons.
 
-    Also lists what was considered and not recommended.
+    Also lists what was considered and not recommended. `--gpu cpu` is for a training without a GPU. The values and the
+    job of a preset, and those of --set, are kept; --write puts them into FILE.
 
     Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
     a model of BERT's size.
@@ -148,10 +139,10 @@ def planned_machines(
     `memory` replaces that of this machine's GPUs; without one it is the GPU. A GPU known by its memory alone is
     taken as one of today. Raises `SettingsError`.
     """
-    from tuner_tui.cli.launch_request import parse_size_option
+    from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
     from tuner_tui.cli.machine import LocalMachine
     from tuner_tui.hardware.environment import visible_cards
-    from tuner_tui.hardware.planned import UnknownCardError, parse_cards, planned_interpreter, planned_inventory
+    from tuner_tui.hardware.planned import planned_interpreter, planned_inventory
     from tuner_tui.settings.errors import SettingsError
 
     if gpus is not None and memory is not None:
@@ -168,14 +159,10 @@ def planned_machines(
     wanted = gpus if size is None else memory
     if wanted is None:
         return [(None, machine)]
-    try:
-        cards = parse_cards(wanted)
-    except UnknownCardError as error:
-        raise SettingsError(f"--gpu: {error}") from error
     python = planned_interpreter(machine.interpreter)
     return [
         (label, LocalMachine(planned_inventory(machine.inventory, card), python))
-        for label, card in map(_with_capability, cards)
+        for label, card in map(_with_capability, parse_gpus(wanted))
     ]
 
 

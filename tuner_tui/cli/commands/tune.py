@@ -23,6 +23,7 @@ from tuner_tui.cli.console import (
 )
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.options import (
+    ApplyMode,
     CommandWords,
     DataName,
     Detached,
@@ -225,10 +226,7 @@ def tune(
     command: CommandWords = None,
     preset: PresetName = None,
     values: SettingValues = None,
-    apply: Annotated[
-        str | None,
-        typer.Option(metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml or inject."),
-    ] = None,
+    apply: ApplyMode = None,
     launcher: LauncherName = None,
     processes: ProcessCount = None,
     model: ModelName = None,
