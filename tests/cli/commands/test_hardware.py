@@ -17,6 +17,8 @@ from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario
 from tuner_tui.cli.render.text import shorten
 
+SELF = [sys.executable, "-c", "from tuner_tui.cli.main import main; main()"]
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -36,18 +38,15 @@ def python(tmp_path: Path) -> Path:
     return path
 
 
-def hardware(environment: Mapping[str, str], *arguments: str) -> str:
-    """What the command writes; it must end with exit code 0 and write nothing else."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from tuner_tui.cli.main import main; main()", "doctor", "--hardware", *arguments],
-        env=dict(environment),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def tuner(environment: Mapping[str, str], *words: str) -> str:
+    """What the command prints; it must end with exit code 0 and write nothing else."""
+    done = subprocess.run([*SELF, *words], env=dict(environment), capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def hardware(environment: Mapping[str, str], *words: str) -> str:
+    return tuner(environment, "doctor", "--hardware", *words)
 
 
 def box(library: Path, seen: Scenario, folder: Path) -> dict[str, str]:
@@ -126,3 +125,34 @@ def test_json_is_one_document(library: Path, python: Path, tmp_path: Path):
 def test_a_command_line_cannot_reach_the_terminal_with_control_characters():
     assert shorten("python \x1b[31mtrain.py\n--x", 100) == "python  [31mtrain.py --x"
     assert shorten("x" * 50, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize(("visible", "fits"), [(None, "t4-16gb"), ("", "cpu"), ("0", "t4-16gb"), ("7", "cpu")])
+def test_a_preset_is_checked_against_the_cards_that_a_training_would_see(
+    library: Path, tmp_path: Path, visible: str | None, fits: str
+) -> None:
+    environment = box(library, scenario.t4, tmp_path) | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
+    done = tuner(environment, "presets", "check", "t4-16gb", "cpu", "--json")
+    other = {
+        item["name"]: [w["sentence"] for w in item["warnings"] if "different hardware" in w["sentence"]]
+        for item in json.loads(done)
+    }
+    assert [name for name, said in other.items() if not said] == [fits]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_wait_for_an_unknown_interpreter_is_told_to_a_person(
+    library: Path, python: Path, tmp_path: Path, terminal: bool
+) -> None:
+    environment = box(library, scenario.t4, tmp_path) | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    reader, writer = os.openpty() if terminal else os.pipe()
+    words = ["recommend", "--json", "--interpreter", str(python)]
+    done = subprocess.run(
+        [*SELF, *words], env=environment, stdout=subprocess.PIPE, stderr=writer, check=True, timeout=300
+    )
+    os.write(writer, b"\n")
+    said = os.read(reader, 4096).decode()
+    os.close(reader)
+    os.close(writer)
+    assert json.loads(done.stdout)["recommended"]
+    assert (f"Reading the packages of {python}" in said) is terminal
