@@ -118,6 +118,8 @@ def test_a_run_that_was_measured_corrects_it_and_is_named(call: Call, tmp_path: 
         (("--model", "gpt2", "--memory", "much"), "--memory: 'much' is not a size"),
         (("--model", "gpt2", "--set", "precisoin=bf16"), "precision"),
         (("--preset", "no-such-preset"), "no-such-preset"),
+        ((*GPT2, "--gpu", "T5000"), "not a known GPU"),
+        ((*GPT2, "--by", "size"), "'size' is not one of module, kind"),
         (("--model", "org/unheard-of"), "The model org/unheard-of cannot be estimated."),
     ],
 )
@@ -258,12 +260,6 @@ def test_what_would_make_it_fit_fits(call: Call) -> None:
     assert settings["per_device_train_batch_size"] * settings["gradient_accumulation_steps"] == 64
 
 
-def test_a_card_that_is_unknown(call: Call) -> None:
-    result = call(*GPT2, "--gpu", "T5000")
-    assert result.exit_code == 2
-    assert "not a known GPU" in result.output
-
-
 AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 1024\nbf16: true\n"
 
 
@@ -371,7 +367,3 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
     assert first["remedy"]["change"] == {"attn_implementation": "sdpa"}
     # At least the softmax in fp32 and its copy in 16 bit.
     assert first["remedy"]["saved_bytes"] >= 12 * 12 * 2 * 512 * 512 * 6
-
-
-def test_parts_that_are_neither_modules_nor_kinds(call: Call) -> None:
-    assert "'size' is not one of module, kind" in call(*GPT2, "--by", "size").stderr

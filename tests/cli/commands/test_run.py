@@ -64,7 +64,7 @@ class Shell:
             sys.stdout.flush()
             sys.stderr.flush()
         signal.signal(signal.SIGINT, interrupt)
-        out, err = (stream.buffer.getvalue().decode() for stream in streams.values())  # type: ignore[attr-defined]
+        out, err = (stream.buffer.getvalue().decode() for stream in streams.values())
         return subprocess.CompletedProcess(words, code, out, err)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
