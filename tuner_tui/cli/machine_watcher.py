@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 PERIOD_S = 1.0
 PIPE_WIDTH = 120
-MAX_RUN_NUMBER = 9999
 FIRST_ANSWER_S = 5.0
 """A sleeping GPU wakes up in a second or two; one that does not answer is left out of the first sample."""
 HOSTS_ANSWER_S = 30.0
@@ -101,7 +100,7 @@ def _pid_of(what: str) -> int:
         from tuner_tui.core.procfs import identify_process
 
         if identify_process(int(what)) is None:
-            fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as {_similar_run_name(what)}.")
+            fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as r007.")
         return int(what)
     from tuner_tui.runs.read.status import read_status
 
@@ -109,11 +108,6 @@ def _pid_of(what: str) -> int:
     if found.pid is None:
         fail(f"{what}: {found.sentence} There is nothing to watch.")
     return found.pid
-
-
-def _similar_run_name(number: str) -> str:
-    """Return the name of the run that a number may mean, or an example of a name."""
-    return f"r{int(number):03d}" if 1 <= int(number) <= MAX_RUN_NUMBER else "r007"
 
 
 def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:

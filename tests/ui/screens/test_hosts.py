@@ -30,7 +30,14 @@ def test_no_row_is_wider_than_its_place(width: int) -> None:
 def test_each_host_has_its_load_cards_and_runs_or_one_line() -> None:
     rows = {host.name: [plain_text(row.line) for row in host_rows(host, 120)] for host in HOSTS}
     text = "\n".join(rows["gpu1"])
-    for words in ("CPU 41 %", "RAM 212 GiB of 504 GiB", "power cap", "GPU 7: lost", "r007 llama-1b-sft", "GPU 0–3"):
+    for words in (
+        "8 × H100 80GB HBM3",
+        "CPU 41 %",
+        "RAM 212 GiB of 504 GiB",
+        "power cap",
+        "GPU 7: lost",
+        "r007 llama-1b-sft  1,240/9,000",
+    ):
         assert words in text, words
     assert "No NVIDIA driver" in "\n".join(rows["ann@lab.example.org"])
     assert rows["gpu6"] == ["gpu6                ssh: connect to host gpu6 port 22: No route to host"]

@@ -210,3 +210,12 @@ def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") ->
     """Return a remark wrapped to the width, behind its mark."""
     parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
     return [Row(line(TextSpan(part, style))) for part in parts]
+
+
+def gpus_title(view: MachineView) -> str:
+    """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
+    names: dict[str, int] = {}
+    for gpu in view.sample.gpus:
+        name = gpu.name.removeprefix("NVIDIA ")
+        names[name] = names.get(name, 0) + 1
+    return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])

@@ -17,6 +17,7 @@ from tuner_tui.ui.drawing.watch_rows import (
     SORTS,
     JobScene,
     Place,
+    gpus_title,
     job_places,
     job_rows,
     jobs_by_gpu,
@@ -268,7 +269,7 @@ class WatchScreen(SubScreen):
             self._follow_one(view)
         for panel in (self.cards, self.host, self.jobs):
             panel.view = view
-        self.set_panel_title(self.cards, cards_title(view))
+        self.set_panel_title(self.cards, gpus_title(view))
         self._arrange()
 
     def _follow_one(self, view: MachineView) -> None:
@@ -307,12 +308,3 @@ class WatchScreen(SubScreen):
 
     def action_leave(self) -> None:
         self.post_message(QuitWanted())
-
-
-def cards_title(view: MachineView) -> str:
-    """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
-    names: dict[str, int] = {}
-    for gpu in view.sample.gpus:
-        name = gpu.name.removeprefix("NVIDIA ")
-        names[name] = names.get(name, 0) + 1
-    return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])
