@@ -65,7 +65,6 @@ def key_bindings() -> str:
         "Compare screen": keys.COMPARE_KEYS,
         "Queue screen": keys.QUEUE_ENTRY_KEYS + keys.QUEUE_KEYS,
         "Watch screen": keys.WATCH_KEYS + keys.WATCH_JOB_KEYS,
-        "Hosts page": keys.HOSTS_KEYS + keys.HOST_KEYS,
     }
     tables = "\n".join(f"## {title}\n\n{_key_table(bindings)}" for title, bindings in screens.items())
     return f"# Keys\n\n{GENERATED}{tables}"

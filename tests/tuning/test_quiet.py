@@ -53,13 +53,6 @@ def test_a_run_is_disturbed_by_what_was_seen_during_it_else_by_what_was_seen_bef
     assert card.is_disturbed(measured(1.0, others_cpu_share=0.0)), "the load of a GPU has no owner"
 
 
-def test_load_is_accepted_where_it_was_asked_for() -> None:
-    accepted = Quiet.after(OtherLoad(cpu_share=0.9, gpu_share=0.9), on_gpu=True, despite_load=True)
-    assert not accepted.busy
-    assert not accepted.is_disturbed(measured(1.0, others_cpu_share=0.9))
-    assert tuned(accepted, others=0.9)[0].ratio == pytest.approx(2.0)
-
-
 def tuned(quiet: Quiet, others: float | None, quiet_from: int = 1000) -> tuple[TuningConclusion, int]:
     """The conclusion where compiling is twice as fast in every run, and its confirming trials."""
     ran = [0]

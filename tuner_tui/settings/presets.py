@@ -110,12 +110,7 @@ class Preset(BaseModel):
     after: str | None = Field(None, description="Measured with these settings")
     settings: dict[str, Value] = Field(default_factory=dict)
     job: Job | None = None
-    hosts: tuple[str, ...] = Field((), exclude=True, description="In tuner.yaml: the machines of `tuner-tui hosts`")
-
-    @field_validator("hosts", mode="before")
-    @classmethod
-    def _as_list(cls, hosts: Any) -> Any:
-        return [hosts] if isinstance(hosts, str) else hosts
+    hosts: Any = Field(None, exclude=True, description="Ignored: `tuner-tui watch HOST...` takes their names")
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -136,7 +131,7 @@ TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
-PRESET_KEYS = frozenset({"settings", "job", "hosts"})
+PRESET_KEYS = frozenset({"settings", "job"})
 
 
 def is_preset(values: Mapping[str, Any]) -> bool:

@@ -41,7 +41,6 @@ class TuningOptions:
 
     With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset.
 
-    With `despite_load`, a winner is confirmed also while other programs use the machine.
     `objective` is what is made faster: the whole job where its length is known, or its steady throughput.
     `cards` are the UUIDs of the cards on which trials run side by side; empty for one trial at a time. `on` a cluster
     they run on its workers, on `most_gpus` at most.
@@ -51,7 +50,6 @@ class TuningOptions:
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
     objective: Objective = "job"
-    despite_load: bool = False
     cards: tuple[str, ...] = ()
     on: Cluster | None = None
     most_gpus: int | None = None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.hosts.host_state import HostView
+    from tuner_tui.hosts.watcher import HostView
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.runs.read.reader import RunView
@@ -44,9 +44,9 @@ class SampleArrived(Newest):
 
 @dataclass(eq=False, repr=False)
 class MachineViewArrived(Newest):
-    """The machine and the jobs on it, read again."""
+    """The machine and the jobs on it, or several hosts, read again."""
 
-    view: MachineView
+    view: MachineView | tuple[HostView, ...]
 
 
 @dataclass(eq=False, repr=False)
@@ -104,25 +104,6 @@ class QueueArrived(Newest):
     """The queue was read."""
 
     lines: tuple[QueuedRun, ...]
-
-
-@dataclass(eq=False, repr=False)
-class HostsArrived(Newest):
-    """The hosts as they are now."""
-
-    views: tuple[HostView, ...]
-
-
-@dataclass(eq=False, repr=False)
-class HostOpenWanted(Message):
-    """Open the screen of `host` in this terminal, on `run` if it is not None."""
-
-    host: str
-    run: str | None
-
-
-class HostsRetryWanted(Message):
-    """Connect now to the hosts that could not be reached."""
 
 
 @dataclass(eq=False, repr=False)

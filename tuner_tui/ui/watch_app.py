@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.messages import MachineViewArrived
+from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
+    from tuner_tui.hosts.watcher import HostView
     from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.ui.messages import NoticeArrived
+
+ScreenT = TypeVar("ScreenT", bound="WatchScreen | HostsScreen")
 
 
 class MachineWatcher(Protocol):
@@ -26,8 +29,8 @@ class MachineWatcher(Protocol):
         """Release the driver."""
 
 
-class WatchApp(BaseApp):
-    """Shows everything that trains on the machine, or only the job that `pid` belongs to, named `what`."""
+class WatchApp(BaseApp, Generic[ScreenT]):
+    """Shows `views` on `screen`: this machine, one job on it, or several hosts."""
 
     CSS_PATH = "app.tcss"
     TITLE = "tuner-tui watch"
@@ -35,26 +38,23 @@ class WatchApp(BaseApp):
 
     def __init__(
         self,
-        open_machine: Callable[[], MachineWatcher],
-        pid: int | None = None,
-        what: str | None = None,
+        views: Iterator[MachineView] | Iterator[tuple[HostView, ...]],
+        screen: Callable[[], ScreenT],
         *,
-        heading: str | None = None,
         theme: str = "dark",
         colour: bool = True,
         ascii_only: bool = False,
     ) -> None:
         super().__init__(theme, colour, ascii_only)
-        self._feed = PollingFeed(
-            _views(open_machine, pid),
+        self._feed: PollingFeed[MachineView | tuple[HostView, ...]] = PollingFeed(
+            views,
             lambda view: self.post_message(MachineViewArrived(view)),
             self.post_message,
             "The machine cannot be watched",
         )
-        host = socket.gethostname() if heading is None else heading
-        self.watch_screen = WatchScreen(pid is not None, host if what is None else f"{host} · {what}")
+        self.watch_screen: ScreenT = screen()
 
-    def get_default_screen(self) -> WatchScreen:
+    def get_default_screen(self) -> ScreenT:
         return self.watch_screen
 
     def on_mount(self) -> None:
@@ -78,7 +78,8 @@ class WatchApp(BaseApp):
         self.exit()
 
 
-def _views(open_machine: Callable[[], MachineWatcher], pid: int | None) -> Iterator[MachineView]:
+def machine_views(open_machine: Callable[[], MachineWatcher], pid: int | None = None) -> Iterator[MachineView]:
+    """Yield the machine as it is at each step, with the job that `pid` belongs to only if given."""
     machine = open_machine()
     try:
         while True:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.machine_monitor import MachineView
 
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.machine_monitor import MachineView
+
 MARK = 2
 SORTED = "▾"
 UNKNOWN_COMMAND = "not visible from here"

@@ -265,7 +265,7 @@ def test_the_section_in_contributing_is_all_that_a_tool_needs(brewer: Path) -> N
         "-dtype: half  # to change",
         "+dtype: brain  # to change",
     ]
-    exported = yaml.safe_load(with_brewer(brewer, "export", "brew.yaml", "--to", "brewer"))
+    exported = yaml.safe_load(with_brewer(brewer, "presets", "export", "brew.yaml", "--to", "brewer"))
     assert (exported["kettle"], exported["rounds"]) == ({"micro_batch": 4, "accumulate": 8}, 3)
     found = json.loads(with_brewer(brewer, "doctor", "brew.yaml", "--json"))
     wrong = {one["name"]: one["sentence"] for one in found if one["state"] == "wrong"}

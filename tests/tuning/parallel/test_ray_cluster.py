@@ -1,4 +1,4 @@
-"""Which Ray cluster is used, without Ray. Tunings on a real one: tests/cli/commands/settings/test_tune_on_ray.py."""
+"""Which Ray cluster is used, without Ray. Tunings on a real one: tests/cli/commands/test_tune_on_ray.py."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from tests.benchmarks.tuning.simulated_training import random_training
 from tests.benchmarks.tuning.tune_budget import tuned_in
 from tests.fakes.listed_search import measured
-from tuner_tui.cli.commands.settings.tune import follow_tuning
+from tuner_tui.cli.commands.tune import follow_tuning
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.process.time_budget import TimeBudget, give_up_s

@@ -9,15 +9,18 @@ from textual.pilot import Pilot
 
 from tests.fakes.watched_box import JOBS, FakeWatch, cardless_view, view
 from tests.ui.pilots import dialog, screen_text, until
-from tuner_tui.ui.watch_app import WatchApp
+from tuner_tui.ui.screens.watch import WatchScreen
+from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 SIZE = (120, 40)
 Compare = Callable[..., bool]
+Watching = tuple[WatchApp[WatchScreen], Pilot[None]]
 
 
 @asynccontextmanager
-async def watching(box: FakeWatch, pid: int | None = None) -> AsyncIterator[tuple[WatchApp, Pilot[None]]]:
-    app = WatchApp(lambda: box, pid, None if pid is None else "r007", heading="box42")
+async def watching(box: FakeWatch, pid: int | None = None) -> AsyncIterator[Watching]:
+    heading = "box42" if pid is None else "box42 · r007"
+    app = WatchApp(machine_views(lambda: box, pid), lambda: WatchScreen(pid is not None, heading))
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: app.watch_screen.view is not None)
         yield app, pilot
@@ -69,7 +72,7 @@ async def test_a_box_that_cannot_be_watched_says_why() -> None:
     def broken() -> FakeWatch:
         raise PermissionError(13, "Permission denied", "/proc")
 
-    app = WatchApp(broken, heading="box42")
+    app = WatchApp(machine_views(broken), lambda: WatchScreen(False, "box42"))
     async with app.run_test(size=SIZE) as pilot:
         await until(pilot, lambda: any("Permission denied" in note.message for note in app._notifications))
 
@@ -98,4 +101,6 @@ def test_it_looks(snap_compare: Compare) -> None:
         await pilot.pause()
 
     box = FakeWatch(view())
-    assert snap_compare(WatchApp(lambda: box, heading="box42"), terminal_size=SIZE, run_before=before)
+    assert snap_compare(
+        WatchApp(machine_views(lambda: box), lambda: WatchScreen(False, "box42")), terminal_size=SIZE, run_before=before
+    )

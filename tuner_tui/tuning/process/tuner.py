@@ -357,7 +357,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog, open_slots: OpenS
         load = OtherLoad() if record.on else _other_load(machine, spec)
         if slots is not None:  # these are free, whatever runs on others
             load = replace(load, gpu_share=None)
-        quiet = Quiet.after(load, space.on_gpu, record.despite_load)
+        quiet = Quiet.after(load, space.on_gpu)
         # Processes of parallel trials cannot be distinguished from other programs.
         context = replace(context, quiet=quiet if slots is None else replace(quiet, max_cpu_share=1.0))
         log.add(
