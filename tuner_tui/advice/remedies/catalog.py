@@ -65,8 +65,10 @@ def remedies_for(
         and starts_from_known_values(offer, situation)
         and (reached := reachable(offer, situation)) is not None
     ]
-    fitting = tuple(known for known in remedies if known.peak is None or known.peak.verdict != "too large")
-    alone = any(known.peak is not None for known in fitting)
+    fitting = tuple(
+        candidate for candidate in remedies if candidate.peak is None or candidate.peak.verdict != "too large"
+    )
+    alone = any(candidate.peak is not None for candidate in fitting)
     return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
 
 

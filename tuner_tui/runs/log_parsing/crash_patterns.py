@@ -75,7 +75,7 @@ def crash_table() -> CrashTable:
     document = loader(FILE.read_text("utf-8")).get_single_data()
     fragments = document["fragments"]
     messages = tuple(
-        CrashPattern(regexes=tuple(_compile(form, fragments) for form in _forms(row)), **_said(row))
+        CrashPattern(regexes=tuple(_compile(form, fragments) for form in _forms(row)), **_common_fields(row))
         for row in document["messages"]
     )
     frames = tuple(
@@ -84,7 +84,7 @@ def crash_table() -> CrashTable:
             frame=_compile(row["frame"], fragments),
             replaces=frozenset(row.get("replaces", GENERAL)),
             depth=row.get("depth", 3),
-            **_said(row),
+            **_common_fields(row),
         )
         for row in document["frames"]
     )
@@ -99,6 +99,6 @@ def _compile(form: str, fragments: Mapping[str, str]) -> re.Pattern[str]:
     return re.compile(FRAGMENT.sub(lambda name: fragments[name[1]], form))
 
 
-def _said(row: Mapping[str, Any]) -> dict[str, Any]:
+def _common_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     optional = {name: row[name] for name in ("confidence", "bare", "consequence", "topic") if name in row}
     return {"cause": row["cause"], "sentence": row["say"], **optional}
