@@ -12,7 +12,7 @@ from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, fastest_fitting, group_by_knobs, knobs_of
-from tuner_tui.tuning.search.results import SearchContext, SettingsResult, same_memory_line
+from tuner_tui.tuning.search.results import SearchContext, SettingsResult, is_better, same_memory_line
 from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO, NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange, Trial
 
@@ -36,6 +36,7 @@ class Candidates:
                 reason=format_reason(change),
                 changed=tuple(change.values),
                 bound=change.bound,
+                base=self._base,
             )
             for change in self.changes()
         ]
@@ -117,11 +118,19 @@ class Candidates:
                 continue
             if any(getattr(one.trial.settings, name) != value for name, value in change.values.items()):
                 continue
+            if self._was_faster(one.trial):
+                continue
             if one.measurement.outcome != "measured" or one.trial.bound is None or change.bound is None:
                 return True
             if change.bound < RETRY_BOUND_GROWTH * one.trial.bound:
                 return True
         return False
+
+    def _was_faster(self, trial: Trial) -> bool:
+        """Whether a trial was faster than the settings it changed, though others of the same time were even faster."""
+        results = self.context.results
+        before, after = (None if one is None else results.get(one) for one in (trial.base, trial.settings))
+        return before is not None and after is not None and results.fits(after) and is_better(after, before, results.noise)
 
 
 def format_reason(change: KnobChange) -> str:

@@ -42,6 +42,10 @@ class Search:
         """The trials that may come next, the best first; a later one may be run if there is no time for the first."""
         return tuple(replace(trial, number=len(self.trials) + 1) for trial in self._proposals())
 
+    def confirming_trial(self, card: str | None = None, under_way: Sequence[Trial] = ()) -> Trial | None:
+        """Return the next run of start or winner, on `card` while `under_way` run on others; None if there is none."""
+        return self._confirmation.next(card, under_way)
+
     def record(self, trial: Trial, measurement: Measurement) -> Search:
         """Return the search with the measurement of `trial` added."""
         return replace(self, trials=(*self.trials, CompletedTrial(trial, measurement)))
@@ -67,7 +71,7 @@ class Search:
     @cached_property
     def conclusion(self) -> TuningConclusion:
         """The conclusion from the trials so far, as if the search ended here."""
-        return self._confirmation.conclusion(() if self._candidates.changes() else self.skipped)
+        return self._confirmation.conclusion()
 
     def remaining_s(self) -> tuple[float, float] | None:
         """Return the minimum and maximum seconds still needed; None before the first measurement."""
@@ -106,7 +110,7 @@ class Search:
             changes = (*(() if baseline is None else (baseline,)), *self._candidates.trials())
             if changes:
                 return changes
-        last = self._confirmation.next()
+        last = self.confirming_trial()
         return () if last is None else (last,)
 
     def _trials_left(self) -> tuple[int, int]:
