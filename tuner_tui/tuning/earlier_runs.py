@@ -1,9 +1,8 @@
-"""What earlier runs of a job, trials included, say about the next tuning: the length of a trial, and of pauses."""
+"""The length of a trial by earlier runs of the same job."""
 
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.runs.events.run_state import RunState
@@ -22,32 +21,15 @@ MEASURED_STEPS = 5
 """and the least number of steps in them."""
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRuns:
-    """Figures of earlier runs of the same job; None if there are none.
+def expected_trial_s(job: Job, root: Path) -> float | None:
+    """Return the seconds that a trial of `job` takes by the newest runs in `root`; None if none tells. Reads files.
 
-    Attributes:
-        trial_s: Seconds that a trial takes: as trials did, else by the start-up and step time of whole runs.
-        pause_s: Seconds of evaluation and saving for each optimizer step, by the newest run that was completed.
+    As trials did, else by the start-up and step time of whole runs.
     """
-
-    trial_s: float | None = None
-    pause_s: float | None = None
-
-
-NO_EARLIER_RUNS = EarlierRuns()
-
-
-def read_earlier_runs(job: Job, root: Path) -> EarlierRuns:
-    """Return the figures of the newest runs of `job` in the folder `root`. Reads files."""
     trials, whole = _runs_of(job, root)
     lengths = [seconds for state in trials if (seconds := _trial_s(state)) is not None]
-    lengths = lengths or [seconds for state in whole if (seconds := _expected_trial_s(state)) is not None]
-    pauses = (_pause_s(state) for state in whole)
-    return EarlierRuns(
-        trial_s=statistics.median(lengths) if lengths else None,
-        pause_s=next((seconds for seconds in pauses if seconds is not None), None),
-    )
+    lengths = lengths or [seconds for state in whole if (seconds := _shortest_s(state)) is not None]
+    return statistics.median(lengths) if lengths else None
 
 
 def _runs_of(job: Job, root: Path) -> tuple[list[RunState], list[RunState]]:
@@ -72,17 +54,9 @@ def _trial_s(state: RunState) -> float | None:
     return max(0.0, state.finished.t - state.launched_t)
 
 
-def _expected_trial_s(state: RunState) -> float | None:
+def _shortest_s(state: RunState) -> float | None:
     """Seconds that a trial of a whole run's training takes: its start-up, and some steps."""
     if state.launched_t is None or state.training_since_t is None:
         return None
     steps_s = MEASURED_STEPS * (state.rates.step_time_s or 0.0)
     return max(0.0, state.training_since_t - state.launched_t) + max(MEASURED_S, steps_s)
-
-
-def _pause_s(state: RunState) -> float | None:
-    """Seconds of evaluation and saving for each step of a completed run."""
-    ranks = [rank.latest for rank in state.ranks.values() if rank.latest is not None and rank.latest.own_steps]
-    if state.outcome != "completed" or not ranks:
-        return None
-    return max((one.eval_s + one.save_s) / one.own_steps for one in ranks)

@@ -118,7 +118,7 @@ class Candidates:
                 continue
             if any(getattr(one.trial.settings, name) != value for name, value in change.values.items()):
                 continue
-            if self._was_faster(one.trial):
+            if self._says_little(one.trial):
                 continue
             if one.measurement.outcome != "measured" or one.trial.bound is None or change.bound is None:
                 return True
@@ -126,11 +126,16 @@ class Candidates:
                 return True
         return False
 
-    def _was_faster(self, trial: Trial) -> bool:
-        """Whether a trial was faster than the settings it changed, though others of the same time were even faster."""
-        results = self.context.results
-        before, after = (None if one is None else results.get(one) for one in (trial.base, trial.settings))
-        return before is not None and after is not None and results.fits(after) and is_better(after, before, results.noise)
+    def _says_little(self, trial: Trial) -> bool:
+        """Whether a trial, though it did not become the best, does not speak against its change: it was faster than the
+        settings it changed, or these, as another card had it at that time, had another micro batch."""
+        results, base = self.context.results, trial.base
+        if base is None:
+            return False
+        before, after = results.get(base), results.get(trial.settings)
+        if before is not None and after is not None and results.fits(after) and is_better(after, before, results.noise):
+            return True
+        return trial.card is not None and base.per_device_train_batch_size != self._base.per_device_train_batch_size
 
 
 def format_reason(change: KnobChange) -> str:

@@ -143,7 +143,7 @@ class PairedTest:
         if starts != winners:
             return self.context.start if starts < winners else self.winner
         begun = sum(max(counts[one, True], counts[one, False]) for one in {one.card for one in ran})
-        if begun >= MAX_PAIRS:
+        if card is not None and begun >= MAX_PAIRS:
             return None
         return self.context.start if begun % 2 == 0 else self.winner
 

@@ -14,11 +14,14 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import next_baseline_trial, refused_trial
 from tuner_tui.tuning.search.candidates import Candidates
 from tuner_tui.tuning.search.conclusion import Confirmation
+from tuner_tui.tuning.search.paired_test import MAX_PAIRS
 from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
 MAX_TRIALS = 60
+MAX_CHANGES = MAX_TRIALS - 2 * MAX_PAIRS
+"""Trials after which nothing more is changed, so that what was found is confirmed."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Search:
         # The state is not stored: each call derives it from the trials. The first confirming trial ends the changes for
         # good, because a new best after it would start the comparison again, perhaps without end on a noisy machine.
         confirming = any(one.trial.purpose == "confirm" for one in self.trials)
-        if not confirming and not self.compare_only:
+        if not confirming and not self.compare_only and len(self.trials) < MAX_CHANGES:
             # The repeat for the noise comes first, but gives way to a change if time is short.
             changes = (*(() if baseline is None else (baseline,)), *self._candidates.trials())
             if changes:

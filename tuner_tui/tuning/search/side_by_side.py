@@ -51,22 +51,23 @@ def comparable(trials: Sequence[CompletedTrial]) -> tuple[CompletedTrial, ...]:
 
     These first runs stay as they are, so that the difference between the cards counts as noise.
     """
-    reference, first = _reference(trials), dict[str, CompletedTrial]()
+    reference = _reference(trials)
+    first: dict[str | None, CompletedTrial] = {}
     for one in trials:
         if one.trial.card is not None and one.trial.settings == reference and one.measurement.throughput:
             first.setdefault(one.trial.card, one)
     rates = {card: one.measurement.throughput or 1.0 for card, one in first.items()}
     mean = statistics.geometric_mean(rates.values()) if rates else 1.0
     return tuple(
-        replace(one, measurement=_scaled(one.measurement, mean / rates[one.trial.card]))
+        replace(one, measurement=scaled(one.measurement, mean / rates[one.trial.card]))
         if one.trial.card in rates and one is not first[one.trial.card]
         else one
         for one in trials
     )
 
 
-def _scaled(run: Measurement, factor: float) -> Measurement:
-    """The measurement with `factor` times the throughput."""
+def scaled(run: Measurement, factor: float) -> Measurement:
+    """Return the measurement with `factor` times the throughput."""
     return replace(
         run,
         samples_s=None if run.samples_s is None else run.samples_s * factor,
