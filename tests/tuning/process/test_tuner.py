@@ -275,7 +275,7 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
     environ = {"TUNER_STATE_DIR": str(tmp_path), "HF_TOKEN": "secret"}
     request = LaunchRequest(job=job, resolved=resolved(learning_rate=1e-3), cwd=tmp_path, environ=environ)
-    folder = create_tuning(request, TuningOptions(True, 3, "mine", "steady", True))
+    folder = create_tuning(request, TuningOptions(True, 3, "mine", "steady"))
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert folder.record.stat().st_mode & 0o777 == 0o600
     assert "hf_abc" not in folder.record.read_text()
@@ -283,7 +283,7 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     record = read_tuning_record(folder)
     assert record.resolved == request.resolved
     assert (record.free_batch, record.most_minutes, record.save_as, record.id) == (True, 3, "mine", "t001")
-    assert (record.objective, record.despite_load) == ("steady", True)
+    assert record.objective == "steady"
     assert find_tuning("1", tmp_path / "tunings") == folder
     with pytest.raises(TuningNotFoundError, match="The newest are t001"):
         find_tuning("t009", tmp_path / "tunings")

@@ -70,7 +70,7 @@ def test_an_objective_is_the_whole_job_or_steady_speed(tuner: Shell) -> None:
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_a_plain_loop_that_waits_for_its_data_gets_workers(tuner: Shell) -> None:
-    done = tune(tuner, "--most-minutes", "25", "--save-as", "mine", "--despite-load", *NO_WORKERS, "--", *SLOW_LOOP)
+    done = tune(tuner, "--most-minutes", "25", "--save-as", "mine", *NO_WORKERS, "--", *SLOW_LOOP)
     assert done.returncode == 0, done.stderr + done.stdout
     view = TuningReader(tuning(tuner)).poll()
     assert view.status == "finished"
@@ -343,7 +343,7 @@ def kill_holder(lock: Path) -> None:
         (("tune",), "Nothing to train."),
         (("tune", "--apply", "none", "--", "sh"), "No setting can be passed to this command"),
         (("tune", "--resume", "t099"), "There is no tuning 't099'"),
-        (("tune", "--resume", "t099", "--despite-load"), "continues a tuning unchanged"),
+        (("tune", "--resume", "t099"), "continues a tuning unchanged"),
         (("tune", "--resume", "t099", "--objective", "steady"), "continues a tuning unchanged"),
         (("tune", "--save-as", "a/b", "--", "sh"), "not a preset name"),
         (("tune", "--preset", "demo", "--memory-limit", "much"), "is not a size"),

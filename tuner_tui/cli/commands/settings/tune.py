@@ -255,13 +255,6 @@ def tune(
             "highest throughput.",
         ),
     ] = "job",
-    despite_load: Annotated[
-        bool,
-        typer.Option(
-            "--despite-load",
-            help="Also confirm and save while other programs use the machine.",
-        ),
-    ] = False,
     parallel: Annotated[
         bool, typer.Option("--parallel", help="Run a trial on each free GPU of this machine at once.")
     ] = False,
@@ -311,13 +304,12 @@ def tune(
                 most_minutes,
                 save_as,
                 parse_objective(objective),
-                despite_load,
                 on=parse_cluster(on),
                 most_gpus=gpus,
             )
             folder, orders = _new_tuning(options, wanted, parallel or gpus is not None)
         else:
-            goals = (free_batch, despite_load, save_as, objective != "job", parallel, gpus, on)
+            goals = (free_batch, save_as, objective != "job", parallel, gpus, on)
             if any((preset, values, memory_limit, interpreter, *goals)):
                 raise SettingsError("--resume continues a tuning unchanged: give only --most-minutes or a command.")
             folder, orders = _resumed_tuning(resume, job, most_minutes)
