@@ -9,19 +9,21 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.benchmarks.tuning.batch_search import quantile
 from tests.benchmarks.tuning.simulated_training import Knobs, SimulatedTraining, random_training
-from tuner_tui.settings.model import Settings
+from tests.fakes.inventories import box
+from tests.fakes.listed_search import RUNNER
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.tuning.process.trial_log import TrialLog, TuningEnded
 from tuner_tui.tuning.process.tuner import TrialHistory, Tuner
 from tuner_tui.tuning.search.batch_search import RESERVE
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import Measurement, Trial
-from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport
+from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner
 
 MINUTES = (3, 5, 9, 15, 30)
 
@@ -34,7 +36,10 @@ class Clock:
     now_s: float = 0.0
     trials: int = 0
 
-    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+    cards: tuple[str | None, ...] = (None,)
+    inventory: Inventory = field(default_factory=box)
+
+    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         """Run the trial; it is aborted if the tuning's time ends during it."""
         self.trials += 1
         found = self.training.run(trial.settings, trial.number)
@@ -45,10 +50,6 @@ class Clock:
         self.now_s += found.seconds
         return TrialReport(found, trial.settings)
 
-    def with_start(self, start: Settings) -> Clock:
-        """The same."""
-        return self
-
 
 def tuned_in(training: SimulatedTraining, minutes: float) -> tuple[TuningEnded, Clock]:
     """Result of a tuning of `minutes`."""
@@ -56,7 +57,7 @@ def tuned_in(training: SimulatedTraining, minutes: float) -> tuple[TuningEnded, 
     with tempfile.TemporaryDirectory() as path:
         folder = TuningFolder(Path(path))
         tuner = Tuner(
-            folder, TrialLog(folder), clock,
+            folder, TrialLog(folder), clock, RUNNER,
             lambda known, compare_only: Search(known.start, training.space, known.trials, compare_only),
             minutes * 60, lambda: clock.now_s,
         )  # fmt: skip

@@ -16,7 +16,6 @@ from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.tuning.create import TunerSpec
-from tuner_tui.tuning.earlier_runs import EarlierRuns
 from tuner_tui.tuning.process.tuner import TrialHistory, TuningContext, describe_room_change, estimate_prior
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.store import TuningRecord
@@ -51,10 +50,9 @@ def test_what_the_trials_showed_bounds_what_is_tried() -> None:
 
 
 def test_the_whole_job_is_compared_unless_steady_speed_is_asked_for() -> None:
-    """20 samples a step for 300 steps, and half a second a step of evaluation as in an earlier run."""
+    """20 samples a step for 300 steps."""
     long = known(speed=40.0, step_time_s=0.5, job_steps=300)
-    context = replace(setting(box()), earlier=EarlierRuns(pause_s=0.5))
-    assert context.space(long).whole_job == WholeJob(steps=300, samples=6000.0, pauses_s=150.0)
+    assert setting(box()).space(long).whole_job == WholeJob(steps=300, samples=6000.0)
     assert setting(box(), objective="steady").space(long).whole_job is None
     assert setting(box()).space(known()).whole_job is None
 

@@ -17,7 +17,7 @@ from tests.tuning.search.builders import (
 )
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import MAX_TRIALS, Search
-from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
+from tuner_tui.tuning.trial import Measurement, Trial
 
 START = Settings(per_device_train_batch_size=64)
 
@@ -266,23 +266,6 @@ def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None
     assert search.verdict is not None
     assert search.verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
     assert search.verdict.winner.per_device_train_batch_size == 16
-
-
-def test_what_did_not_fit_with_a_knob_is_tried_smaller() -> None:
-    start = Settings(gradient_accumulation_steps=1, per_device_train_batch_size=16)
-
-    def run(trial: Trial) -> Measurement:
-        compiled = trial.settings.torch_compile
-        parts = StepBreakdown(data_wait=0.0, optimizer=0.0, padding=0.0)
-        result = linear_measurement(trial, sample=(2 if compiled else 1) * GIB, own_s=0.005 if compiled else 0.01)
-        return result if result.outcome != "measured" else measured(
-            result.samples_s or 0.0, result.peak_bytes or 0, breakdown=parts
-        )  # fmt: skip
-
-    search = run_search(Search(start, space(start)), run)
-    assert search.verdict is not None
-    assert search.verdict.winner.torch_compile
-    assert search.verdict.winner.per_device_train_batch_size == 8
 
 
 def test_an_aborted_trial_is_proposed_again() -> None:
