@@ -8,7 +8,7 @@ import pytest
 
 from tests.runs.store.test_record import record
 from tests.tuning.builders import SCRIPT, resolved
-from tuner_tui.runs.events.types import Event, Finished, Launched, Phase, Steps
+from tuner_tui.runs.events.types import Event, Finished, Launched, Steps
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
@@ -31,17 +31,6 @@ def write_trial(root: Path, seconds: float, job: CommandJob = SCRIPT) -> None:
     write_run(root, Launched(t=0.0, pid=1), steps, ended, job=job, tuning="t001")
 
 
-def write_whole_run(root: Path) -> None:
-    """Started after 10 s."""
-    write_run(
-        root,
-        Launched(t=0.0, pid=1),
-        Phase(t=10.0, phase="training"),
-        Steps(t=50.0, step=400, own_steps=400, train_s=40.0),
-        Finished(t=80.0, outcome="completed", step=400),
-    )
-
-
 def test_a_trial_takes_what_trials_took(tmp_path: Path) -> None:
     for seconds in (12.0, 40.0, 14.0):
         write_trial(tmp_path, seconds)
@@ -49,17 +38,10 @@ def test_a_trial_takes_what_trials_took(tmp_path: Path) -> None:
     assert expected_trial_s(SCRIPT, tmp_path) == 14.0
 
 
-def test_without_trials_a_whole_run_says_how_long_its_start_is(tmp_path: Path) -> None:
-    write_whole_run(tmp_path)
-    assert expected_trial_s(SCRIPT, tmp_path) == 13.0
-    write_trial(tmp_path, 20.0)
-    assert expected_trial_s(SCRIPT, tmp_path) == 20.0
-
-
-def test_whole_runs_since_then_do_not_hide_the_trials(tmp_path: Path) -> None:
+def test_whole_runs_do_not_hide_the_trials(tmp_path: Path) -> None:
     write_trial(tmp_path, 20.0)
     for _ in range(10):
-        write_whole_run(tmp_path)
+        write_run(tmp_path, Launched(t=0.0, pid=1), Finished(t=80.0, outcome="completed", step=400))
     assert expected_trial_s(SCRIPT, tmp_path) == 20.0
 
 

@@ -1,8 +1,7 @@
-"""A tuning put together: what may be tried by what is known, the estimate it begins with, what is said of the card."""
+"""A tuning put together: what may be tried by what is known, the estimate it begins with."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.tuning.create import TunerSpec
-from tuner_tui.tuning.process.tuner import TrialHistory, TuningContext, describe_room_change, estimate_prior
+from tuner_tui.tuning.process.tuner import TrialHistory, TuningContext, estimate_prior
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.store import TuningRecord
-from tuner_tui.tuning.trial import CompletedTrial, Trial, WholeJob
+from tuner_tui.tuning.trial import Trial, WholeJob
 from tuner_tui.tuning.trials.runner import TrialReport
 
 GIB = 2**30
@@ -106,10 +105,3 @@ def test_a_start_above_the_data_which_its_own_trial_showed_is_not_the_winner() -
     verdict = Search(now.start, small.space(now), now.trials).verdict
     assert verdict is not None
     assert verdict.winner.per_device_train_batch_size <= 5
-
-
-def test_a_card_that_others_share_is_told_of() -> None:
-    trial = Trial(number=1, purpose="start", settings=START.settings, reason="")
-    tried = [CompletedTrial(trial, replace(measured(), room_bytes=int(gib * GIB))) for gib in (20, 19.9, 17)]
-    assert describe_room_change(tried[:2]) == describe_room_change([]) == ""
-    assert "changed by 3.0 GiB; at least 17.0 GiB" in describe_room_change(tried)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_a_start_that_does_not_fit_is_made_smaller_on_one_card() -> None:
 def test_gains_that_were_measured_at_the_same_time_are_joined() -> None:
     """Fused kernels and compiling each gain a fifth over the start: none of them is rejected for the other."""
     starts = [start_run(card, 100.0, number) for number, card in enumerate(CARDS, 1)]
-    changes = [{"optim": "adamw_torch_fused"}, {"torch_compile": True}]
+    changes: list[dict[str, Any]] = [{"optim": "adamw_torch_fused"}, {"torch_compile": True}]
     tried = [
         CompletedTrial(
             Trial(

@@ -133,8 +133,10 @@ class RayWorkers:
         answer = actor.run.remote(runner, trial, left_s, (callbacks.expected_s, callbacks.give_up_s))
         try:
             while not self.ray.wait([answer], timeout=POLL_S)[0]:
-                if run is None and (run := self.ray.get(actor.launched.remote())) is not None:
-                    callbacks.launched(RunFolder(runner.base.runs_root / run))
+                if run is None:
+                    run = self.ray.get(actor.launched.remote())
+                    if run is not None:
+                        callbacks.launched(RunFolder(runner.base.runs_root / run))
                 if callbacks.aborted():
                     actor.stop.remote()
             report: TrialReport | str = self.ray.get(answer)

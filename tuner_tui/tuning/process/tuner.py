@@ -14,7 +14,6 @@ from pathlib import Path
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.procfs import identify_process
-from tuner_tui.core.units import GIB
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -29,7 +28,7 @@ from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, modelled_job
-from tuner_tui.settings.model import Settings, format_value
+from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import save_preset
 from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.disturbance import Quiet
@@ -44,7 +43,6 @@ from tuner_tui.tuning.process.trial_log import (
     TuningEnded,
     TuningEndStatus,
     TuningStarted,
-    completed_trials,
     read_entries,
 )
 from tuner_tui.tuning.process.tuned_preset import (
@@ -62,7 +60,6 @@ from tuner_tui.tuning.search.space import TUNED_FIELDS, SearchSpace, build_space
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import (
     CompletedTrial,
-    SkippedChange,
     Trial,
     TrialProtocol,
     TuningConclusion,
@@ -89,7 +86,8 @@ class TrialHistory:
     @property
     def room_bytes(self) -> int | None:
         """The least memory that the card had for the training in any trial: other programs' memory varies."""
-        return min(_rooms(self.trials), default=None)
+        rooms = (one.measurement.room_bytes for one in self.trials)
+        return min((room for room in rooms if room is not None), default=None)
 
     @property
     def dataset_samples(self) -> int | None:
@@ -121,10 +119,6 @@ def _without_confirming(completed: CompletedTrial) -> CompletedTrial:
     return replace(completed, trial=replace(completed.trial, purpose="knob"))
 
 
-def _rooms(trials: Sequence[CompletedTrial]) -> list[int]:
-    return [one.measurement.room_bytes for one in trials if one.measurement.room_bytes is not None]
-
-
 SearchFactory = Callable[[TrialHistory, bool], Search]
 """Returns the search after a history of trials; the flag is `Search.compare_only`."""
 
@@ -137,7 +131,6 @@ class Tuner:
         deadline_t: When the tuning must be done, in seconds since the epoch.
         early: The search was cut short for lack of time.
         needed_s: Seconds that the next trial would have needed.
-        lacking_time: The changes that were given up for lack of time.
         predicted_s: Seconds of a trial by earlier runs of the job, until one was run; None if there are none.
     """
 
@@ -150,7 +143,6 @@ class Tuner:
     now: Callable[[], float] = time.time
     early: bool = False
     needed_s: float | None = None
-    lacking_time: tuple[SkippedChange, ...] = ()
     predicted_s: float | None = None
 
     def tune(self, history: TrialHistory) -> TuningEnded:
@@ -205,7 +197,6 @@ class Tuner:
         if trials or under_way or not idle or self.early or not search.proposals:
             return search, trials
         self.early = True
-        self.lacking_time = self._too_long(history, search)
         self.needed_s = min(map(budget.needed_s, search.proposals))
         return self.next_trials(history, idle)
 
@@ -235,28 +226,13 @@ class Tuner:
         entry = TrialCompleted(
             t=self.now(),
             tried=history.trials[-1],
-            skipped=self._skipped(history, search),
+            skipped=search.skipped,
             unreachable=tuple(sorted(report.unreachable)),
             capacity_bytes=search.space.capacity_bytes,
             limit_bytes=None if limit is None else int(limit),
             whole_job=search.space.whole_job,
         )
         self.log.add(entry)
-
-    def _skipped(self, history: TrialHistory, search: Search) -> tuple[SkippedChange, ...]:
-        """What the search skips, and what there is no time for."""
-        known = {(one.knob, one.value) for one in search.skipped}
-        lacking_time = self.lacking_time or self._too_long(history, search)
-        return (*search.skipped, *(one for one in lacking_time if (one.knob, one.value) not in known))
-
-    def _too_long(self, history: TrialHistory, search: Search) -> tuple[SkippedChange, ...]:
-        budget = self._budget(history, search)
-        too_long = [trial for trial in search.proposals if trial.changed and not budget.fits(trial)]
-        changes = dict.fromkeys((knob := one.changed[0], getattr(one.settings, knob)) for one in too_long)
-        return tuple(
-            SkippedChange(knob=knob, value=format_value(knob, value), reason="not enough time left")
-            for knob, value in changes
-        )
 
     def interrupted(self, history: TrialHistory) -> TuningEnded:
         """The end of a tuning that was aborted, or whose time was over during a trial, with what was measured."""
@@ -286,8 +262,6 @@ class Tuner:
 
 GPU_TIMEOUT_S = 5.0
 """Maximum wait for the GPU driver before the load of the cards counts as unknown."""
-MIN_ROOM_CHANGE = 0.02
-"""Minimum relative change of the memory available on a card between trials that is reported."""
 
 
 def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
@@ -330,8 +304,6 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
         predicted_s = expected_trial_s(spec.job, runs_dir(spec.environ))
         tuner = Tuner(folder, log, cards, runner, context.search, deadline_t, predicted_s=predicted_s)
         ended = tuner.tune(history)
-        room_change = describe_room_change(completed_trials(read_entries(folder)))
-        ended = replace(ended, sentence=" ".join(filter(None, (ended.sentence, room_change))))
         return _save_winner(ended, context, request, folder, entries, cards)
 
 
@@ -445,15 +417,6 @@ def _end_orphaned_trials(entries: list[LogEntry], request: LaunchRequest) -> Non
     # Their supervisors survive a killed tuner: they would share the card with the first trial of the resumed tuning.
     for started in running.values():
         end_run(RunFolder(runs_dir(request.environ) / started.run))
-
-
-def describe_room_change(trials: Sequence[CompletedTrial]) -> str:
-    """Return a sentence if the memory that other programs took of the card changed between trials, else empty."""
-    rooms = _rooms(trials)
-    if not rooms or max(rooms) - min(rooms) <= MIN_ROOM_CHANGE * max(rooms):
-        return ""
-    change, least = (max(rooms) - min(rooms)) / GIB, min(rooms) / GIB
-    return f"GPU memory of other programs changed by {change:.1f} GiB; at least {least:.1f} GiB was free."
 
 
 def _save_winner(

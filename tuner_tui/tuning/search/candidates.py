@@ -212,9 +212,8 @@ class JointMoves:
     def _faster_loader(self, result: SettingsResult) -> Iterator[KnobChange]:
         """A faster loader for knobs that compute faster than the best, but waited for data."""
         # Of two results that both wait for data, the one that computes faster wins once nothing waits.
-        without_wait = self._ratio_to_best(result) * (1 + (speedup_bounds.data_wait_bound(result.breakdown) or 0.0))
-        best_without_wait = 1 + (speedup_bounds.data_wait_bound(self.best.breakdown) or 0.0)
-        if without_wait <= best_without_wait * (1 + self.context.results.noise):
+        gain, best_gain = (speedup_bounds.gain_without(one.breakdown.data_wait) or 0.0 for one in (result, self.best))
+        if self._ratio_to_best(result) * (1 + gain) <= (1 + best_gain) * (1 + self.context.results.noise):
             return
         for change in loader_changes(result.settings, result.breakdown, self.context.space):
             if change.bound is not None:
