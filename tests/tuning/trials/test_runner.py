@@ -142,7 +142,7 @@ def test_ranks_are_added_up_and_all_of_them_ended(trials: Trials) -> None:
     [
         ("raise MemoryError('Unable to allocate 9.00 TiB')", "out-of-memory", "Unable to allocate 9.00 TiB"),
         ("import no_such_package", "failed", "no_such_package"),
-        ("print('nothing to do')", "no-step", "without an optimizer step"),
+        ("print('nothing to do')", "no-step", "was not observed"),
     ],
 )
 def test_a_trial_without_figures_says_what_happened(trials: Trials, script: str, outcome: str, words: str) -> None:

@@ -12,7 +12,7 @@ from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, fastest_fitting, group_by_knobs, knobs_of
-from tuner_tui.tuning.search.results import SearchContext, SettingsResult, is_better
+from tuner_tui.tuning.search.results import SearchContext, SettingsResult, is_better, same_memory_line
 from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO, NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange, Trial
 
@@ -250,9 +250,21 @@ class JointMoves:
         if model is not None and self.context.space.limit_bytes is not None:
             steeper = model.steeper(speedup_bounds.KEPT_ACTIVATIONS.value)
             micro = max(1, min(micro, sizes.largest_allowed(steeper.largest_batch(self._limit_bytes))))
+        micro = self._below_failed(sizes, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}))
         bound = speedup_bounds.compute_bound(self.best.breakdown, speedup_bounds.RECOMPUTING)
         reason = f"saves the recomputation ({speedup_bounds.RECOMPUTING.source})"
         yield self._change(CHECKPOINTING, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}), bound, reason)
+
+    def _below_failed(self, sizes: MicroBatchSizes, settings: Settings) -> int:
+        """The micro batch of `settings`; if that or a smaller one failed, the largest that fitted, else half."""
+        results = self.context.results
+        line = [one for one in results.results if same_memory_line(one.settings, settings)]
+        micro = settings.per_device_train_batch_size
+        failed = min((one.micro for one in line if results.exceeds_memory(one)), default=micro + 1)
+        if micro < failed:
+            return micro
+        fitting = (one.micro for one in line if results.fits(one))
+        return max(fitting, default=max(1, sizes.largest_allowed(failed // 2)))
 
     @property
     def _limit_bytes(self) -> float:
