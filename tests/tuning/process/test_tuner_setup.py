@@ -56,20 +56,9 @@ def test_the_whole_job_is_compared_unless_steady_speed_is_asked_for() -> None:
     assert setting(box()).space(known()).whole_job is None
 
 
-def test_a_limit_below_the_room_stays_the_limit() -> None:
-    limited = setting(box(card("RTX 3090")), memory_limit_bytes=8 * GIB)
-    assert limited.space(known(room_bytes=20 * GIB)).capacity_bytes == 8 * GIB
-    assert limited.space(known(room_bytes=6 * GIB)).capacity_bytes == 6 * GIB
-
-
 def test_on_the_host_a_limit_or_its_own_memory_is_the_bound() -> None:
     assert setting(box()).space(TrialHistory(START.settings)).capacity_bytes == box().memory.usable_bytes
     assert setting(box(), memory_limit_bytes=3 * GIB).space(TrialHistory(START.settings)).capacity_bytes == 3 * GIB
-
-
-def test_the_effective_batch_is_held_unless_asked_otherwise() -> None:
-    assert setting(box()).space(TrialHistory(START.settings)).hold_effective_batch
-    assert not setting(box(), free_batch=True).space(TrialHistory(START.settings)).hold_effective_batch
 
 
 def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_path: Path) -> None:

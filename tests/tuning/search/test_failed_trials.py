@@ -6,7 +6,6 @@ import pytest
 
 from tests.benchmarks.tuning.simulated_training import GIB
 from tests.tuning.search.builders import (
-    CARD,
     linear_measurement,
     measured,
     out_of_memory,
@@ -67,13 +66,6 @@ def test_without_a_known_bound_of_memory_it_falls_by_halves() -> None:
     assert sizes(search)[:3] == [64, 32, 16]
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size <= 16
-
-
-def test_a_start_that_takes_no_step_ends_it_in_plain_words() -> None:
-    search = run_search(Search(START, space(START)), lambda trial: ended("no-step", "It took no optimizer step."))
-    assert sizes(search) == [64]
-    assert search.verdict is not None
-    assert search.verdict.sentence == "It took no optimizer step."
 
 
 def killed() -> Measurement:
@@ -191,21 +183,6 @@ def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
     assert search.verdict.winner.precision == "fp32"
 
 
-def test_where_accumulation_is_not_taken_the_micro_batch_stays_and_other_knobs_go_on() -> None:
-    start = Settings(gradient_accumulation_steps=8)
-
-    def run(trial: Trial) -> Measurement:
-        if trial.settings.gradient_accumulation_steps != 8:
-            return ended("not-applied", "Accumulation stays 8.", not_applied=("gradient_accumulation_steps",))
-        return measured(100.0 if trial.settings.precision == "fp32" else 150.0)
-
-    search = run_search(Search(start, space(start)), run)
-    assert purposes(search).count("batch") == 1
-    assert search.verdict is not None
-    assert search.verdict.winner.precision == "bf16"
-    assert search.verdict.winner.per_device_train_batch_size == 8
-
-
 def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size() -> None:
     start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
 
@@ -219,23 +196,6 @@ def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size()
     assert search.verdict.winner.per_device_train_batch_size < 16
     assert search.verdict.best is not None
     assert search.verdict.best.outcome == "measured"
-
-
-def test_a_card_whose_memory_moves_is_trusted_at_its_worst() -> None:
-    start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
-
-    def run(trial: Trial) -> Measurement:
-        moved = 4 * GIB if trial.purpose == "confirm" else 0
-        return linear_measurement(trial, base=4 * GIB + moved)
-
-    search = run_search(Search(start, space(start)), run)
-    assert search.verdict is not None
-    peaks = [
-        one.measurement.peak_bytes or CARD + 1
-        for one in search.trials
-        if one.trial.settings == search.verdict.winner
-    ]  # fmt: skip
-    assert max(peaks) <= CARD * 0.97
 
 
 def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:

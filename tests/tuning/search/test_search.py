@@ -65,15 +65,6 @@ def test_a_free_effective_batch_comes_with_the_learning_rate_rule() -> None:
     assert "square-root scaling" in search.verdict.learning_rate_note
 
 
-def test_micro_batches_end_where_they_gain_no_more() -> None:
-    search = run_search(
-        Search(START, space(START, hold_effective_batch=False)), lambda trial: linear_measurement(trial, once_s=0.0)
-    )
-    assert search.verdict is not None
-    assert search.verdict.winner.per_device_train_batch_size == START.per_device_train_batch_size
-    assert purposes(search).count("batch") <= 1
-
-
 def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() -> None:
     breakdown = StepBreakdown(data_wait=0.3, optimizer=0.004, padding=0.1)
     only = Settings(gradient_accumulation_steps=1, precision="bf16", torch_compile=True)
@@ -128,19 +119,6 @@ def test_workers_are_as_many_as_the_wait_asks_for() -> None:
     assert changed[0] == 4
     winner = next(one.trial.settings for one in search.trials if "dataloader_num_workers" in one.trial.changed)
     assert winner.dataloader_persistent_workers
-
-
-def test_where_nothing_computes_in_16_bit_it_is_not_tried() -> None:
-    inventory = box(cores=4)
-    job = CommandJob(command=("python", "train.py"), apply="inject")
-    without_gpu = build_space(inventory, PYTHON, job, START)
-    search = run_search(
-        Search(START, without_gpu), lambda trial: measured(100.0, breakdown=StepBreakdown(data_wait=0.0))
-    )
-    assert all(one.trial.settings.precision == "fp32" and one.trial.settings.tf32 is None for one in search.trials)
-    assert {one.value for one in search.skipped if one.knob == "precision"} == {"bf16", "fp16"}
-    assert reasons(search, "dataloader_pin_memory") == []
-    assert max(sizes(search)) > START.per_device_train_batch_size, "the host's memory bounds the micro batch"
 
 
 def test_what_does_not_reach_the_training_is_not_tried() -> None:

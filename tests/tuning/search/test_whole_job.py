@@ -89,13 +89,6 @@ def test_a_first_run_with_cold_caches_does_not_count() -> None:
     assert found.speed == pytest.approx(100 / 15)
 
 
-def test_where_the_overhead_of_a_run_is_unknown_throughput_is_compared() -> None:
-    found = results(job(400), (START, measured(10.0, overhead_s=5.0)), (COMPILED, measured(12.5)))
-    assert found.job is None
-    assert found.best is not None
-    assert found.best.settings == COMPILED
-
-
 def test_a_job_is_as_long_as_its_first_trial_says() -> None:
     start = measured(40.0, tokens_s=400.0, step_time_s=0.5, job_steps=300)
     assert WholeJob.of(start) == WholeJob(steps=300, samples=6000.0, tokens=60_000.0)

@@ -258,13 +258,6 @@ def test_out_of_memory_from_the_first_sample_on(tuner: Shell) -> None:
     assert "out-of-memory" in done.stdout
 
 
-def test_a_command_that_fails(tuner: Shell) -> None:
-    script = tuner.script("raise ValueError('no such data')")
-    done = tune(tuner, "--apply", "inject", "--", sys.executable, script)
-    assert done.returncode == 1
-    assert "no such data" in done.stdout
-
-
 def waiting(shell: Shell) -> tuple[str, ...]:
     """A tuning whose first trial says `up` into a file and then waits for ever."""
     text = "import signal, sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"
@@ -356,11 +349,3 @@ def test_bad_input(tuner: Shell, words: tuple[str, ...], sentence: str) -> None:
     assert done.returncode == 2
     assert sentence in done.stderr
     assert not tunings_dir(tuner.environ).exists()
-
-
-def test_json_is_a_line_of_its_own_each(tuner: Shell) -> None:
-    script = tuner.script("raise ValueError('no such data')")
-    process = tuner.start("tune", "--json", "--apply", "inject", "--", sys.executable, script)
-    assert json.loads(line_of(process.stdout))["kind"] == "begun"
-    process.communicate(timeout=300)
-    assert process.returncode == 1
