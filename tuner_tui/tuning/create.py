@@ -14,7 +14,7 @@ from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.detached_process import ProcessSpec, start_detached
-from tuner_tui.tuning.earlier_runs import read_earlier_runs
+from tuner_tui.tuning.earlier_runs import expected_trial_s
 from tuner_tui.tuning.process.time_budget import least_minutes
 from tuner_tui.tuning.store import (
     WHY_EXCLUSIVE,
@@ -110,7 +110,7 @@ class TimeNeeded:
 
 def time_needed(request: LaunchRequest) -> TimeNeeded:
     """Return the time that a tuning of `request` needs at least. Reads earlier runs of the job."""
-    trial_s = read_earlier_runs(request.job, request.runs_root).trial_s
+    trial_s = expected_trial_s(request.job, request.runs_root)
     minutes = least_minutes(trial_s)
     takes = "at least 5 s" if trial_s is None else f"about {trial_s:.0f} s in earlier runs"
     return TimeNeeded(

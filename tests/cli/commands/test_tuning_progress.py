@@ -62,9 +62,7 @@ def test_memory_and_verdict() -> None:
 
 
 def test_a_busy_machine_and_the_time_of_the_whole_job() -> None:
-    verdict = TuningConclusion(
-        winner=AFTER, sentence="Confirmed.", objective="job", job_steps=4000, start_job_s=405.2, best_job_s=342.0
-    )
+    verdict = TuningConclusion(winner=AFTER, sentence="Confirmed.", job_steps=4000, start_job_s=405.2, best_job_s=342.0)
     printed = lines(
         TuningStarted(t=1.0, busy="other processes use 52 % of the CPU (python spin.py 2.0 cores)"),
         TuningEnded(t=2.0, status="finished", verdict=verdict),

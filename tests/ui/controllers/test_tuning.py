@@ -73,19 +73,18 @@ async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agr
         await pilot.press("1", "2", "up", "x", "enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
         assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
-        assert box.tuner.objectives == ["job"]
 
 
-async def test_too_few_minutes_are_refused_and_another_goal_is_chosen() -> None:
+async def test_too_few_minutes_are_refused() -> None:
     box = FakeBox(tuner=FakeTunings(least_minutes=7.0))
     async with on_screen(box) as pilot:
         await pilot.press("o")
         await until(pilot, lambda: dialog(pilot) == "Tune")
         await pilot.press("backspace", "3", "enter")
         await until(pilot, lambda: "It needs at least 7 min." in screen_text(pilot.app))
-        await pilot.press("backspace", "8", "tab", "right", "enter")
+        await pilot.press("backspace", "8", "enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
-        assert (box.tuner.minutes, box.tuner.objectives, box.tuner.placed) == ([8.0], ["steady"], ["sequential"])
+        assert (box.tuner.minutes, box.tuner.placed) == ([8.0], ["sequential"])
 
 
 @pytest.mark.parametrize(
@@ -99,11 +98,11 @@ async def test_trials_may_run_in_parallel_where_there_is_room(steps: int, text: 
         await pilot.press("o")
         await until(pilot, lambda: dialog(pilot) == "Tune")
         assert "one after another" in screen_text(pilot.app)
-        await pilot.press("tab", "tab", *["right"] * steps)
+        await pilot.press("tab", *["right"] * steps)
         await until(pilot, lambda: text in screen_text(pilot.app))
         await pilot.press("enter")
         await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
-        assert (box.tuner.objectives, box.tuner.placed) == (["job"], [placement])
+        assert box.tuner.placed == [placement]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +319,7 @@ def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> Non
     assert "nothing is confirmed or saved" in shown_rows
     verdict = at_its_end().verdict
     assert verdict is not None
-    whole = replace(verdict, objective="job", job_steps=400, start_job_s=41.1, best_job_s=35.2)
+    whole = replace(verdict, job_steps=400, start_job_s=41.1, best_job_s=35.2)
     first = plain_text(tuning_rows(at_its_end(verdict=whole), None, 116)[0].line)
     assert first.strip().endswith("of the start's speed over all 400 steps: 41 s → 35 s")
 

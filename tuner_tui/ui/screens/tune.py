@@ -29,14 +29,13 @@ from tuner_tui.view.tuning_rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.widget import Widget
 
     from tuner_tui.tuning.process.trial_log import TuningView
-    from tuner_tui.tuning.trial import Objective
     from tuner_tui.ui.backend.records import TuningPlan, TuningSnapshot
 
 
@@ -94,15 +93,11 @@ GAP = 2
 MIN_MINUTES = 0.1
 INVALID_MINUTES = "Enter minutes, such as 9 or 2.5."
 MINUTES_NOTE = "min (x stops it earlier; measurements are kept)"
-MINUTES_LABEL, GOAL_LABEL, TRIALS_LABEL = "At most", "Goal", "Trials"
-GOALS: Mapping[Objective, str] = {
-    "job": "the shortest whole job",
-    "steady": "the highest steady speed",
-}
+MINUTES_LABEL, TRIALS_LABEL = "At most", "Trials"
 
 
 class TuneStartScreen(Dialog[TuningWish]):
-    """Shows the plan of a tuning; returns the minutes that it may take and, unless it is resumed, the rest."""
+    """Shows the plan of a tuning; returns the minutes that it may take and where its trials run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "step(1)", "More", id="tune-start.more", show=False),
@@ -113,8 +108,7 @@ class TuneStartScreen(Dialog[TuningWish]):
     def __init__(self, plan: TuningPlan, wish: TuningWish, heading: str = "Tune") -> None:
         super().__init__()
         self.heading = heading
-        choices = "goal, trials" if len(plan.placements) > 1 else "goal"
-        tab = "" if wish.objective is None else f"tab {choices} · "
+        tab = "tab trials · " if len(plan.placements) > 1 else ""
         self.hint = f"type or ↑ ↓ minutes · {tab}enter start · esc back"
         self._plan = plan
         self._wish = wish
@@ -124,9 +118,6 @@ class TuneStartScreen(Dialog[TuningWish]):
         minutes = LineInput(f"{self._wish.minutes:g}", select=True, id="minutes")
         minutes.restrict = r"[0-9]{0,5}\.?[0-9]{0,2}"
         yield Horizontal(self._label(MINUTES_LABEL), minutes, Label(MINUTES_NOTE, classes="note"), classes="row")
-        if self._wish.objective is not None:
-            goal = Choice(tuple(GOALS.values()), GOALS[self._wish.objective], id="goal")
-            yield Horizontal(self._label(GOAL_LABEL), goal, classes="row")
         placements = self._plan.placements
         if len(placements) > 1:
             chosen = placements.get(self._wish.placement, placements["sequential"])
@@ -149,20 +140,14 @@ class TuneStartScreen(Dialog[TuningWish]):
 
     @on(Input.Submitted)
     def action_accept(self) -> None:
-        """Return the minutes and the objective, or show why the minutes are not valid."""
+        """Return the minutes and where trials run, or show why the minutes are not valid."""
         minutes, least = parse_minutes(self.query_one(Input).value), self._plan.least_minutes
         if minutes is None:
             self._refuse(INVALID_MINUTES)
         elif least is not None and minutes < least:
             self._refuse(f"It needs at least {least:g} min.")
         else:
-            self.dismiss(TuningWish(minutes, self._objective(), self._placement()))
-
-    def _objective(self) -> Objective | None:
-        if self._wish.objective is None:
-            return None
-        chosen = self.query_one("#goal", Choice).value
-        return next(objective for objective, text in GOALS.items() if text == chosen)
+            self.dismiss(TuningWish(minutes, self._placement()))
 
     def _placement(self) -> TrialPlacement:
         if len(self._plan.placements) < 2:
