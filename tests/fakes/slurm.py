@@ -35,7 +35,7 @@ def submitted(state_dir: Path, number: int) -> SlurmJob:
     """The job of a new run folder; both have this number."""
     run = state_dir / "runs" / f"r{number:03}"
     run.mkdir(parents=True)
-    job = SlurmJob(str(run / "slurm.sh"), time.time(), str(number))
+    job = SlurmJob(time.time(), str(number))
     write_job(run, job)
     assert read_job(run) == job
     return job
@@ -43,4 +43,4 @@ def submitted(state_dir: Path, number: int) -> SlurmJob:
 
 def row(number: int, state: str) -> tuple[str, ...]:
     """A job on node n1, as `squeue` lists it."""
-    return (str(number), state, "n1", "N/A", "None", f"/runs/r{number:03}/slurm.sh")
+    return (str(number), state, "n1", "N/A", "None")

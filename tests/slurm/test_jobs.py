@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,12 @@ import pytest
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError
-from tuner_tui.slurm.jobs import JobState, SlurmJob, ask, parse_sacct, parse_squeue, read_list
+from tuner_tui.slurm.jobs import JobState, ask, parse_sacct, parse_squeue, read_list
 
 
 def test_one_call_for_all_runs(tmp_path: Path) -> None:
-    jobs, slurm = (
-        [submitted(tmp_path, number) for number in (1, 2, 3)],
-        FakeSlurm([row(1, "RUNNING"), row(2, "PENDING")]),
-    )
-    slurm.queue.append(row(3, "FAILED"))
+    jobs = [submitted(tmp_path, number) for number in (1, 2, 3)]
+    slurm = FakeSlurm([row(1, "RUNNING"), row(2, "PENDING"), row(3, "FAILED")])
     ask(tmp_path, slurm)
     listed = read_list(tmp_path, jobs[0])
     assert [state.state for job in jobs if (state := listed.find(job)) is not None] == ["RUNNING", "PENDING", "FAILED"]
@@ -64,15 +60,6 @@ def test_a_controller_that_is_down_changes_nothing_but_the_problem(tmp_path: Pat
     assert not listed.knows_nothing_of(job)
 
 
-def test_a_job_without_id_is_found_by_its_script(tmp_path: Path) -> None:
-    script = str(tmp_path / "runs/r001/slurm.sh")
-    ask(tmp_path, FakeSlurm([("8", "FAILED", "", "", "", script), ("9", "PENDING", "", "", "Priority", script)]))
-    job = SlurmJob(script, time.time())
-    found = read_list(tmp_path, job).find(job)
-    assert found is not None
-    assert found.job_id == "9"
-
-
 def test_who_finds_another_asking_does_not_ask(tmp_path: Path) -> None:
     slurm, lock = FakeSlurm(), acquire_lock(tmp_path / "slurm-jobs.lock")
     ask(tmp_path, slurm)
@@ -107,11 +94,11 @@ def test_an_error_is_one_clean_line(tmp_path: Path) -> None:
 
 # What squeue and sacct print
 
-LINE = "\x1f".join(("12", "PENDING", "", "N/A", "Resources", "/runs/r001/slurm.sh"))
+LINE = "\x1f".join(("12", "PENDING", "", "N/A", "Resources"))
 
 
 def test_a_line_of_squeue() -> None:
-    assert parse_squeue(LINE + "\n") == [JobState("12", "PENDING", reason="Resources", script="/runs/r001/slurm.sh")]
+    assert parse_squeue(LINE + "\n") == [JobState("12", "PENDING", reason="Resources")]
 
 
 @pytest.mark.parametrize("line", ["", "12|PENDING", LINE.replace("12", "1_[0-9]", 1), LINE.replace("12", "9" * 20, 1)])
@@ -136,15 +123,9 @@ def test_a_line_of_sacct() -> None:
     [
         ("Resources", "", "waiting for resources"),
         ("Resources", "2026-11-22T21:00:00", "waiting for resources (expected start 2026-11-22 21:00:00)"),
-        ("Priority", "", "jobs with a higher priority are before it"),
-        ("QOSMaxJobsPerUserLimit", "", "a limit of the account or of the quality of service is reached"),
         ("NewReasonOf2030", "", "NewReasonOf2030"),
         ("None", "", "not looked at yet"),
     ],
 )  # fmt: skip
 def test_reasons_in_words(reason: str, start: str, words: str) -> None:
     assert JobState("1", "PENDING", start=start, reason=reason).reason_words == words
-
-
-def test_an_unknown_state_counts_as_running() -> None:
-    assert JobState("1", "LEVITATING").runs

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 TIMEOUT_S = 15.0
 """Seconds to wait; with the controller down, Slurm's commands try for a minute."""
@@ -18,10 +17,8 @@ class SlurmError(Exception):
     """Slurm did not do what it was asked; the message is one sentence."""
 
 
-class SlurmRunner(Protocol):
-    """Runs a command of Slurm and returns its output. Raises `SlurmError`."""
-
-    def __call__(self, command: Sequence[str]) -> str: ...
+SlurmRunner = Callable[[Sequence[str]], str]
+"""Runs a command of Slurm and returns its output. Raises `SlurmError`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,30 +35,15 @@ REASONS = {
     "Resources": "waiting for resources",
     "Priority": "jobs with a higher priority are before it",
     "Dependency": "waiting for another job to end",
-    "DependencyNeverSatisfied": "the job that it depends on did not end as required",
     "BeginTime": "its start time has not come",
     "JobHeldUser": "held by its user",
     "JobHeldAdmin": "held by an administrator",
-    "Licenses": "waiting for a license",
-    "Reservation": "waiting for its reservation",
     "ReqNodeNotAvail": "nodes that it needs are down or reserved",
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition accepts no jobs to start",
-    "PartitionTimeLimit": "its time limit exceeds that of its partition",
-    "PartitionNodeLimit": "it asks for more nodes than its partition allows",
-    "PartitionConfig": "its partition does not allow what it asks for",
-    "NodeDown": "a node that it needs is down",
-    "BadConstraints": "no node has what it asks for",
-    "AssocGrpGRES": "the account uses all the GPUs it may",
-    "QOSMaxGRESPerUser": "you use all the GPUs you may",
-    "JobArrayTaskLimit": "the array has its number of running tasks",
-    "NodeFail": "a node failed",
-    "launch failed requeued held": "it could not be launched and is held",
 }
-"""Reasons of `squeue` (https://slurm.schedmd.com/job_reason_codes.html) in words."""
+"""Reasons of `squeue` (https://slurm.schedmd.com/job_reason_codes.html) in words; the others are shown as they are."""
 MAX_TEXT = 120
 SEPARATOR = "\x1f"
-SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r", "%o"))
+SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r"))
 SACCT_FORMAT = "JobIDRaw,State,NodeList,Start"
 
 
@@ -71,17 +56,11 @@ class JobState:
     nodes: str = ""
     start: str = ""
     reason: str = ""
-    script: str = ""
 
     @property
     def waits(self) -> bool:
         """Whether it has not started, or will start again."""
         return self.state in WAITING
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has an allocation; a state that this program does not know counts as that."""
-        return not self.waits and not self.ended
 
     @property
     def ended(self) -> bool:
@@ -91,12 +70,8 @@ class JobState:
     @property
     def reason_words(self) -> str:
         """Why it waits."""
-        words = REASONS.get(self.reason)
-        if words is None and self.reason.startswith(("QOS", "Assoc")):
-            words = "a limit of the account or of the quality of service is reached"
-        known = words or self.reason
         since = f" (expected start {self.start.replace('T', ' ')})" if self.start else ""
-        return f"{known}{since}"
+        return f"{REASONS.get(self.reason, self.reason)}{since}"
 
     @property
     def place(self) -> str:
@@ -106,30 +81,21 @@ class JobState:
 
 def parse_squeue(text: str) -> list[JobState]:
     """The jobs of `squeue --noheader --format=SQUEUE_FORMAT`; other lines are left out."""
-    rows = (line.split(SEPARATOR, 5) for line in text.split("\n"))
-    return list(_jobs((i, state, nodes, start, reason, script) for i, state, nodes, start, reason, script in
-                      (row for row in rows if len(row) == 6)))  # fmt: skip
+    return _parse(line.split(SEPARATOR) for line in text.split("\n"))
 
 
 def parse_sacct(text: str) -> list[JobState]:
     """The jobs of `sacct --noheader --parsable2 --allocations --format=SACCT_FORMAT`."""
-    rows = (line.split("|") for line in text.split("\n"))
-    # A cancelled job's state is "CANCELLED by 1000".
-    return list(_jobs((row[0], row[1].partition(" ")[0], row[2], row[3], "", "") for row in rows if len(row) == 4))
+    return _parse([*line.split("|"), ""] for line in text.split("\n"))
 
 
-def _jobs(rows: Iterable[tuple[str, str, str, str, str, str]]) -> Iterable[JobState]:
-    for job_id, state, nodes, start, reason, script in rows:
-        if not (job_id.isascii() and job_id.isdecimal() and len(job_id) < 20):
-            continue
-        yield JobState(
-            job_id,
-            _text(state),
-            _known(nodes),
-            _known(start),
-            _text(reason),
-            script if script.startswith("/") else "",
-        )
+def _parse(rows: Iterable[list[str]]) -> list[JobState]:
+    """The jobs of rows of id, state, nodes, start and reason. A cancelled job's state is "CANCELLED by 1000"."""
+    return [
+        JobState(row[0], _text(row[1].partition(" ")[0]), _known(row[2]), _known(row[3]), _text(row[4]))
+        for row in rows
+        if len(row) == 5 and row[0].isascii() and row[0].isdecimal() and len(row[0]) < 20
+    ]
 
 
 def _known(word: str) -> str:
@@ -149,7 +115,7 @@ LOG_FILE = "slurm.log"
 LIST_FILE = "slurm-jobs.json"
 ASK_EVERY_S = 20.0
 MAX_ENDED = 500
-"""Ended jobs that are remembered; Slurm forgets them after minutes."""
+"""Runs whose ended jobs are remembered; Slurm forgets them after minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +126,6 @@ class SlurmJob:
     the run that then went on.
     """
 
-    script: str
     submitted_t: float
     job_id: str | None = None
     requeues: bool = True
@@ -190,17 +155,12 @@ class JobList:
     unlisted: tuple[str, ...] = ()
 
     def find(self, job: SlurmJob) -> JobState | None:
-        """The state of the job; the newest with its script where its id is not known."""
-        if job.job_id is not None:
-            return next((state for state in self.jobs if state.job_id == job.job_id), None)
-        mine = (state for state in self.jobs if state.script == job.script)
-        return max(mine, key=lambda state: int(state.job_id), default=None)
+        """The state of the job; None where it is not known."""
+        return next((state for state in self.jobs if state.job_id == job.job_id), None)
 
     def knows_nothing_of(self, job: SlurmJob) -> bool:
         """Whether Slurm was asked for the job, and answered without it."""
-        if self.find(job) is not None:
-            return False
-        return job.job_id in self.unlisted if job.job_id else self.answered_t > job.submitted_t + ASK_EVERY_S
+        return job.job_id in self.unlisted
 
 
 def read_job(run: Path) -> SlurmJob | None:
@@ -260,23 +220,19 @@ def _read(state_dir: Path) -> JobList:
         return JobList()
 
 
-def _asked(before: JobList, own: Iterable[str], run_command: SlurmRunner) -> JobList:
+def _asked(before: JobList, own: list[str], run_command: SlurmRunner) -> JobList:
     """The new list. Raises `SlurmError`."""
     user = f"--user={os.getuid()}"
     output = run_command(["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"])
-    found = {state.job_id: state for state in parse_squeue(output)}
-    known = found | {state.job_id: state for state in before.jobs if state.ended and state.job_id not in found}
     # squeue forgets an ended job after MinJobAge, 5 minutes by default. Its last state is kept; sacct is asked once
     # for what ended unseen, and not at all again for what it does not know (many clusters have no accounting).
-    asked_before = set(before.unlisted)
+    known = {state.job_id: state for state in before.jobs if state.ended and state.job_id in own}
+    known |= {state.job_id: state for state in parse_squeue(output)}
     missing = [job_id for job_id in own if job_id not in known]
-    if not asked_before.issuperset(missing):
+    if not set(missing) <= set(before.unlisted):
         known |= {state.job_id: state for state in _accounted(missing, run_command)}
-    ended = sorted((state for state in known.values() if state.ended), key=lambda state: int(state.job_id))
     now = time.time()
-    live = (state for state in known.values() if not state.ended)
-    unlisted = tuple(job_id for job_id in missing if job_id not in known)
-    return JobList(now, now, "", (*live, *ended[-MAX_ENDED:]), unlisted)
+    return JobList(now, now, "", tuple(known.values()), tuple(job_id for job_id in missing if job_id not in known))
 
 
 def _accounted(job_ids: list[str], run_command: SlurmRunner) -> list[JobState]:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.open_run import event_number, write_events
 from tests.runs.store.test_codec import events
-from tuner_tui.core.procfs import Machine, ProcessId
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.history import MAX_POINTS, DownsampledSeries, HistoryBuilder
 from tuner_tui.runs.events.types import (
@@ -25,10 +24,9 @@ from tuner_tui.runs.events.types import (
     Steps,
 )
 from tuner_tui.runs.read.event_sampling import HISTORY, NEWEST
-from tuner_tui.runs.read.reader import RECENT_SAMPLES, NodeSamples, RunReader, read_brief
+from tuner_tui.runs.read.reader import RECENT_SAMPLES, RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_sample, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 
 
 @pytest.fixture
@@ -246,22 +244,6 @@ def test_recent_samples_are_kept_and_bounded(folder: RunFolder) -> None:
     view = RunReader(folder).poll()
     assert view.sample == Sample(RECENT_SAMPLES * 3 - 1.0)
     assert len(view.samples) == RECENT_SAMPLES
-
-
-def test_the_samples_of_each_node_are_kept_apart(folder: RunFolder) -> None:
-    machine = Machine("gpu-1", "boot")
-    write_supervisor_state(folder.state, SupervisorState(machine, ProcessId(1, 1), 1.0))
-    folder.samples.write_bytes(encode_sample(Sample(1.0, (GpuSample(0, "first", 10.0),))))
-    folder.node_samples("gpu-2").write_bytes(encode_sample(Sample(2.0, (GpuSample(0, "second", 90.0),))) + b'{"v":')
-    folder.node_samples("gpu-3").write_bytes(b"")
-    folder.node_samples("gpu-1").write_bytes(encode_sample(Sample(3.0)))  # sampled by the supervisor already
-    reader = RunReader(folder)
-    view = reader.poll()
-    assert (view.host, view.sample) == ("gpu-1", Sample(1.0, (GpuSample(0, "first", 10.0),)))
-    assert view.nodes == (NodeSamples("gpu-2", (Sample(2.0, (GpuSample(0, "second", 90.0),)),)),)
-    with folder.node_samples("gpu-2").open("ab") as file:
-        file.write(b"1}\n" + encode_sample(Sample(4.0)))
-    assert [sample.time_s for sample in reader.poll().nodes[0].samples] == [2.0, 4.0]
 
 
 def test_many_ranks_are_read_as_quickly_as_one(folder: RunFolder) -> None:

@@ -69,16 +69,6 @@ def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen()
     assert any("⠉" < cell < "⣿" for row in shown for cell in row), "the loss curve"
 
 
-def test_the_cards_of_two_nodes_stand_under_the_names_of_their_nodes() -> None:
-    other = tuple(replace(one, time_s=one.time_s - 60) for one in samples(30, gpus=1))
-    shown = texts(scene(running(START_S), gpus=1)._replace(host="n1", nodes=(("n2", other),)), 74, 40)
-    rows = [row.split()[0] for row in shown if row.split()]
-    first, second = rows.index("n1"), rows.index("n2")
-    assert [at for at, row in enumerate(rows) if row == "0"][:2] == [first + 2, second + 3]
-    assert "sampled 1 min" in shown[[row.split()[:1] for row in shown].index(["n2"]) + 1]
-    assert "n1" not in text(scene(running(START_S), gpus=1), 74, 40)
-
-
 def test_where_a_plot_has_no_room_the_loss_curve_is_one_row() -> None:
     # 1,240 of the 2,000 steps that the axis has by then are 37.2 of 60 columns.
     row = next(row for row in texts(scene(running(START_S)), 76, 13) if row.startswith("curve "))

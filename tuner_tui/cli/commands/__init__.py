@@ -9,6 +9,7 @@ COMMANDS = {
     "estimate": "settings.estimate",
     "run": "runs.run",
     "queue": "runs.queue",
+    "slurm": "runs.slurm",
     "tune": "settings.tune",
     "ps": "runs.ps",
     "attach": "runs.attach",

@@ -23,6 +23,8 @@ from tuner_tui.slurm.jobs import ENDS, LOG_FILE, JobList, JobState, SlurmJob, re
 StatusKind = Literal["pending", "starting", "running", "ended", "lost", "foreign", "broken"]
 SLURM_PATIENCE_S = 3.0
 """Seconds that a command waits for an answer of Slurm, which asks its controller over the network."""
+SUBMISSION_S = 60.0
+"""Seconds after which `sbatch` has answered, if its caller lives."""
 START_GRACE_S = 15.0
 """Seconds in which a new folder without supervisor counts as starting."""
 
@@ -133,9 +135,9 @@ def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | N
     """The status of a run of whose job Slurm has said nothing."""
     if listed.knows_nothing_of(job):
         lost = f"Slurm does not know job {job.job_id} any more; how the run ended is unknown."
-        if job.job_id is None:
-            lost = "The run never started: Slurm has no job for it."
         return _ended_or_lost(folder, supervision, lost)
+    if job.job_id is None and time.time() > job.submitted_t + SUBMISSION_S:
+        return RunStatus("lost", "Its submission was interrupted; `squeue` lists the job if Slurm has accepted it.")
     problem = f": {listed.problem}" if listed.problem else "."
     if supervision is not None:
         seen = " when last seen" if listed.problem else ""

@@ -44,14 +44,6 @@ class RunFolder:
         """Hardware samples, one a second."""
         return self.path / "samples.jsonl"
 
-    def node_samples(self, host: str) -> Path:
-        """Hardware samples of another node than the supervisor's."""
-        return self.path / f"samples-{host}.jsonl"
-
-    def nodes(self) -> list[str]:
-        """The hosts of which there are samples, other than the supervisor's."""
-        return sorted(path.stem.removeprefix("samples-") for path in self.path.glob("samples-*.jsonl"))
-
     @property
     def output_log(self) -> Path:
         """Standard output and error of the training."""

@@ -17,7 +17,6 @@ from tuner_tui.core.procfs import (
     this_machine,
 )
 from tuner_tui.core.redaction import redact_text
-from tuner_tui.core.units import format_duration
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import Event, Exited, Finished, Launched, OutOfMemory
@@ -29,7 +28,6 @@ from tuner_tui.runs.supervise.exit_evidence import (
     NO_EVIDENCE,
     FailedRank,
     LogEvidence,
-    SilentNode,
     read_log_evidence,
     read_log_tail,
     with_unwritten_steps,
@@ -45,10 +43,8 @@ class RunOutcome:
     sentence: str
 
 
-def determine_outcome(
-    state: RunState, exited: Exited, log: LogEvidence = NO_EVIDENCE, silent: SilentNode | None = None
-) -> RunOutcome:
-    """The outcome, from the events of the run, the exit of its process, its log, and a node that fell silent.
+def determine_outcome(state: RunState, exited: Exited, log: LogEvidence = NO_EVIDENCE) -> RunOutcome:
+    """The outcome, from the events of the run, the exit of its process and its log.
 
     An out-of-memory error from which the training recovered does not count: the process must fail after it.
     """
@@ -64,13 +60,9 @@ def determine_outcome(
         return RunOutcome("out-of-memory", memory)
     if state.stop_requested is not None:
         return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
-    failure = _failure_sentence(state, exited, log.failed_rank, log.error)
     if log.failed_node is not None:
         return RunOutcome("failed", f"Node {log.failed_node} was lost{_at_step(state)}: Slurm reports its failure.")
-    if silent is not None:
-        since = f"nothing came from it in the last {format_duration(silent.seconds)}"
-        return RunOutcome("failed", f"Node {silent.host} was lost: {since}. {failure}")
-    return RunOutcome("failed", failure)
+    return RunOutcome("failed", _failure_sentence(state, exited, log.failed_rank, log.error))
 
 
 SLURM_ENDS = {
@@ -81,17 +73,15 @@ SLURM_ENDS = {
     "JOB REQUEUE": ("killed", "Requeued in Slurm"),
 }
 """Outcome and words for what Slurm writes into the output of a job that it ends, after DUE TO."""
-_SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: DUE TO ([A-Z ]+))?")
+_SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z ]+))?")
 
 
-def slurm_end(state: RunState, job_log: Path, since_t: float, failed_node: str | None = None) -> RunOutcome | None:
-    """How Slurm ended the job of a run that started at `since_t`, by the output of its script; None if it did not."""
-    matches = list(_SLURM_END.finditer(read_log_tail(job_log)))
-    if not matches:
+def slurm_end(state: RunState, job_log: Path, failed_node: str | None = None) -> RunOutcome | None:
+    """How Slurm ended the job of the run, by the output of its script; None if it did not."""
+    found = _SLURM_END.search(read_log_tail(job_log))
+    if found is None:
         return None
-    when, reason = matches[-1].groups("")
-    if time.mktime(time.strptime(when, "%Y-%m-%dT%H:%M:%S")) < int(since_t):  # of an earlier start of the job
-        return None
+    reason = found[1] or ""
     outcome, words = SLURM_ENDS[next((key for key in SLURM_ENDS if key and reason.startswith(key)), "")]
     node = "a node" if failed_node is None else f"node {failed_node}"
     return RunOutcome(outcome, f"{words.format(node=node)}{_at_step(state)}.")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual.reactive import reactive
 
-from tuner_tui.core.text import drop_control
 from tuner_tui.core.units import format_duration
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import (
@@ -59,7 +58,6 @@ class LiveScene(NamedTuple):
 
     `limit_bytes` is the memory that the run may take at most. `plots_loss` is False where the loss curve is drawn in
     another panel. `next_training` is what would be trained, as labels and texts, shown while there is no run.
-    `host` is the machine of the samples, named where the run has other `nodes`: the host and recent samples of each.
     """
 
     now_s: float
@@ -70,8 +68,6 @@ class LiveScene(NamedTuple):
     limit_bytes: int | None = None
     plots_loss: bool = True
     next_training: tuple[tuple[str, str], ...] = ()
-    host: str | None = None
-    nodes: tuple[tuple[str, Sequence[Sample]], ...] = ()
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
@@ -154,24 +150,8 @@ def _machine(scene: LiveScene, width: int, detail: GpuDetail, chart: int, all_co
     training = training_gpus(scene.sample) if trains else frozenset()
     gpus = gpu_rows(GpuScene(scene.sample, scene.recent, training), width, detail)
     host = host_rows(scene.sample, scene.recent, width, chart, all_cores)
-    name = [_host_name(scene.host)] if scene.nodes and scene.host else []
-    found = (name + _age_rows(scene.sample, scene.now_s) + gpus, host)
-    return [section for section in found if section] + [
-        _node(host, recent, scene.now_s, width, trains) for host, recent in scene.nodes
-    ]
-
-
-def _node(host: str, recent: Sequence[Sample], now_s: float, width: int, trains: bool) -> list[Row]:
-    """Return the cards, processor and memory of another node."""
-    sample = recent[-1]
-    training = training_gpus(sample) if trains else frozenset()
-    cards = gpu_rows(GpuScene(sample, recent, training), width, GpuDetail())
-    gauges = [row for row in host_rows(sample, recent, width, 0, all_cores=False) if row.rank < DETAIL_RANK - 1]
-    return [_host_name(host), *(_age_rows(sample, now_s) if trains else []), *cards, *gauges]
-
-
-def _host_name(host: str) -> Row:
-    return Row(line(TextSpan(drop_control(host), "strong")), rank=1)
+    found = (_age_rows(scene.sample, scene.now_s) + gpus, host)
+    return [section for section in found if section]
 
 
 def _run_sections(scene: LiveScene, width: int) -> list[list[Row]]:
@@ -240,14 +220,9 @@ class LivePanel(Canvas):
         super().__init__(id=id, classes=classes)
         self._seen = SampleHistory(REMEMBERED_SAMPLES)
         self._of_run = SampleHistory(REMEMBERED_SAMPLES)
-        self._of_nodes: dict[str, SampleHistory] = {}
 
     def watch_view(self, view: RunView | None) -> None:
         _extend(self._of_run, () if view is None else view.samples)
-        nodes = {} if view is None else {node.host: node.samples for node in view.nodes}
-        self._of_nodes = {host: self._of_nodes.get(host, SampleHistory(REMEMBERED_SAMPLES)) for host in nodes}
-        for host, samples in nodes.items():
-            _extend(self._of_nodes[host], samples)
         self.redraw()
 
     def watch_sample(self, sample: Sample | None) -> None:
@@ -264,9 +239,7 @@ class LivePanel(Canvas):
             return LiveScene(self.now_s, None, None, self.sample, seen, next_training=self.next_training)
         limit = None if view.record is None else view.record.memory_limit_bytes
         if view.sample is not None and not self._is_behind(view.sample):
-            nodes = tuple(self._of_nodes.items())
-            run = LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)
-            return run._replace(host=view.host, nodes=nodes)
+            return LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)
         return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit, self.plots_loss)
 
     def _is_behind(self, sample: Sample) -> bool:

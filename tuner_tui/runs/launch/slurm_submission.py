@@ -1,14 +1,13 @@
 """Submits a launch to Slurm: a run folder with its sbatch script, and exactly one job for it, or neither.
 
 The folder is written before sbatch is called. A job whose folder is gone starts nothing, so that removing the folder
-takes back a submission of which it is not known whether it was accepted. A job whose submitter was killed tells its id
-itself when it starts, and is found by the path of its script until then.
+takes back a submission of which it is not known whether it was accepted. A job whose submitter was killed writes its id
+itself when it starts.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -17,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
+from tuner_tui.core.files import write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
@@ -34,7 +33,7 @@ from tuner_tui.slurm.jobs import SlurmJob, write_job
 from tuner_tui.slurm.script import SlurmOptionError, SlurmOptions, render_script
 
 SCRIPT_FILE = "slurm.sh"
-ALLOCATION_MODULE = "tuner_tui.scheduling.slurm_allocation"
+ALLOCATION_MODULE = "tuner_tui.tuning.slurm_allocation"
 SECRETS_VARIABLE = "TUNER_SLURM_SECRETS"
 """What `run.json` hides: the environment of a job is no file that others can read, nor shown by Slurm's commands."""
 
@@ -103,7 +102,7 @@ def _submit(
 ) -> None:
     """Submit the run in `folder`, which is removed where that fails. Raises `LaunchError`."""
     script = folder.path / SCRIPT_FILE
-    job = SlurmJob(str(script), time.time(), requeues=options.requeues)
+    job = SlurmJob(time.time(), requeues=options.requeues)
     try:
         write_atomic(script, job_script(options, folder))
         write_job(folder.path, job)
@@ -112,26 +111,11 @@ def _submit(
         if not (job_id.isascii() and job_id.isdecimal()):
             raise SlurmError("sbatch did not answer with the id of a job.")
     except (OSError, SlurmError, LaunchError) as error:
-        if not _take_back(folder):
-            job_ids.append("unknown")  # it has started meanwhile
+        if folder.state.exists():  # it has started meanwhile
+            job_ids.append("unknown")
             return
+        shutil.rmtree(folder.path, ignore_errors=True)
         raise LaunchError(f"{error} Nothing will run.") from error
     job_ids.append(job_id)
-    with suppress(OSError):  # on a full disk; the job is found by its script, and writes its id when it starts
+    with suppress(OSError):  # on a full disk; the job writes its id when it starts
         write_job(folder.path, replace(job, job_id=job_id))
-
-
-def _take_back(folder: RunFolder) -> bool:
-    """Remove the folder, unless the run has started in it: its supervisor holds the lock."""
-    try:
-        lock = acquire_lock(folder.lock, 0.0)
-    except LockedError:
-        return False
-    except OSError:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        return True
-    try:
-        shutil.rmtree(folder.path, ignore_errors=True)
-    finally:
-        os.close(lock)
-    return True
