@@ -23,15 +23,11 @@ from tuner_tui.runs.launch.command import (
     check_command,
     check_launcher,
     git_revision,
-    has_gpu,
     missing_processes,
     own_config,
-    with_config,
 )
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.record import redact_job
-from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
@@ -63,12 +59,6 @@ def test_the_jobs_own_variables_win_over_the_shells(folder: RunFolder) -> None:
     assert "TUNER_INJECT" not in env
 
 
-def test_the_configuration_file(folder: RunFolder) -> None:
-    argv = with_config(AppliedCommand(("run", "--config={config}"), "seed: 1\n"), folder)
-    assert argv == ("run", f"--config={folder.config}")
-    assert with_config(AppliedCommand(("echo", "{config}")), folder) == ("echo", "{config}")
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -83,31 +73,6 @@ def test_what_cannot_be_started(tmp_path: Path, argv: tuple[str, ...], words: st
     (tmp_path / "data.txt").touch()
     with pytest.raises(LaunchError, match=words):
         check_command(argv, tmp_path, {"PATH": "/usr/bin:/bin"})
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="does not exist"):
-        check_command(("sh",), tmp_path / "none", {"PATH": "/bin:/usr/bin"})
-
-
-def test_what_can_be_started(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text("#!/bin/sh\n")
-    script.chmod(0o700)
-    check_command(("./train.sh",), tmp_path, {})
-    check_command(("sh",), tmp_path, {"PATH": "/bin:/usr/bin"})
-
-
-def test_hidden_cards_are_no_cards() -> None:
-    assert not has_gpu({"CUDA_VISIBLE_DEVICES": ""})
-    assert not has_gpu({"CUDA_VISIBLE_DEVICES": "-1"})
-
-
-def test_the_record_of_a_job_holds_no_secret() -> None:
-    job = redact_job(CommandJob(command=("x", "--token", "s3cret"), env={"HF_TOKEN": "s3cret", "A": "b"}))
-    assert "s3cret" not in job.model_dump_json()
-    assert isinstance(job, CommandJob)
-    assert job.env["A"] == "b"
 
 
 def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
@@ -125,16 +90,6 @@ def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
     assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), False)
     (tmp_path / "a").write_text("2")
     assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), True)
-
-
-def test_a_repository_with_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("1")
-    for words in (("init", "-q"), ("config", "core.quotePath", "false"), ("add", "-A")):
-        subprocess.run(("git", *words), cwd=tmp_path, check=True)
-    who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
-    subprocess.run(("git", *who, "commit", "-q", "-m", "a"), cwd=tmp_path, check=True)
-    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("2")
-    assert git_revision(tmp_path)[1] is True
 
 
 def test_a_command_that_cannot_even_be_looked_at(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def job(box: Sandbox, launcher: Launcher, *words: str) -> CommandJob:
     return CommandJob(command=command, launcher=launcher, processes=2, env={"OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.full
 def test_both_ranks_are_seen(box: Sandbox) -> None:
     folder = box.launch(TRAIN, job=job(box, "torchrun", "40"))
     last = wait_ended(folder)
@@ -77,6 +78,7 @@ PLAIN = """
 """
 
 
+@pytest.mark.full
 def test_what_accelerate_starts_is_seen(box: Sandbox) -> None:
     command = job(box, "accelerate").model_copy(update={"processes": 1})
     folder = box.launch(PLAIN, job=command)
@@ -98,6 +100,7 @@ def test_a_rank_that_raises_is_the_reason(box: Sandbox) -> None:
     assert last.sentence == "Rank 1 failed at step 3: ValueError: rank one had enough."
 
 
+@pytest.mark.full
 def test_a_rank_that_is_killed_is_named(box: Sandbox, fifo: Fifo) -> None:
     folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "fifo", str(fifo.path)))
     os.kill(int(fifo.word()), signal.SIGKILL)
@@ -134,6 +137,7 @@ TRAINER = """
 """
 
 
+@pytest.mark.full
 def test_all_ranks_of_a_trainer_save_and_stop_at_the_same_step(box: Sandbox) -> None:
     request = box.request(TRAINER, job=job(box, "torchrun", str(box.root / "out")))
     folder = launch(prepare(replace(request, stop_timeouts=StopTimeouts(stop_s=400.0))))

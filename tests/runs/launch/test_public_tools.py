@@ -19,7 +19,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.full]
 
 MODEL = """
 import sys

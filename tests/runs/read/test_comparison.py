@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.runs.builders import counters, view
 from tuner_tui.runs.events.history import Series
-from tuner_tui.runs.events.types import Evaluated
 from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
@@ -42,11 +41,6 @@ def test_speed_and_waiting_are_over_the_whole_run() -> None:
     assert "eval_runtime" not in {one.name for one in compare(first, second).figures}
 
 
-def test_a_metric_that_is_not_finite_is_unknown() -> None:
-    broken = view(state={"evaluations": (Evaluated(t=1.0, step=1, metrics={"eval_loss": float("nan")}),)})
-    assert figure(broken, view(), "eval_loss") == MeasuredFigure("eval_loss", "", None, 0.5)
-
-
 def test_ranks_add_up() -> None:
     two = view(ranks=(counters(10, 4, 10.0), counters(10, 4, 10.0, rank=1)))
     assert figure(two, two, "throughput").first == 8.0
@@ -74,11 +68,6 @@ def test_losses_beyond_the_shorter_run_are_left_out() -> None:
     early, late = view(loss=((1, 1.0), (2, 1.0))), view(loss=((50, 1.0), (60, 1.0)))
     assert compare(early, late).loss == ()
     assert compare(view(), view(loss=((1, 1.0),))).loss == ()
-
-
-def test_a_gap_is_bridged() -> None:
-    gap = view(loss=((0, 2.0), (50, None), (100, 1.0)))
-    assert [one.first for one in compare(gap, gap).loss] == pytest.approx([1.75, 1.5, 1.25, 1.0])
 
 
 def test_versions_effects_and_commits_that_differ() -> None:

@@ -83,10 +83,6 @@ def test_lines_with_a_step_take_their_time_from_the_clock() -> None:
     assert len(of(events, Steps)) == 3
 
 
-def test_no_records_give_no_events() -> None:
-    assert followed("hello", "Map: 50%|## | 1/2 [00:01<00:01, 1.0 examples/s]") == (RunState(), [])
-
-
 def step_numbers(events: list[Event]) -> list[int]:
     return [event.step for event in events if isinstance(event, Steps)]
 
@@ -132,11 +128,6 @@ def test_the_bars_of_keras() -> None:
     assert (old.step, old.total_steps, old.loss) == (50, 188, 0.5)
 
 
-def test_the_bar_of_an_evaluation_by_keras_is_no_training() -> None:
-    state, _ = followed("Epoch 1/1\n", keras(18, 18, "loss: 1.5") + "\n", keras(4, 4, "loss: 1.4"))
-    assert (state.step, state.phase, state.loss) == (18, "evaluating", 1.5)
-
-
 def test_a_loss_is_shown_where_no_step_is_known(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text("loss: 0.5\n")
@@ -165,11 +156,6 @@ def test_the_observer_replaces_the_total_of_a_bar() -> None:
     assert (state.step, state.total_steps, state.total_guessed) == (1, 6, True)
     without_plan = fold_all(followed(bar(24, 24, 1))[0], [Steps(t=201.0, rank=0, step=1, own_steps=1, train_s=1.0)])
     assert (without_plan.step, without_plan.total_steps) == (1, None)
-
-
-def test_events_of_an_ended_run_are_released_at_once(tmp_path: Path) -> None:
-    say(tmp_path, "iter 1: loss 2.0\niter 2: loss 1.0")
-    assert step_numbers(look(tmp_path).events(100.0, over=True)) == [2]
 
 
 def test_a_bar_torn_in_the_middle_is_read_whole(tmp_path: Path) -> None:
@@ -273,12 +259,6 @@ def test_what_each_file_tells(tmp_path: Path, name: str) -> None:
     text, record = FILES[name]
     (tmp_path / name).write_text(text)
     assert read_tool_file(tmp_path / name) == [record]
-
-
-def test_an_evaluation_in_lightnings_table(tmp_path: Path) -> None:
-    (tmp_path / "metrics.csv").write_text("epoch,step,train_loss,val_loss\n0,9,,0.25\n")
-    [record] = read_tool_file(tmp_path / "metrics.csv")
-    assert (record.step, record.loss, dict(record.evaluation)) == (10, None, {"val_loss": 0.25})
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -33,10 +33,6 @@ def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     assert reader.search("x", 0).anchor is None
 
 
-def test_an_empty_log(tmp_path: Path) -> None:
-    assert log(tmp_path, b"").tail(10) == LogWindow()
-
-
 def test_the_tail(tmp_path: Path) -> None:
     window = log(tmp_path, b"one\ntwo\nthree\n").tail(2)
     assert window == LogWindow(("two", "three"), (4, 8), 4, 14, 14, False, True, False)
@@ -73,11 +69,6 @@ def test_an_anchor_inside_a_line_means_that_line(tmp_path: Path) -> None:
     assert log(tmp_path, b"one\ntwo\nthree\n").window(6, 1).lines == ("two",)
 
 
-def test_an_anchor_behind_the_end(tmp_path: Path) -> None:
-    window = log(tmp_path, b"one\n").window(99, 5)
-    assert (window.lines, window.end, window.at_end) == ((), 4, True)
-
-
 def test_lines_longer_than_a_chunk(tmp_path: Path) -> None:
     bar = b"".join(b"\r%7d" % n for n in range(CHUNK_BYTES // 4))
     reader = log(tmp_path, b"before\n" + bar + b"\nafter\n")
@@ -108,10 +99,6 @@ def test_search_across_chunks(tmp_path: Path) -> None:
     assert reader.search("needle", CHUNK_BYTES - 3).anchor == 0
     assert reader.search("needle", CHUNK_BYTES - 2).anchor is None
     assert reader.search("needle", reader.total_bytes(), backwards=True).anchor == 0
-
-
-def test_search_for_nothing(tmp_path: Path) -> None:
-    assert log(tmp_path, b"abc\n").search("", 0).anchor is None
 
 
 @pytest.mark.parametrize(

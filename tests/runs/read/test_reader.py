@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.open_run import event_number, write_events
 from tests.runs.store.test_codec import events
-from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.history import MAX_POINTS, DownsampledSeries, HistoryBuilder
 from tuner_tui.runs.events.types import (
     BACKWARD,
@@ -25,7 +25,7 @@ from tuner_tui.runs.events.types import (
 )
 from tuner_tui.runs.read.event_sampling import HISTORY, NEWEST
 from tuner_tui.runs.read.reader import RECENT_SAMPLES, RunReader, read_brief
-from tuner_tui.runs.store.codec import decode_sample, encode_event, encode_sample
+from tuner_tui.runs.store.codec import encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 
 
@@ -38,13 +38,6 @@ def append(path: Path, *events: Event) -> None:
     with path.open("ab") as file:
         for event in events:
             file.write(encode_event(event))
-
-
-def test_an_empty_folder_is_a_run_about_which_nothing_is_known(folder: RunFolder) -> None:
-    view = RunReader(folder).poll()
-    assert (view.state.step, view.sample, view.record) == (None, None, None)
-    assert view.record_problem is not None
-    assert "No such file" in view.record_problem
 
 
 def test_events_are_read_as_they_come(folder: RunFolder) -> None:
@@ -148,12 +141,6 @@ class TestLong:
     def test_little_of_it_is_parsed(self, long: RunFolder) -> None:
         assert len(RunReader(long).events()) < self.COUNT / 3
 
-    def test_what_comes_after_is_followed_line_by_line(self, long: RunFolder) -> None:
-        reader = RunReader(long)
-        reader.poll()
-        append(long.events, Finished(t=1e9, outcome="completed"))
-        assert reader.events() == [Finished(t=1e9, outcome="completed")]
-
     def test_a_torn_end_is_waited_for(self, long: RunFolder) -> None:
         line = encode_event(Finished(t=1e9, outcome="completed"))
         with long.events.open("ab") as file:
@@ -205,35 +192,6 @@ def test_throughput_is_summed_over_ranks() -> None:
     ys = builder.history().samples_s.ys
     assert ys
     assert set(ys) == {16.0}
-
-
-def test_a_loss_that_is_no_number_is_a_gap() -> None:
-    builder = HistoryBuilder()
-    builder.add(Metrics(t=1.0, rank=0, step=1, loss=float("nan")))
-    assert builder.history().loss.ys == (None,)
-
-
-FULL = Sample(
-    12.5,
-    (GpuSample(0, "H100", 97.0, 1, 2, 612.25, throttle=("power cap",), lost=False),),
-    HostSample(cpu_pct=12.5, per_core_pct=(1.0, 2.0), ram_used_bytes=5),
-    (ProcessSample(7, "main", 99.5, 12, 0),),
-)
-
-
-def test_samples_come_back() -> None:
-    assert decode_sample(encode_sample(FULL)) == FULL
-    assert decode_sample(encode_sample(Sample(1.0))) == Sample(1.0)
-
-
-@given(st.binary(max_size=100))
-def test_no_bytes_make_samples_fall(line: bytes) -> None:
-    decode_sample(line)
-
-
-@pytest.mark.parametrize("line", [b"", b"[]", b'{"v":2,"time_s":1}', b'{"v":1}', b'{"v":1,"time_s":"nan"}'])
-def test_no_sample(line: bytes) -> None:
-    assert decode_sample(line) is None
 
 
 def test_recent_samples_are_kept_and_bounded(folder: RunFolder) -> None:

@@ -39,13 +39,8 @@ ValueError: the data has no labels"""
     "line",
     [
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-        "torch.cuda.OutOfMemoryError: CUDA out of memory.",
-        "RuntimeError: CUDA error: out of memory",
-        "torch.AcceleratorError: CUDA error: out of memory",
         "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory",
         "MemoryError",
-        "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB",
-        "OSError: [Errno 12] Cannot allocate memory",
         "[rank3]: torch.OutOfMemoryError: CUDA out of memory.",
     ],
 )

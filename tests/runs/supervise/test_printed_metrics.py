@@ -68,13 +68,6 @@ def test_a_label_on_a_line_of_its_own_belongs_to_the_next_line(tmp_path: Path) -
     ]
 
 
-def test_evaluations_of_two_epochs_are_two(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("epoch 0: {'accuracy': 0.5, 'f1': 0.6}\nepoch 1: {'accuracy': 0.7, 'f1': 0.8}\n")
-    found = PrintedMetrics(log).events(stepped(10), at(0), over=True)
-    assert [event.metrics["eval_f1"] for event in found if isinstance(event, Evaluated)] == [0.6, 0.8]
-
-
 def test_nothing_is_read_where_a_trainer_reports(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text("{'loss': 0.5, 'epoch': 1.0}\n")
@@ -180,18 +173,6 @@ def test_evaluations_have_their_steps_although_the_counters_are_late(tmp_path: P
     assert values == [(10 * number, float(number)) for number in range(1, 9)]
 
 
-def test_an_evaluation_that_the_observer_does_not_see_has_the_step_of_its_line(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
-    printed.events(stepped(10), at(0), over=False)
-    log.write_text("val loss 1.0\n")
-    assert printed.events(stepped(20), at(1), over=False) == []
-    assert printed.events(stepped(30), at(2), over=False) == []
-    [event] = printed.events(stepped(40), at(3), over=False)
-    assert isinstance(event, Evaluated)
-    assert event.step == 20
-
-
 def test_a_printed_evaluation_is_of_the_step_at_which_its_phase_began(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text("loss: 4.0\nval loss: 3.0\nloss: 2.0\nloss: 1.0\n")
@@ -258,14 +239,6 @@ def test_the_last_result_printed_again_with_each_loss_is_no_evaluation(tmp_path:
     found += printed.events(fold_all(stepped(21), seen), at(3), over=True)
     evaluated = [(event.step, event.metrics) for event in found if isinstance(event, Evaluated)]
     assert evaluated == [(10, {"eval_loss": 6.4907}), (20, {"eval_val": 6.491})]
-
-
-def test_a_count_of_the_evaluation_itself_is_no_step(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("test iter 3: test loss 2.0\n")
-    state = fold_all(stepped(40), [Phase(t=0.0, rank=0, phase="evaluating", step=40)])
-    [event] = PrintedMetrics(log).events(state, at(1), over=True)
-    assert (event.step, event.metrics) == (40, {"eval_loss": 2.0})  # type: ignore[attr-defined]
 
 
 def test_what_an_evaluation_prints_without_saying_so(tmp_path: Path) -> None:
