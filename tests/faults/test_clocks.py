@@ -33,7 +33,10 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize(("shift", "code", "outcome"), [(-DAY_S, 3, "failed"), (DAY_S, 0, "completed")])
+@pytest.mark.parametrize(
+    ("shift", "code", "outcome"),
+    [(-DAY_S, 3, "failed"), pytest.param(DAY_S, 0, "completed", marks=pytest.mark.full)],
+)
 def test_the_outcome_and_the_exit_code_are_true(tmp_path: Path, shift: float, code: int, outcome: str) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     state = tmp_path / "state"

@@ -74,8 +74,6 @@ def test_torchrun_in_the_command_reads_the_nodes_from_its_environment() -> None:
         ),
         (request("train.py", launcher="torchrun", processes=3), "--processes 3 is the number on all 2 nodes"),
         (request("train.py", launcher="accelerate", processes=3), "--processes 3 is the number on all 2 nodes"),
-        (request("accelerate", "launch", "train.py"), "--nodes 2 needs --num_processes of accelerate"),
-        (request("accelerate", "launch", "--num_processes", "5", "train.py"), "--num_processes 5 is the number on all"),
     ],
 )
 def test_commands_that_cannot_use_several_nodes(one: LaunchRequest, sentence: str) -> None:

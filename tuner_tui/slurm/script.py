@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner_tui.core.redaction import redact_text
+from tuner_tui.slurm.commands import SlurmError
 from tuner_tui.slurm.jobs import LOG_FILE
 
 LIMIT_SIGNAL = "USR2"
@@ -22,7 +23,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class SlurmOptionError(ValueError):
+class SlurmOptionError(SlurmError):
     """An option of sbatch that cannot be used; the message is one sentence."""
 
 

@@ -14,11 +14,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -44,31 +43,19 @@ from tuner_tui.slurm.script import LIMIT_SIGNAL
 from tuner_tui.tuning.detached_process import ProcessSpec
 from tuner_tui.tuning.launching import restart_run
 
+LIMIT = signal.Signals[f"SIG{LIMIT_SIGNAL}"]
+"""Slurm announces the time limit."""
 EXIT_CODES = {"completed": 0, "out-of-memory": 3, "stopped": 143}
 FIRST_PORT, PORTS = 20_000, 10_000
 """Rendezvous ports: jobs that share a node differ by their id."""
 
 
-class Signals:
-    """Whether Slurm has announced the time limit, and whether the job is to end. Handlers must not write files."""
-
-    def __init__(self) -> None:
-        self.limit = False
-        self.end = False
-        signal.signal(getattr(signal, f"SIG{LIMIT_SIGNAL}"), self._set_limit)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._set_end)
-
-    def _set_limit(self, number: int, frame: FrameType | None) -> None:
-        self.limit = True
-
-    def _set_end(self, number: int, frame: FrameType | None) -> None:
-        self.end = True
-
-
 def main(argv: list[str]) -> int:
     """Train, and return the exit code of the job."""
-    signals = Signals()
+    # Handlers must not write files: they only note the signals, which turn into one order to stop.
+    signals = set[int]()
+    for number in (LIMIT, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: signals.add(number))
     folder = RunFolder(Path(argv[0]))
     job = read_job(folder.path)
     if job is None or not folder.record.exists():
@@ -84,7 +71,7 @@ def main(argv: list[str]) -> int:
     folder = _follow(folder, job, signals)
     # The time limit ended the run as `stop` would; whether the job goes on is decided by what was saved.
     outcome = read_status(folder).outcome
-    if signals.limit:
+    if LIMIT in signals:
         _requeue(folder, first_step)
     return EXIT_CODES.get(outcome or "", 1)
 
@@ -174,14 +161,14 @@ def _step(folder: RunFolder) -> int:
     return 0 if found is None else found.step
 
 
-def _follow(folder: RunFolder, job: SlurmJob, signals: Signals) -> RunFolder:
+def _follow(folder: RunFolder, job: SlurmJob, signals: Set[int]) -> RunFolder:
     """Wait for the end of the run and of those that continue it after out of memory; return the last."""
     ordered = False
     while True:
         while not wait_supervisor_ended(folder, 0.5):
-            if not ordered and (signals.limit or signals.end):
+            if signals and not ordered:
                 ordered = True
-                if signals.limit:
+                if LIMIT in signals:
                     _mark(folder, time.time())  # before the run ends, so that who follows it waits
                 with suppress(LaunchError, OSError):  # Slurm kills what does not end
                     give_order(folder, "stop")

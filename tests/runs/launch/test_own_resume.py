@@ -85,6 +85,7 @@ LOOP = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_a_plain_loop_goes_on_from_what_it_saved(box: Sandbox) -> None:
     folder = box.launch(LOOP)

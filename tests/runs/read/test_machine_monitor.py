@@ -101,6 +101,7 @@ def test_a_job_on_a_card_has_its_workers_and_its_memory(place: Place) -> None:
     assert format_process_counts(job) == "1 + 1 worker"
 
 
+@pytest.mark.full
 def test_of_many_workers_a_share_is_read_at_a_time_and_the_trainer_each_time(place: Place) -> None:
     workers = range(100, 100 + 2 * MANY_PROCESSES)
     watch, sizes = place.watch(), []

@@ -190,6 +190,7 @@ def test_two_hosts_count_the_same_pid_apart(tmp_path: Path) -> None:
     assert [unwritten_steps(one, folder) for one in ranks] == [10, 3]
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_a_killed_loop_ends_at_its_last_step(box: Sandbox) -> None:
     """It kills itself long before the counters are written for the second time."""

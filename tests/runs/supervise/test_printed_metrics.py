@@ -299,6 +299,7 @@ EVALUATES_BETWEEN = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_losses_of_training_and_evaluation_with_the_same_name(box: Sandbox) -> None:
     folder = box.launch(EVALUATES_BETWEEN)

@@ -26,7 +26,6 @@ from tuner_tui.runs.store.supervisor_state import (
     send_order,
     wait_supervisor_ended,
 )
-from tuner_tui.runs.supervise.outcome import recover_state
 from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError
@@ -170,9 +169,8 @@ def _kill(folder: RunFolder) -> None:
 
 def _processes(folder: RunFolder) -> RunProcesses:
     """The living processes of the run, with those in sessions of their own that name its folder among its own."""
-    events = read_events(folder)
-    supervision = read_supervisor_state(folder.state) or recover_state(folder, events)
+    supervision = read_supervisor_state(folder.state)
     if supervision is None or supervision.training is None or supervision.machine != this_machine():
         return RunProcesses()
-    ranks = {event.pid for event in events if isinstance(event, Started) and event.pid is not None}
+    ranks = {event.pid for event in read_events(folder) if isinstance(event, Started) and event.pid is not None}
     return find_processes(folder.path, supervision.training, ranks).with_marked()

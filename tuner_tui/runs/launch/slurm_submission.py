@@ -25,12 +25,12 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 from tuner_tui.runs.supervise.training_process import LaunchSpec
-from tuner_tui.settings.distributed import launcher_in, read_accelerate_config, requested_processes
+from tuner_tui.settings.distributed import launcher_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
 from tuner_tui.slurm.jobs import SlurmJob, write_job
-from tuner_tui.slurm.script import SlurmOptionError, SlurmOptions, render_script
+from tuner_tui.slurm.script import SlurmOptions, render_script
 
 SCRIPT_FILE = "slurm.sh"
 ALLOCATION_MODULE = "tuner_tui.tuning.slurm_allocation"
@@ -39,11 +39,8 @@ SECRETS_VARIABLE = "TUNER_SLURM_SECRETS"
 
 
 def job_script(options: SlurmOptions, folder: RunFolder) -> str:
-    """The script of the run in `folder`. Raises `LaunchError`."""
-    try:
-        return render_script(options, folder.path, (sys.executable, "-P", "-m", ALLOCATION_MODULE, str(folder.path)))
-    except SlurmOptionError as error:
-        raise LaunchError(str(error)) from error
+    """The script of the run in `folder`. Raises `SlurmOptionError`."""
+    return render_script(options, folder.path, (sys.executable, "-P", "-m", ALLOCATION_MODULE, str(folder.path)))
 
 
 def cluster_request(request: LaunchRequest, options: SlurmOptions) -> LaunchRequest:
@@ -52,27 +49,16 @@ def cluster_request(request: LaunchRequest, options: SlurmOptions) -> LaunchRequ
     if nodes == 1:
         return replace(request, nodes=1)
     if job.launcher != "plain":
-        _check_divisible("--processes", job.processes, nodes)
+        if job.processes % nodes:
+            raise SettingsError(f"--processes {job.processes} is the number on all {nodes} nodes: not divisible.")
         return replace(request, nodes=nodes)
-    found = launcher_in(job.command) if isinstance(job, CommandJob) else None
-    if found is None or not isinstance(job, CommandJob):
+    if not isinstance(job, CommandJob) or launcher_in(job.command) is None:
         raise SettingsError(
             f"--nodes {nodes} needs --launcher torchrun, accelerate or deepspeed, or a command that starts with one of "
             "them or with srun."
         )
-    if found.name == "accelerate":
-        config = read_accelerate_config(job, request.environ, request.cwd)
-        processes = requested_processes(job) or (None if config is None else config.num_processes)
-        if processes is None:
-            raise SettingsError(f"--nodes {nodes} needs --num_processes of accelerate: the number on all nodes.")
-        _check_divisible("--num_processes", processes, nodes)
     # Counted in the effective batch; torchrun reads it as --nnodes.
     return replace(request, nodes=nodes, job=job.model_copy(update={"env": {**job.env, "PET_NNODES": str(nodes)}}))
-
-
-def _check_divisible(option: str, processes: int, nodes: int) -> None:
-    if processes % nodes:
-        raise SettingsError(f"{option} {processes} is the number on all {nodes} nodes: not divisible.")
 
 
 def submit(
@@ -110,7 +96,7 @@ def _submit(
         job_id = answer.strip().partition(";")[0]
         if not (job_id.isascii() and job_id.isdecimal()):
             raise SlurmError("sbatch did not answer with the id of a job.")
-    except (OSError, SlurmError, LaunchError) as error:
+    except (OSError, SlurmError) as error:
         if folder.state.exists():  # it has started meanwhile
             job_ids.append("unknown")
             return

@@ -10,16 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner_tui.core.files import LockedError, acquire_lock, append_line
-from tuner_tui.core.procfs import (
-    ProcessId,
-    all_processes,
-    identify_process,
-    this_machine,
-)
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
-from tuner_tui.runs.events.types import Event, Exited, Finished, Launched, OutOfMemory
+from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
@@ -32,7 +26,6 @@ from tuner_tui.runs.supervise.exit_evidence import (
     read_log_tail,
     with_unwritten_steps,
 )
-from tuner_tui.runs.supervise.run_processes import names_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,31 +245,6 @@ def record_end(folder: RunFolder, ended: SupervisorState) -> None:
             _record(folder, ended, [])
     finally:
         os.close(lock)
-
-
-def recover_state(folder: RunFolder, events: list[Event]) -> SupervisorState | None:
-    """The state of a run whose `state.json` is lost, from its events and from /proc; None if it was never launched.
-
-    The supervisor in it is that of no process.
-    """
-    launched = next((event for event in events if isinstance(event, Launched)), None)
-    if launched is None:
-        return None
-    training = _marked_process(launched.pid, folder.path) or ProcessId(launched.pid, 0)
-    state = SupervisorState(this_machine(), ProcessId(0, 0), launched.t, training)
-    finished = next((event for event in events if isinstance(event, Finished)), None)
-    if finished is None:
-        return state
-    return replace(state, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
-
-
-def _marked_process(pid: int, run: Path) -> ProcessId | None:
-    """Process `pid` if it belongs to the run, else its oldest process."""
-    if names_run(pid, run):
-        return identify_process(pid)
-    marked = [each for each in all_processes() if each.is_running and names_run(each.pid, run)]
-    oldest = min(marked, key=lambda process: process.start_ticks, default=None)
-    return None if oldest is None else ProcessId(oldest.pid, oldest.start_ticks)
 
 
 def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[Event]) -> SupervisorState | None:
