@@ -64,9 +64,3 @@ def test_the_group_and_the_owner_count(tmp_path: Path) -> None:
     assert str(shared_with(tmp_path)).startswith("group ")
     os.chown(tmp_path, 65534, 65534)
     assert str(shared_with(tmp_path)).startswith("user ")
-
-
-MOUNTS = """\
-27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-61 27 {device} / /home rw,nosuid shared:3 master:1 - {mount}
-"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.command_line import start_tuner, tuner
+from tests.faults.command_line import tuner
 from tests.runs.sandbox import supervisor_state, wait_gone
 from tuner_tui.core.files import wait_unlocked
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
@@ -134,24 +133,6 @@ def test_stop_on_a_full_disk_of_a_run_whose_order_file_was_deleted(
     assert "cannot be written" in stopped.stderr
     assert not is_alive(run.training)
     assert read_status(run.folder).outcome == "stopped"
-
-
-@pytest.mark.full
-def test_an_interrupt_on_a_full_disk(tmp_path: Path, runs: list[Run], small_disk: Path) -> None:
-    (tmp_path / "train.py").write_text(WAIT)
-    state = small_disk / "state"
-    state.mkdir()
-    command = start_tuner(state, "run", "--", sys.executable, str(tmp_path / "train.py"))
-    assert command.stderr is not None
-    while "output in" not in (line := command.stderr.readline()):
-        assert line, "it did not start"
-    folder = RunFolder(state / "runs/r001")
-    while not is_launch_recorded(folder) or not folder.output_log.read_text():
-        assert command.poll() is None
-    fill(small_disk)  # only now: a training whose own line finds no space fails
-    command.send_signal(signal.SIGINT)
-    _, err = command.communicate(timeout=300)
-    assert (command.returncode, "Standard output" in err) == (130, False), err
 
 
 @pytest.mark.full
@@ -306,16 +287,3 @@ def test_a_run_with_a_deleted_file_is_still_that_run(
     assert tuner(run.state, "stop", run.folder.id).returncode == 0
     assert not is_alive(run.training)
     assert read_status(run.folder).outcome == "stopped"
-
-
-@pytest.mark.full
-def test_the_log_of_a_run_that_is_deleted(tmp_path: Path, runs: list[Run]) -> None:
-    run = start(runs, tmp_path, WAIT)
-    run.first_line()
-    command = start_tuner(run.state, "logs", "-f", run.folder.id)
-    assert command.stdout is not None
-    assert command.stdout.readline() == "up\n"
-    shutil.rmtree(run.folder.path)
-    _, err = command.communicate(timeout=300)
-    assert command.returncode == 1
-    assert "no run folder" in err

@@ -13,15 +13,6 @@ from tuner_tui.slurm.commands import SlurmCommands, SlurmError
 from tuner_tui.slurm.jobs import JobState, ask, parse_sacct, parse_squeue, read_list
 
 
-def test_one_call_for_all_runs(tmp_path: Path) -> None:
-    jobs = [submitted(tmp_path, number) for number in (1, 2, 3)]
-    slurm = FakeSlurm([row(1, "RUNNING"), row(2, "PENDING"), row(3, "FAILED")])
-    ask(tmp_path, slurm)
-    listed = read_list(tmp_path, jobs[0])
-    assert [state.state for job in jobs if (state := listed.find(job)) is not None] == ["RUNNING", "PENDING", "FAILED"]
-    assert slurm.calls == ["squeue"]
-
-
 def test_an_end_is_remembered_after_slurm_has_forgotten_the_job(tmp_path: Path) -> None:
     job, slurm = submitted(tmp_path, 1), FakeSlurm([row(1, "NODE_FAIL")])
     ask(tmp_path, slurm)
@@ -77,11 +68,6 @@ def program(folder: Path, name: str, script: str) -> dict[str, str]:
 def test_a_command_that_hangs_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=r"^The Slurm controller does not answer squeue\.$"):
         SlurmCommands(program(tmp_path, "squeue", "exec sleep 600"), timeout_s=0.2)(["squeue"])
-
-
-def test_a_missing_command_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SlurmError, match="sbatch was not found"):
-        SlurmCommands({"PATH": str(tmp_path)})(["sbatch"])
 
 
 def test_an_error_is_one_clean_line(tmp_path: Path) -> None:

@@ -188,17 +188,6 @@ def status_after_failure(cluster: SlurmCluster, node: str, folder: RunFolder) ->
             cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
-def test_a_node_that_fails_is_a_true_end(cluster: SlurmCluster, script: str) -> None:
-    folder = submit("--sbatch-option", "no-requeue", "--", sys.executable, script)
-    wait_output(folder)
-    job = read_job(folder.path)
-    assert job is not None
-    node = cluster.ask("squeue", "--noheader", f"--jobs={job.job_id}", "--format=%N")
-    status = status_after_failure(cluster, node, folder)
-    assert (status.kind, status.outcome) == ("ended", "killed")
-    assert status.sentence == "Ended by Slurm because a node failed."
-
-
 def test_another_node_that_fails_is_named(cluster: SlurmCluster, script: str) -> None:
     folder = submit("--nodes", "2", "--sbatch-option", "no-requeue", "--", "srun", sys.executable, script)
     wait_for(folder, lambda _: folder.output_log.exists() and folder.output_log.read_bytes().count(b"up") == 2)

@@ -28,12 +28,10 @@ def test_a_script() -> None:
     )
 
 
-def test_options_override_the_defaults_and_no_requeue_removes_one() -> None:
-    script = render_script(parse_options({}, ["job-name=mine", "no-requeue"]), Path("/runs/r001"), ARGV)
-    assert "#SBATCH --job-name=mine\n" in script
+def test_no_requeue_replaces_the_default() -> None:
+    script = render_script(parse_options({}, ["no-requeue"]), Path("/runs/r001"), ARGV)
     assert "#SBATCH --no-requeue\n" in script
     assert "#SBATCH --requeue\n" not in script
-    assert "r001\n#SBATCH" not in script
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,14 +48,6 @@ def test_the_observer_goes_in_front_of_the_users_path(folder: RunFolder) -> None
         "TUNER_MEMORY_LIMIT_BYTES": "5",
     }
     assert (OBSERVER_SITE / "sitecustomize.py").is_file()
-
-
-def test_the_jobs_own_variables_win_over_the_shells(folder: RunFolder) -> None:
-    job = CommandJob(command=("x",), env={"PYTHONPATH": "/jobs", "A": "b"})
-    env = added_environment(job, {"PYTHONPATH": "/mine"}, folder, None, None)
-    assert env["PYTHONPATH"] == f"{OBSERVER_SITE}{os.pathsep}/jobs"
-    assert env["A"] == "b"
-    assert "TUNER_INJECT" not in env
 
 
 @pytest.mark.parametrize(
@@ -122,14 +113,6 @@ def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | Non
         (tmp_path / "my.yml").write_text(text)
     with pytest.raises(SettingsError, match=words):
         own_config(CommandJob(command=("t", "my.yml"), apply="yaml"), tmp_path)
-
-
-def test_the_interpreter_of_the_job_is_the_default(tmp_path: Path) -> None:
-    job = CommandJob(command=("sh", "-c", "true"), interpreter=sys.executable)
-    request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
-    assert prepare(request).interpreter.path == sys.executable
-    other = replace(request, interpreter="/no/such/python")
-    assert prepare(other).interpreter.path == "/no/such/python"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from tests.runs.sandbox import Fifo, Sandbox, wait_ended
-from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
@@ -65,32 +64,6 @@ def test_both_ranks_are_seen(box: Sandbox) -> None:
     assert all(rank.ended for rank in state.ranks.values())
     assert state.step == 40
     assert "--nproc-per-node=2" in read_record(folder).argv
-
-
-PLAIN = """
-    import torch
-    torch.set_num_threads(1)
-    weight = torch.nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    for _ in range(5):
-        weight.sum().backward()
-        optimizer.step()
-"""
-
-
-@pytest.mark.full
-def test_what_accelerate_starts_is_seen(box: Sandbox) -> None:
-    command = job(box, "accelerate").model_copy(update={"processes": 1})
-    folder = box.launch(PLAIN, job=command)
-    last = wait_ended(folder)
-    assert last.outcome == "completed", folder.output_log.read_text()
-    assert RunReader(folder).poll().state.step == 5
-
-
-def test_accelerate_would_silently_start_one_process_without_a_card(box: Sandbox) -> None:
-    command = job(box, "accelerate").model_copy(update={"env": {"CUDA_VISIBLE_DEVICES": ""}})
-    with pytest.raises(LaunchError, match="1 of 2 here"):
-        box.launch(PLAIN, job=command)
 
 
 def test_a_rank_that_raises_is_the_reason(box: Sandbox) -> None:

@@ -18,7 +18,6 @@ from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan, Steps
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_output
 from tuner_tui.runs.read.log_follower import LogEventBuilder, LogOnlyFollower, find_tool_files, read_tool_file
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.settings.job import CommandJob
 
 
@@ -128,16 +127,6 @@ def test_the_bars_of_keras() -> None:
     assert (old.step, old.total_steps, old.loss) == (50, 188, 0.5)
 
 
-def test_a_loss_is_shown_where_no_step_is_known(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("loss: 0.5\n")
-    follower = LogOnlyFollower(log, (tmp_path,), 0.0)
-    assert follower.events(1000.0, over=False) == []
-    assert [event.loss for event in of(follower.events(1003.0, over=False), Metrics) if isinstance(event, Metrics)] == [
-        0.5
-    ]
-
-
 def test_a_bar_before_the_observers_first_step_is_not_taken_for_the_training(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text(bar(24, 24, 1) + "\r")
@@ -156,15 +145,6 @@ def test_the_observer_replaces_the_total_of_a_bar() -> None:
     assert (state.step, state.total_steps, state.total_guessed) == (1, 6, True)
     without_plan = fold_all(followed(bar(24, 24, 1))[0], [Steps(t=201.0, rank=0, step=1, own_steps=1, train_s=1.0)])
     assert (without_plan.step, without_plan.total_steps) == (1, None)
-
-
-def test_a_bar_torn_in_the_middle_is_read_whole(tmp_path: Path) -> None:
-    seen = look(tmp_path)
-    say(tmp_path, "\r  1%|  | 1/10")
-    assert seen.events(100.0, over=False) == []
-    say(tmp_path, "0 [00:01<01:39,  1.0it/s]")
-    seen.events(101.0, over=False)
-    assert step_numbers(seen.events(104.0, over=False)) == [1]
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
@@ -207,29 +187,6 @@ def test_an_isolated_interpreter_is_seen_from_outside(box: Sandbox) -> None:
     assert view.state.source == "progress bar"
     assert view.state.outcome == "completed"
     assert view.history.loss.ys == (0.25,)
-
-
-def test_what_the_observer_tells_is_all_that_counts(box: Sandbox) -> None:
-    folder = box.launch(ISOLATED)
-    wait_ended(folder)
-    with folder.events.open("ab") as file:
-        file.write(encode_event(Steps(t=time.time(), rank=0, step=7, own_steps=7, train_s=1.0)))
-    state = RunReader(folder).poll().state
-    assert (state.step, state.source, state.total_steps) == (7, None, None)
-
-
-def test_a_counter_of_batches_adds_up_over_epochs_and_a_time_is_no_step() -> None:
-    """As word_language_model prints, which updates its parameters by hand."""
-    state, _ = followed(
-        *(
-            f"| epoch {epoch:3d} | {batch:5d}/   90 batches | lr 20.00 | ms/batch 46.47 | loss  6.45 | ppl   630.02"
-            for epoch in (1, 2)
-            for batch in (20, 40, 60, 80)
-        )
-    )
-    assert (state.step, state.total_steps, state.loss) == (170, None, 6.45)
-    state, _ = followed("Epoch [1/5], Step [100/600], Loss: 2.1", "Epoch [2/5], Step [100/600], Loss: 1.1")
-    assert (state.step, state.total_steps) == (700, 3000)
 
 
 FILES = {

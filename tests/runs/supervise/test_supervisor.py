@@ -14,10 +14,9 @@ import pytest
 from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait_ended, wait_gone
 from tuner_tui.core.files import is_locked
 from tuner_tui.core.procfs import identify_process, is_alive
-from tuner_tui.runs.events.types import Exited, Finished, Launched, StopRequested
+from tuner_tui.runs.events.types import Exited, Finished, Launched
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import prepare
-from tuner_tui.runs.launch.start import adopt, launch, start_supervisor
+from tuner_tui.runs.launch.start import adopt, start_supervisor
 from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
@@ -64,15 +63,6 @@ def test_killed_from_outside_is_a_failure_with_its_signal(box: Sandbox, fifo: Fi
     last = wait_ended(folder)
     assert (last.outcome, last.signal, last.exit_code) == ("failed", signal.SIGKILL, None)
     assert "SIGKILL" in last.sentence
-
-
-def test_stop_terminates_an_unobserved_training(box: Sandbox, fifo: Fifo) -> None:
-    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
-    fifo.word()
-    send_order(folder, "stop")
-    last = wait_ended(folder)
-    assert (last.outcome, last.signal) == ("stopped", signal.SIGTERM)
-    assert [event.how for event in RunReader(folder).events() if isinstance(event, StopRequested)] == ["stop"]
 
 
 def test_a_training_deaf_to_sigterm_is_killed_only_when_that_is_ordered(box: Sandbox, fifo: Fifo) -> None:
@@ -252,13 +242,6 @@ def test_a_training_ends_with_the_process_that_started_it(box: Sandbox, tmp_path
         assert read_status(folder).kind == "running"
         starter.kill()
     assert wait_ended(folder).outcome == "stopped"
-
-
-def test_a_folder_that_cannot_be_made(box: Sandbox) -> None:
-    request = box.request("")
-    wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"root": Path("/proc/no")})
-    with pytest.raises(LaunchError, match="cannot be created"):
-        launch(prepare(wrong))
 
 
 def test_the_supervisor_is_small(box: Sandbox, fifo: Fifo) -> None:

@@ -85,7 +85,8 @@ def _status_from_state(
 ) -> RunStatus:
     if supervision.outcome is not None:
         return _ended(supervision)
-    if supervision.machine != here:
+    machine = supervision.machine
+    if (machine.boot_id, machine.pid_namespace) != (here.boot_id, here.pid_namespace):
         return _elsewhere(folder, supervision, here)
     if is_locked(folder.lock) or is_alive(supervision.supervisor):  # somebody may have deleted the lock
         return _supervised(supervision)
