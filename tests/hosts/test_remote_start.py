@@ -170,7 +170,7 @@ def test_a_folder_that_the_host_lacks_is_named(loopback: LoopbackHosts, breaking
     assert f"good: There is no folder {gone} on this host" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("good", "--when-free"), ("good", "--on", "slurm"), ("-oProxyCommand=touch x",)])
+@pytest.mark.parametrize("words", [("good", "--when-free"), ("-oProxyCommand=touch x",)])
 def test_what_does_not_go_with_a_host(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = run_on("ssh", tmp_path, *words, "--", "true")
     assert done.returncode == 2
