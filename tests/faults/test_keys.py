@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from textual import events
-from textual.pilot import Pilot
 
 from tests.fakes.ui_backend import busy_box
 from tests.faults.keys import apps, boxes, press_random_keys, result_of
-from tests.ui.pilots import app_of, dialog, on_screen, until
+from tests.ui.pilots import dialog, on_screen, until
 from tuner_tui.ui.backend.records import PresetListing
 from tuner_tui.ui.screens.help import HelpScreen
 
@@ -30,19 +28,6 @@ async def test_keys_before_the_palette_is_laid_out(keys: tuple[str, ...]) -> Non
         for key in keys:
             pilot.app.simulate_key(key)
         await until(pilot, lambda: dialog(pilot) == "Commands")
-
-
-async def drag(pilot: Pilot[None], start: tuple[int, int], end: tuple[int, int]) -> None:
-    for event, (x, y) in ((events.MouseDown, start), (events.MouseMove, end), (events.MouseUp, end)):
-        pilot.app.post_message(event(None, x, y, 0, 0, 1, False, False, False, x, y))
-        await pilot.pause()
-
-
-async def test_text_cannot_be_dragged_over() -> None:
-    async with on_screen(busy_box()) as pilot:
-        for row in range(0, 40, 3):
-            await drag(pilot, (2, row), (100, row + 1))
-        assert app_of(pilot).main.selections == {}
 
 
 @pytest.mark.parametrize(

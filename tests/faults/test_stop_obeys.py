@@ -169,12 +169,15 @@ def kill(run: Run, killed: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("killed", ["supervisor", "launcher", "both"])
+@pytest.mark.parametrize("killed", ["nobody", "supervisor", "launcher", "both"])
 def test_deaf_ranks_in_sessions_of_their_own_are_killed(tmp_path: Path, runs: list[Run], killed: str) -> None:
     run = start(runs, tmp_path, RANKS)
     ranks = ranks_of(run)
     assert len(ranks) == 2
     kill(run, killed)
+    if killed == "nobody":
+        stopped = tuner(run.state, "stop", run.folder.id)
+        assert all(is_alive(rank) and str(rank.pid) in stopped.stdout for rank in ranks), stopped
     stopped = tuner(run.state, "stop", run.folder.id, "--now")
     assert stopped.returncode == 0, stopped
     assert not [rank.pid for rank in ranks if is_alive(rank)]
@@ -190,16 +193,6 @@ def test_a_gentle_stop_ends_ranks_in_sessions_of_their_own(tmp_path: Path, runs:
         assert all(str(rank.pid) in listed for rank in ranks)
     stopped = tuner(run.state, "stop", run.folder.id)
     assert stopped.returncode == 0, stopped
-    assert not [rank.pid for rank in ranks if is_alive(rank)]
-
-
-@pytest.mark.full
-def test_deaf_ranks_that_a_gentle_stop_leaves_are_named(tmp_path: Path, runs: list[Run]) -> None:
-    run = start(runs, tmp_path, RANKS)
-    ranks = ranks_of(run)
-    stopped = tuner(run.state, "stop", run.folder.id)
-    assert all(is_alive(rank) and str(rank.pid) in stopped.stdout for rank in ranks), stopped
-    assert tuner(run.state, "stop", run.folder.id, "--now").returncode == 0
     assert not [rank.pid for rank in ranks if is_alive(rank)]
 
 

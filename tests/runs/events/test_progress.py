@@ -66,16 +66,6 @@ def test_evaluation_and_saving_are_charged() -> None:
     assert left == pytest.approx(80 * (1.0 + 2.0 + 1.0))
 
 
-def test_uneven_steps_count_by_their_mean() -> None:
-    times = [0.0]
-    for n in range(1, 13):
-        times.append(times[-1] + (0.5 if n % 2 else 1.5))
-    story = [ev.Plan(t=0.0, rank=0, total_steps=112), *(steps(t, n, t) for n, t in enumerate(times))]
-    left = seconds_left(fold_all(RunState(), story), times[-1])
-    assert left is not None
-    assert left == pytest.approx(100.0, rel=0.1)
-
-
 def test_a_resumed_run_counts_its_own_evaluations_only() -> None:
     story = [
         ev.Plan(t=0.0, rank=0, total_steps=1100, first_step=1000),
@@ -98,11 +88,6 @@ def test_stalled_after_several_step_times() -> None:
 def test_only_training_stalls(phase: str) -> None:
     state = fold_all(RunState(), [*training(10), ev.Phase(t=10.0, rank=0, phase=phase)])
     assert phase_at(state, 1e6) == phase
-
-
-def test_the_clock_starts_anew_after_an_evaluation() -> None:
-    story = [*training(10), ev.Phase(t=10.0, rank=0, phase="evaluating"), ev.Phase(t=500.0, rank=0, phase="training")]
-    assert phase_at(fold_all(RunState(), story), 505.0) == "training"
 
 
 def test_a_first_step_gets_ten_minutes() -> None:

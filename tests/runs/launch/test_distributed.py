@@ -14,7 +14,6 @@ from tests.runs.sandbox import Fifo, Sandbox, wait_ended
 from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.record import read_record
 from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob, Launcher
 
@@ -51,19 +50,6 @@ TRAIN = """
 def job(box: Sandbox, launcher: Launcher, *words: str) -> CommandJob:
     command = (sys.executable, str(box.root / "train.py"), *words)
     return CommandJob(command=command, launcher=launcher, processes=2, env={"OMP_NUM_THREADS": "1"})
-
-
-@pytest.mark.full
-def test_both_ranks_are_seen(box: Sandbox) -> None:
-    folder = box.launch(TRAIN, job=job(box, "torchrun", "40"))
-    last = wait_ended(folder)
-    assert last.outcome == "completed", folder.output_log.read_text()
-    state = RunReader(folder).poll().state
-    assert sorted(state.ranks) == [0, 1]
-    assert [rank.latest.own_steps for rank in state.ranks.values() if rank.latest is not None] == [40, 40]
-    assert all(rank.ended for rank in state.ranks.values())
-    assert state.step == 40
-    assert "--nproc-per-node=2" in read_record(folder).argv
 
 
 def test_a_rank_that_raises_is_the_reason(box: Sandbox) -> None:

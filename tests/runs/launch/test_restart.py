@@ -114,23 +114,6 @@ def test_what_cannot_be_restarted_is_found_before_the_run_is_stopped(box: Sandbo
     wait_ended(folder)
 
 
-def test_an_ended_run_goes_on_from_what_it_saved(box: Sandbox, fifo: Fifo) -> None:
-    folder = trainer(box, fifo, "--resume", "{checkpoint}")
-    fifo.word()
-    send_order(folder, "terminate")
-    assert fifo.word() == "saved"
-    wait_ended(folder)
-    plan = plan_restart(folder, stop_timeouts=QUICK_STOP)
-    assert (plan.live, plan.saves) == (False, False)
-    assert plan.checkpoint is not None
-    assert plan.checkpoint.step == 7
-    new = restart(plan)
-    box.folders.append(new)
-    assert fifo.word() == str(plan.checkpoint.path)
-    send_order(new, "kill")
-    wait_ended(new)
-
-
 def test_a_run_deaf_to_the_order_is_not_doubled(box: Sandbox, fifo: Fifo) -> None:
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     say = "import sys\nopen(sys.argv[1], 'w').write('up')\nwhile True: signal.pause()\n"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.runs.builders import counters, view
-from tuner_tui.runs.events.history import Series
 from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
@@ -94,21 +90,3 @@ def test_a_run_that_did_nothing_has_no_figures() -> None:
     for name in ("throughput", "step time", "data wait", "samples", "loss, last logged"):
         assert figure(nothing, view(), name).first is None
         assert figure(nothing, view(), name).ratio is None
-
-
-points = st.lists(st.floats(0, 1e6), min_size=2, max_size=30, unique=True).map(sorted)
-
-
-@given(points, points)
-def test_an_interpolated_loss_lies_between_those_logged(one: list[float], other: list[float]) -> None:
-    def run(xs: list[float]) -> RunView:
-        plain = view()
-        loss = Series("loss", "", tuple(xs), tuple(1 / (1 + x) for x in xs))
-        return replace(plain, history=replace(plain.history, loss=loss))
-
-    found = compare(run(one), run(other)).loss
-    for at in found:
-        for value in (at.first, at.second):
-            assert value is None or 0 < value <= 1
-    for before, after in pairwise(found):
-        assert before.first is None or after.first is None or before.first >= after.first

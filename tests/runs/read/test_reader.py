@@ -156,16 +156,6 @@ def test_a_series_is_bounded_even_and_keeps_its_newest(count: int) -> None:
     assert not gaps or max(gaps) <= max(1, 3 * count / MAX_POINTS)
 
 
-def test_throughput_is_summed_over_ranks() -> None:
-    builder = HistoryBuilder()
-    for t in range(0, 31, 1):
-        for rank in (1, 0):
-            builder.add(Steps(t=float(t), rank=rank, step=t, own_steps=t, samples=t * 8, train_s=float(t)))
-    ys = builder.history().samples_s.ys
-    assert ys
-    assert set(ys) == {16.0}
-
-
 def test_recent_samples_are_kept_and_bounded(folder: RunFolder) -> None:
     with folder.samples.open("wb") as file:
         for n in range(RECENT_SAMPLES * 3):

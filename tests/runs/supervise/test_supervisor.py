@@ -17,7 +17,6 @@ from tuner_tui.core.procfs import identify_process, is_alive
 from tuner_tui.runs.events.types import Exited, Finished, Launched
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.start import adopt, start_supervisor
-from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import create_folder
@@ -167,15 +166,6 @@ def test_the_memory_limit_makes_out_of_memory_real(box: Sandbox) -> None:
     assert "MemoryError" in last.sentence
 
 
-def test_a_hundred_megabytes_without_a_newline(box: Sandbox) -> None:
-    script = "import sys\nfor i in range(100):\n    sys.stdout.write(('\\r%3d%%' % i) * 200_000)\n"
-    folder = box.launch(script)
-    assert wait_ended(folder).outcome == "completed"
-    window = LogReader(folder.output_log).tail(50)
-    assert window.lines == (" 99%",)
-    assert window.total_bytes == 100_000_000
-
-
 def test_the_training_outlives_a_killed_supervisor_and_can_be_adopted(box: Sandbox, fifo: Fifo) -> None:
     folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
     fifo.word()
@@ -221,16 +211,6 @@ def test_a_command_that_vanished_meanwhile(box: Sandbox, tmp_path: Path) -> None
     found = read_status(folder)
     assert (found.kind, found.outcome) == ("ended", "failed")
     assert "could not be started" in found.sentence
-
-
-def test_bytes_that_are_no_text_reach_the_command(box: Sandbox, tmp_path: Path) -> None:
-    folder = create_folder(tmp_path)
-    box.folders.append(folder)
-    word = os.fsdecode(b"\xff\xfe")
-    code = "import os, sys; print(os.fsencode(sys.argv[1]), os.environb[b'A'])"
-    start_supervisor(folder, LaunchSpec((sys.executable, "-c", code, word), str(tmp_path), {"A": word}))
-    assert wait_ended(folder).outcome == "completed"
-    assert folder.output_log.read_text() == f"{os.fsencode(word)!r} {os.fsencode(word)!r}\n"
 
 
 def test_a_training_ends_with_the_process_that_started_it(box: Sandbox, tmp_path: Path) -> None:
