@@ -265,18 +265,13 @@ def test_stop_of_a_run_without_supervisor_whose_file_became_a_pipe(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", [*full("lock"), "state.json"])
-@pytest.mark.parametrize("supervised", [*full(True), False])
-def test_a_run_with_a_deleted_file_is_still_that_run(
-    tmp_path: Path, runs: list[Run], name: str, supervised: bool
-) -> None:
+def test_a_run_with_a_deleted_file_is_still_that_run(tmp_path: Path, runs: list[Run], name: str) -> None:
     run = start(runs, tmp_path, WAIT)
     run.first_line()
-    if not supervised:
-        run.kill_supervisor()
     (run.folder.path / name).unlink()
     found = read_status(run.folder)
     assert found.live
-    assert found.kind == ("lost" if not supervised else "running" if name == "lock" else "starting")
+    assert found.kind == ("running" if name == "lock" else "starting")
     assert tuner(run.state, "stop", run.folder.id).returncode == 0
     assert not is_alive(run.training)
     assert read_status(run.folder).outcome == "stopped"

@@ -84,10 +84,6 @@ class RunFolder:
         """Messages of the supervisor; empty when all went well."""
         return self.path / "supervisor.log"
 
-    def optimizer_calls(self, host: str | None, pid: int) -> Path:
-        """The number of optimizer calls of a process, written at every step; another host may have the same pid."""
-        return self.path / "-".join(("optimizer-calls", *([] if host is None else [host]), str(pid)))
-
     @property
     def output(self) -> Path:
         """The default output folder of the training."""

@@ -7,18 +7,16 @@ import re
 import signal
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.files import open_regular, read_regular
+from tuner_tui.core.files import open_regular
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.host.system_info import Cgroups, listening_pids
-from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited
 from tuner_tui.runs.log_parsing.failures import LauncherReport, parse_launcher_report
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail
-from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.run_processes import named_run
 from tuner_tui.runs.supervise.training_process import ExitStatus
 
@@ -163,28 +161,6 @@ def _find_kill(descriptor: int, pid: int) -> str | None:
 
 LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
 """In an exception that a rank raises because another one is gone."""
-
-
-def with_unwritten_steps(state: RunState, folder: RunFolder) -> RunState:
-    """`state` at the last step of each rank: to be asked when the training has ended."""
-    steps = [unwritten_steps(rank, folder) for rank in state.ranks.values()]
-    more = max(steps, default=0)
-    return state if not more or state.step is None else replace(state, step=state.step + more)
-
-
-def unwritten_steps(rank: RankState, folder: RunFolder) -> int:
-    """Steps of a rank after its newest counters; 0 where nothing is known."""
-    # Counters are written once a second, so a process that is killed takes the last of them along. The number of calls
-    # of optimizers is written to a file at every step. Several optimizers, as those of a GAN, may make one
-    # step: the calls of one step are known from the newest counters.
-    latest = rank.latest
-    if rank.pid is None or latest is None or not latest.optimizer_calls or not latest.own_steps:
-        return 0
-    try:
-        calls = int(read_regular(folder.optimizer_calls(rank.host, rank.pid), max_bytes=64))
-    except (OSError, ValueError):
-        return 0
-    return max(0, (calls - latest.optimizer_calls) * latest.own_steps // latest.optimizer_calls)
 
 
 TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")

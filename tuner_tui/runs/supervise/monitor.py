@@ -26,7 +26,6 @@ from tuner_tui.runs.supervise.exit_evidence import (
     NO_EVIDENCE,
     ExitExaminer,
     read_log_evidence,
-    with_unwritten_steps,
 )
 from tuner_tui.runs.supervise.outcome import determine_outcome, finished_event, slurm_end
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
@@ -273,7 +272,6 @@ class TrainingMonitor:
             self._follow()
             self._read_output(now, over=True)
         exited = self._state.exited or Exited(t=now.wall_s)
-        self._state = with_unwritten_steps(self._state, self._folder)
         succeeded = exited.exit_code == 0
         # On a full disk the last step that was recorded is not the one at which the training ended.
         state = replace(self._state, step=None) if self._writer.lacks_space else self._state

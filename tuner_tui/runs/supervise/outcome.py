@@ -24,7 +24,6 @@ from tuner_tui.runs.supervise.exit_evidence import (
     LogEvidence,
     read_log_evidence,
     read_log_tail,
-    with_unwritten_steps,
 )
 
 
@@ -248,7 +247,7 @@ def record_end(folder: RunFolder, ended: SupervisorState) -> None:
 
 
 def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[Event]) -> SupervisorState | None:
-    state = with_unwritten_steps(fold_all(RunState(), events), folder)
+    state = fold_all(RunState(), events)
     finished = state.finished
     if finished is not None:
         return replace(supervision, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
@@ -264,7 +263,7 @@ def _record(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> N
     assert ended.outcome is not None
     try:
         if not any(isinstance(event, Finished) for event in events):
-            state = with_unwritten_steps(fold_all(RunState(), events), folder)
+            state = fold_all(RunState(), events)
             finished = finished_event(time.time(), RunOutcome(ended.outcome, ended.sentence), state)
             append_line(folder.events, encode_event(finished))
         write_supervisor_state(folder.state, ended)
