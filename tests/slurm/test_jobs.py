@@ -1,4 +1,4 @@
-"""One call for all runs, what is remembered of jobs that Slurm forgets, and a controller that is down."""
+"""What squeue says of jobs, and a controller that is down."""
 
 from __future__ import annotations
 
@@ -10,33 +10,7 @@ import pytest
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.slurm.commands import SlurmCommands, SlurmError
-from tuner_tui.slurm.jobs import JobState, ask, parse_sacct, parse_squeue, read_list
-
-
-def test_an_end_is_remembered_after_slurm_has_forgotten_the_job(tmp_path: Path) -> None:
-    job, slurm = submitted(tmp_path, 1), FakeSlurm([row(1, "NODE_FAIL")])
-    ask(tmp_path, slurm)
-    slurm.queue = []
-    ask(tmp_path, slurm)
-    found = read_list(tmp_path, job).find(job)
-    assert found is not None
-    assert found.state == "NODE_FAIL"
-
-
-def test_the_accounting_is_asked_for_jobs_that_the_controller_has_forgotten(tmp_path: Path) -> None:
-    job, slurm = submitted(tmp_path, 1), FakeSlurm(accounted="1|TIMEOUT|n2|Unknown\n")
-    ask(tmp_path, slurm)
-    found = read_list(tmp_path, job).find(job)
-    assert found is not None
-    assert (found.state, found.nodes) == ("TIMEOUT", "n2")
-
-
-def test_without_accounting_a_forgotten_job_is_unknown_and_asked_for_once(tmp_path: Path) -> None:
-    job, slurm = submitted(tmp_path, 1), FakeSlurm()
-    ask(tmp_path, slurm)
-    ask(tmp_path, slurm)
-    assert read_list(tmp_path, job).knows_nothing_of(job)
-    assert slurm.calls == ["squeue", "sacct", "squeue"]
+from tuner_tui.slurm.jobs import JobState, ask, parse_squeue, read_list
 
 
 def test_a_controller_that_is_down_changes_nothing_but_the_problem(tmp_path: Path) -> None:
@@ -78,7 +52,7 @@ def test_an_error_is_one_clean_line(tmp_path: Path) -> None:
         SlurmCommands(program(tmp_path, "sbatch", script))(["sbatch"])
 
 
-# What squeue and sacct print
+# What squeue prints
 
 LINE = "\x1f".join(("12", "PENDING", "", "N/A", "Resources"))
 
@@ -96,12 +70,6 @@ def test_texts_are_short_and_have_no_control_characters() -> None:
     (job,) = parse_squeue(LINE.replace("Resources", "\x1b]0;owned\x07\u202e" + "x" * 1000))
     assert job.reason.startswith("]0;ownedx")
     assert len(job.reason) == 120
-
-
-def test_a_line_of_sacct() -> None:
-    assert parse_sacct("7|CANCELLED by 1000|n1|2026-11-22T20:25:49\n8|TIMEOUT\n") == [
-        JobState("7", "CANCELLED", "n1", "2026-11-22T20:25:49")
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
-"""The Slurm jobs of runs: what squeue and sacct say of them, in words, and one list for all runs."""
+"""The Slurm jobs of runs: what squeue says of them, in words, and one list for all runs."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +43,6 @@ REASONS = {
 MAX_TEXT = 120
 SEPARATOR = "\x1f"
 SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r"))
-SACCT_FORMAT = "JobIDRaw,State,NodeList,Start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +79,9 @@ class JobState:
 
 def parse_squeue(text: str) -> list[JobState]:
     """The jobs of `squeue --noheader --format=SQUEUE_FORMAT`; other lines are left out."""
-    return _parse(line.split(SEPARATOR) for line in text.split("\n"))
-
-
-def parse_sacct(text: str) -> list[JobState]:
-    """The jobs of `sacct --noheader --parsable2 --allocations --format=SACCT_FORMAT`."""
-    return _parse([*line.split("|"), ""] for line in text.split("\n"))
-
-
-def _parse(rows: Iterable[list[str]]) -> list[JobState]:
-    """The jobs of rows of id, state, nodes, start and reason. A cancelled job's state is "CANCELLED by 1000"."""
+    rows = (line.split(SEPARATOR) for line in text.split("\n"))
     return [
-        JobState(row[0], _text(row[1].partition(" ")[0]), _known(row[2]), _known(row[3]), _text(row[4]))
+        JobState(row[0], _text(row[1]), _known(row[2]), _known(row[3]), _text(row[4]))
         for row in rows
         if len(row) == 5 and row[0].isascii() and row[0].isdecimal() and len(row[0]) < 20
     ]
@@ -114,8 +103,6 @@ LOG_FILE = "slurm.log"
 """What the script of the job prints: nothing unless it cannot start."""
 LIST_FILE = "slurm-jobs.json"
 ASK_EVERY_S = 20.0
-MAX_ENDED = 500
-"""Runs whose ended jobs are remembered; Slurm forgets them after minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +133,21 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """What Slurm said at `asked_t`; `problem` says why it is older than that. `unlisted`: jobs that it did not know."""
+    """The jobs of this user at `answered_t`; `problem` says why no newer answer came at `asked_t`."""
 
     asked_t: float = 0.0
     answered_t: float = 0.0
     problem: str = ""
     jobs: tuple[JobState, ...] = ()
-    unlisted: tuple[str, ...] = ()
 
     def find(self, job: SlurmJob) -> JobState | None:
         """The state of the job; None where it is not known."""
         return next((state for state in self.jobs if state.job_id == job.job_id), None)
 
     def knows_nothing_of(self, job: SlurmJob) -> bool:
-        """Whether Slurm was asked for the job, and answered without it."""
-        return job.job_id in self.unlisted
+        """Whether Slurm answered without the job: it forgets an ended one after MinJobAge, 5 minutes by default."""
+        known = job.job_id is None or self.find(job) is not None
+        return not known and self.answered_t > job.submitted_t + ASK_EVERY_S
 
 
 def read_job(run: Path) -> SlurmJob | None:
@@ -202,11 +189,14 @@ def ask(state_dir: Path, run_command: SlurmRunner | None = None) -> None:
     except (LockedError, OSError):
         return
     try:
-        before = _read(state_dir)
+        user = f"--user={os.getuid()}"
+        command = ["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"]
         try:
-            found = _asked(before, _own_jobs(state_dir), run_command or SlurmCommands())
+            jobs = parse_squeue((run_command or SlurmCommands())(command))
+            now = time.time()
+            found = JobList(now, now, "", tuple(jobs))
         except SlurmError as error:
-            found = replace(before, asked_t=time.time(), problem=str(error))
+            found = replace(_read(state_dir), asked_t=time.time(), problem=str(error))
         with suppress(OSError):
             write_atomic(state_dir / LIST_FILE, json.dumps(to_json(found)) + "\n")
     finally:
@@ -218,34 +208,3 @@ def _read(state_dir: Path) -> JobList:
         return from_json(JobList, json.loads(read_regular(state_dir / LIST_FILE)))
     except (OSError, ValueError, RecursionError):
         return JobList()
-
-
-def _asked(before: JobList, own: list[str], run_command: SlurmRunner) -> JobList:
-    """The new list. Raises `SlurmError`."""
-    user = f"--user={os.getuid()}"
-    output = run_command(["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"])
-    # squeue forgets an ended job after MinJobAge, 5 minutes by default. Its last state is kept; sacct is asked once
-    # for what ended unseen, and not at all again for what it does not know (many clusters have no accounting).
-    known = {state.job_id: state for state in before.jobs if state.ended and state.job_id in own}
-    known |= {state.job_id: state for state in parse_squeue(output)}
-    missing = [job_id for job_id in own if job_id not in known]
-    if not set(missing) <= set(before.unlisted):
-        known |= {state.job_id: state for state in _accounted(missing, run_command)}
-    now = time.time()
-    return JobList(now, now, "", tuple(known.values()), tuple(job_id for job_id in missing if job_id not in known))
-
-
-def _accounted(job_ids: list[str], run_command: SlurmRunner) -> list[JobState]:
-    """What the accounting says of jobs that the controller has forgotten; nothing where there is none."""
-    options = ["--noheader", "--parsable2", "--allocations", f"--format={SACCT_FORMAT}", f"--jobs={','.join(job_ids)}"]
-    try:
-        return parse_sacct(run_command(["sacct", *options]))
-    except SlurmError:
-        return []
-
-
-def _own_jobs(state_dir: Path) -> list[str]:
-    """The ids of the newest jobs that runs were submitted as."""
-    files = sorted((state_dir / "runs").glob(f"*/{JOB_FILE}"), reverse=True)[:MAX_ENDED]
-    jobs = (read_job(path.parent) for path in files)
-    return [job.job_id for job in jobs if job is not None and job.job_id is not None]

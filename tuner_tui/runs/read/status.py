@@ -101,7 +101,7 @@ def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorSt
     listed = read_list(folder.path.parent.parent, job)
     found = listed.find(job)
     if ended is not None:
-        return _requeued(ended, job, found)
+        return _requeued(ended, job, found, listed)
     asked_before_start = supervision is not None and listed.answered_t < supervision.started_t
     if found is None or asked_before_start:
         return _unlisted(folder, job, supervision, listed)
@@ -115,23 +115,23 @@ def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorSt
     return RunStatus("running", f"Running {found.place}as {job.name}.", problems=supervision.problems)
 
 
-def _requeued(ended: SupervisorState, job: SlurmJob, found: JobState | None) -> RunStatus:
+def _requeued(ended: SupervisorState, job: SlurmJob, found: JobState | None, listed: JobList) -> RunStatus:
     """The status of a run that its time limit ended, and that its job will continue."""
-    if found is not None and found.ended:
-        return _ended(
-            replace(ended, sentence=f"{ended.sentence} {job.name} {ENDS[found.state][1]} before it continued the run.")
-        )
+    gone = found is not None and found.ended
+    if gone or listed.knows_nothing_of(job):
+        words = ENDS[found.state][1] if found is not None else "ended"
+        return _ended(replace(ended, sentence=f"{ended.sentence} {job.name} {words} before it continued the run."))
     why = f": {found.reason_words}" if found is not None and found.waits else ""
     return RunStatus("pending", f"{ended.sentence} {job.name} reached its time limit and continues the run{why}.")
 
 
 def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, listed: JobList) -> RunStatus:
     """The status of a run of whose job Slurm has said nothing."""
+    if job.job_id is None and time.time() > job.submitted_t + SUBMISSION_S:
+        return RunStatus("lost", "Its submission was interrupted; `squeue` lists the job if Slurm has accepted it.")
     if listed.knows_nothing_of(job):
         lost = f"Slurm does not know job {job.job_id} any more; how the run ended is unknown."
         return _ended_or_lost(folder, supervision, lost)
-    if job.job_id is None and time.time() > job.submitted_t + SUBMISSION_S:
-        return RunStatus("lost", "Its submission was interrupted; `squeue` lists the job if Slurm has accepted it.")
     problem = f": {listed.problem}" if listed.problem else "."
     if supervision is not None:
         seen = " when last seen" if listed.problem else ""

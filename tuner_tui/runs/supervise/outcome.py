@@ -25,6 +25,7 @@ from tuner_tui.runs.supervise.exit_evidence import (
     read_log_evidence,
     read_log_tail,
 )
+from tuner_tui.slurm.jobs import LOG_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +254,8 @@ def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[
         return replace(supervision, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
     last_t = state.last_event_t or time.time()
     judged = determine_outcome(state, state.exited or Exited(t=last_t), read_log_evidence(folder.output_log))
+    if judged.outcome == "lost":
+        judged = slurm_end(state, folder.path / LOG_FILE) or judged
     if judged.outcome == "lost":
         return None
     return replace(supervision, ended_t=last_t, outcome=judged.outcome, sentence=redact_text(judged.sentence))
