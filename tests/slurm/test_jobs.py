@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.files import acquire_lock
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError
+from tuner_tui.slurm.commands import SlurmError, run_slurm
 from tuner_tui.slurm.jobs import JobState, ask, parse_squeue, read_list
 
 
@@ -41,7 +41,7 @@ def program(folder: Path, name: str, script: str) -> dict[str, str]:
 
 def test_a_command_that_hangs_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=r"^The Slurm controller does not answer squeue\.$"):
-        SlurmCommands(program(tmp_path, "squeue", "exec sleep 600"), timeout_s=0.2)(["squeue"])
+        run_slurm(["squeue"], program(tmp_path, "squeue", "exec sleep 600"), timeout_s=0.2)
 
 
 def test_an_error_is_one_clean_line(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_error_is_one_clean_line(tmp_path: Path) -> None:
         "printf 'sbatch: error: \\033[31minvalid partition\\nsbatch: error: Batch job submission failed\\n' >&2; exit 1"
     )
     with pytest.raises(SlurmError, match=r"^sbatch: Batch job submission failed\.$"):
-        SlurmCommands(program(tmp_path, "sbatch", script))(["sbatch"])
+        run_slurm(["sbatch"], program(tmp_path, "sbatch", script))
 
 
 # What squeue prints

@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.files import LockedError, acquire_lock, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
+from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
 ENDS = {
@@ -180,7 +180,7 @@ def read_list(state_dir: Path, job: SlurmJob, wait_s: float = 0.0) -> JobList:
     return found
 
 
-def ask(state_dir: Path, run_command: SlurmRunner | None = None) -> None:
+def ask(state_dir: Path, run_command: SlurmRunner = run_slurm) -> None:
     """Ask Slurm for all jobs and write the list, unless another process is doing so."""
     # Every screen and every `ps` reads the same file, and one of them refreshes it: a controller for a thousand
     # users is asked once in ASK_EVERY_S for each user, however many runs and screens there are.
@@ -192,7 +192,7 @@ def ask(state_dir: Path, run_command: SlurmRunner | None = None) -> None:
         user = f"--user={os.getuid()}"
         command = ["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"]
         try:
-            jobs = parse_squeue((run_command or SlurmCommands())(command))
+            jobs = parse_squeue(run_command(command))
             now = time.time()
             found = JobList(now, now, "", tuple(jobs))
         except SlurmError as error:

@@ -37,7 +37,7 @@ from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, wait_supervisor_ended
 from tuner_tui.runs.supervise.outcome import record_end
 from tuner_tui.settings.job import Job
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
+from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
 from tuner_tui.slurm.jobs import SlurmJob, read_job, write_job
 from tuner_tui.slurm.script import LIMIT_SIGNAL
 from tuner_tui.tuning.detached_process import ProcessSpec
@@ -81,7 +81,7 @@ def _say(sentence: str) -> int:
     return 1
 
 
-def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner | None = None) -> dict[str, str]:
+def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner = run_slurm) -> dict[str, str]:
     """The variables by which launchers find the other nodes of the allocation; none on a single node.
 
     torchrun reads the first three, accelerate and deepspeed get the others as options, on each node.
@@ -89,7 +89,7 @@ def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner | None = Non
     if int(environ.get("SLURM_JOB_NUM_NODES", "1")) == 1:
         return {}
     try:
-        node = (run_command or SlurmCommands())(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
+        node = run_command(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
     except (SlurmError, KeyError):
         node = ""
     found = re.search(r"\bNodeAddr=([\w.:-]+)", node)
@@ -202,7 +202,7 @@ def _requeue(folder: RunFolder, first_step: int) -> None:
     if job is None or job.job_id is None or not continues:
         return
     try:
-        SlurmCommands()(["scontrol", "requeue", job.job_id])
+        run_slurm(["scontrol", "requeue", job.job_id])
     except SlurmError as error:
         _mark(folder, None)
         _say(str(error))

@@ -19,7 +19,7 @@ from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.supervisor_state import Order, SupervisorState, write_order
 from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor
-from tuner_tui.runs.supervise.training_process import AdoptedTraining, StopTimeouts
+from tuner_tui.runs.supervise.training_process import StopTimeouts, SupervisedTraining
 
 START_T = 1_700_000_000.0
 HOUR_S = 3600.0
@@ -50,7 +50,7 @@ def watched(folder: RunFolder, child: subprocess.Popen[bytes], order: Order, *ev
     process = identify_process(child.pid)
     assert process is not None
     journal = RunWriter(folder, SupervisorState(this_machine(), ProcessId(1, 0), START_T, process))
-    return TrainingMonitor(folder, AdoptedTraining(process), journal, PATIENCE)
+    return TrainingMonitor(folder, SupervisedTraining(process), journal, PATIENCE)
 
 
 def looks(watch: TrainingMonitor, *moments: tuple[float, float]) -> None:

@@ -28,7 +28,7 @@ from tuner_tui.runs.store.supervisor_state import (
 )
 from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError
+from tuner_tui.slurm.commands import SlurmError, run_slurm
 from tuner_tui.slurm.jobs import SlurmJob, ask, read_job
 
 PATIENCE_S = 30.0
@@ -85,7 +85,7 @@ def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:
     if job_id is None:
         raise LaunchError("The id of its Slurm job is not known yet.")
     try:
-        SlurmCommands()(["scancel", job_id])
+        run_slurm(["scancel", job_id])
     except SlurmError as error:
         raise LaunchError(str(error)) from error
     ask(folder.path.parent.parent)

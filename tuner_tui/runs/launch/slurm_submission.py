@@ -28,7 +28,7 @@ from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.distributed import launcher_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
+from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
 from tuner_tui.slurm.jobs import SlurmJob, write_job
 from tuner_tui.slurm.script import SlurmOptions, render_script
 
@@ -69,7 +69,7 @@ def submit(
     hidden = _hidden(prepared)
     if hidden:
         env[SECRETS_VARIABLE] = json.dumps(hidden)
-    runner = run_command or SlurmCommands(env, str(prepared.cwd))
+    runner = run_command or partial(run_slurm, environ=env, cwd=str(prepared.cwd))
     job_ids: list[str] = []
     folder = launch(prepared, refuse_duplicate=True, start=partial(_submit, options, runner, job_ids))
     return folder, job_ids[0]

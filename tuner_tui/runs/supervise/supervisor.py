@@ -29,7 +29,6 @@ from tuner_tui.runs.supervise.notify import start_notifying
 from tuner_tui.runs.supervise.run_processes import become_subreaper
 from tuner_tui.runs.supervise.training_process import (
     DEFAULT_TIMEOUTS,
-    AdoptedTraining,
     LaunchSpec,
     StartedTraining,
     StopTimeouts,
@@ -136,7 +135,7 @@ def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
         raise ValueError(f"The training belongs to {supervision.machine.host}.")
     if is_alive(supervision.supervisor):  # somebody deleted its lock
         raise LockedError(str(folder.lock))
-    training = AdoptedTraining(supervision.training)
+    training = SupervisedTraining(supervision.training)
     return training, RunWriter(folder, replace(supervision, supervisor=_this_process()))
 
 
