@@ -58,25 +58,29 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
             note(f"No new supervisor could be started ({str(error).rstrip('.')}); sending signals instead.")
             _end_directly(folder, order)
             return
+    problem, hangs = "The supervisor does not respond", True
     try:
         send_order(folder, order)
+        if _is_confirmed(folder):
+            return
     except OSError as error:
         if order == "checkpoint":
             raise
-        note(f"The request cannot be written ({error.strerror}); sending signals instead.")
-        _end_without_files(folder, order)
-        return
-    if _is_confirmed(folder):
-        return
+        problem, hangs = f"The request cannot be written ({error.strerror})", False
     if order == "checkpoint":
-        raise LaunchError("The supervisor of the run does not respond.")
+        raise LaunchError(f"{problem}.")
     supervision = read_supervisor_state(folder.state)
     if job is not None and (supervision is None or supervision.machine != this_machine()):
-        note("The supervisor does not respond; cancelling the job.")
+        note(f"{problem}; cancelling the job.")
         _cancel(folder, job)
-        return
-    note("The supervisor does not respond; sending signals to the training instead.")
-    _end_directly(folder, order)
+    elif hangs or supervision is None:
+        note(f"{problem}; sending signals to the training instead.")
+        _end_directly(folder, order)
+    else:
+        note(f"{problem}; sending a signal to the supervisor instead.")
+        send_signal(supervision.supervisor, signal.SIGTERM)  # which means the order `terminate`
+        if order == "kill":
+            _kill_later(folder)
 
 
 def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:
@@ -130,15 +134,6 @@ def _is_confirmed(folder: RunFolder) -> bool:
             return True
         time.sleep(POLL_S)
     return False
-
-
-def _end_without_files(folder: RunFolder, order: Order) -> None:
-    """Ask the supervisor by SIGTERM, which means the order `terminate`; SIGKILL later if that was ordered."""
-    supervision = read_supervisor_state(folder.state)
-    if supervision is not None and supervision.machine == this_machine():
-        send_signal(supervision.supervisor, signal.SIGTERM)
-    if order == "kill":
-        _kill_later(folder)
 
 
 def _end_directly(folder: RunFolder, order: Order) -> None:
