@@ -106,3 +106,16 @@ def print_announcement(prepared: PreparedLaunch) -> None:
     """Print what will be launched to stderr: standard output is for results."""
     for label, text in launch_summary(prepared):
         print_note(f"{label:<12} {text}")
+
+
+def with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:
+    """Return the request with its notification target; exit with 2 if the target is invalid."""
+    from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
+
+    target = request.environ.get(NOTIFY_VARIABLE) if target is None else target
+    if not target:
+        return request
+    wrong = target_problem(target)
+    if wrong is not None:
+        fail(wrong, USAGE)
+    return replace(request, environ={**request.environ, NOTIFY_VARIABLE: target})

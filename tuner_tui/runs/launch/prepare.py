@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner_tui.core.files import lacks_locks, machine_locks
+from tuner_tui.core.files import lacks_locks
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.interpreter.probe import Interpreter
@@ -323,9 +323,6 @@ def _saved(folder: RunFolder, record: RunRecord, argv: Sequence[str], cwd: Path)
 UNLOCKED = "use it from one program at a time; the queue and tunings need a TUNER_STATE_DIR elsewhere"
 
 
-LOCKED_HERE = "submit, stop and resume its runs on one login node"
-
-
 def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     """Label and text of each line, secrets hidden. A line that continues the one before has an empty label."""
     applied = prepared.applied
@@ -352,8 +349,6 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     root = prepared.request.runs_root
     if lacks_locks(root):
         lines.append(("Warning", f"{root} has no file locks: {UNLOCKED}"))
-    elif prepared.request.nodes is not None and (mount := machine_locks(root)) is not None:
-        lines.append(("Warning", f"the file locks of {root} may hold on one machine only ({mount}): {LOCKED_HERE}"))
     missing = missing_processes(prepared.request.job, prepared.env, prepared.accelerate)
     lines += [] if missing is None else [("Warning", missing)]
     lines += [("Warning", f"{sentence}: checkpoints overwrite each other") for sentence in prepared.shared_outputs]

@@ -17,21 +17,18 @@ from types import FrameType
 from typing import Self
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import LineTail, LockedError, acquire_lock
+from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive, this_machine
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.types import Finished, Launched
-from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor, log_line
 from tuner_tui.runs.supervise.notify import start_notifying
-from tuner_tui.runs.supervise.outcome import recover_state
 from tuner_tui.runs.supervise.run_processes import become_subreaper
 from tuner_tui.runs.supervise.training_process import (
     DEFAULT_TIMEOUTS,
-    AdoptedTraining,
     LaunchSpec,
     StartedTraining,
     StopTimeouts,
@@ -131,16 +128,14 @@ def _never_started(writer: RunWriter, sentence: str) -> None:
 
 
 def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
-    supervision = read_supervisor_state(folder.state) or recover_state(
-        folder, list(decode_events(LineTail(folder.events).lines()))
-    )
+    supervision = read_supervisor_state(folder.state)
     if supervision is None or supervision.training is None or supervision.outcome is not None:
         raise ValueError("There is no training to supervise.")
     if supervision.machine != this_machine():
         raise ValueError(f"The training belongs to {supervision.machine.host}.")
     if is_alive(supervision.supervisor):  # somebody deleted its lock
         raise LockedError(str(folder.lock))
-    training = AdoptedTraining(supervision.training)
+    training = SupervisedTraining(supervision.training)
     return training, RunWriter(folder, replace(supervision, supervisor=_this_process()))
 
 
