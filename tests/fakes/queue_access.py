@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.scheduling.queueing import QueuedRun
+
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.ui.backend.queue import QueueAccess, QueueOffer, QueueOrder
 from tuner_tui.ui.backend.records import TrainingConfig
 

@@ -244,8 +244,11 @@ class TunerApp(BaseApp):
     def on_queue_add_wanted(self) -> None:
         self.run_task(self._queue.add())
 
-    def on_queue_order_wanted(self, request: m.QueueOrderWanted) -> None:
-        self.run_task(self._queue.order(request.what, request.entry))
+    def on_queue_removal_wanted(self, request: m.QueueRemovalWanted) -> None:
+        self.run_task(self._queue.remove(request.run, request.path))
+
+    def on_queued_run_wanted(self, request: m.QueuedRunWanted) -> None:
+        self._queue.show_run(request.path)
 
     def on_log_window_wanted(self, request: m.LogWindowWanted) -> None:
         self._follower.ask(request)

@@ -142,14 +142,11 @@ COMPARE_KEYS = (
     _key("question_mark,f1", "help", "Help", "compare.help", "All keys and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
 )
-QUEUE_ENTRY_KEYS = (
-    _key("enter", "order('follow')", "Show run", "queue.follow", "Show the run of the entry", QUEUE),
-    _key("h,space", "order('hold')", "Hold", "queue.hold", "Hold the entry, or release it", QUEUE),
-    _key("K,shift+up", "order('up')", "Earlier", "queue.up", "A place nearer to the start", QUEUE),
-    _key("J,shift+down", "order('down')", "Later", "queue.down", "A place further back", QUEUE),
-    _key("x,delete", "order('remove')", "Remove", "queue.remove", "Remove the entry, after a yes", QUEUE),
-    _key("up,k", "move(-1)", "Up", "queue.cursor-up", "The entry above", QUEUE, False),
-    _key("down,j", "move(1)", "Down", "queue.cursor-down", "The entry below", QUEUE, False),
+QUEUE_RUN_KEYS = (
+    _key("enter", "show", "Show run", "queue.show", "Show the run", QUEUE),
+    _key("x,delete", "remove", "Remove", "queue.remove", "Remove the run from the queue, after a yes", QUEUE),
+    _key("up,k", "move(-1)", "Up", "queue.cursor-up", "The run above", QUEUE, False),
+    _key("down,j", "move(1)", "Down", "queue.cursor-down", "The run below", QUEUE, False),
 )
 QUEUE_KEYS = (
     _key("a", "add", "Add", "queue.add", "Queue the training with the settings shown, after a yes", QUEUE),

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.hosts.host_state import HostView
+    from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.scheduling.queueing import QueuedRun
     from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.ui.backend.records import ComparedRuns, MemoryOutlook, TuningSnapshot
 
@@ -103,7 +103,7 @@ class TuningStatusArrived(Newest):
 class QueueArrived(Newest):
     """The queue was read."""
 
-    lines: tuple[QueuedRun, ...]
+    lines: tuple[QueueLine, ...]
 
 
 @dataclass(eq=False, repr=False)
@@ -201,11 +201,18 @@ class QueueAddWanted(Message):
 
 
 @dataclass(eq=False, repr=False)
-class QueueOrderWanted(Message):
-    """`hold`, `release` or `remove` the entry, move it `up` or `down`, or `follow` its run."""
+class QueueRemovalWanted(Message):
+    """Remove the waiting run in the folder `path` from the queue."""
 
-    what: str
-    entry: str
+    run: str
+    path: Path
+
+
+@dataclass(eq=False, repr=False)
+class QueuedRunWanted(Message):
+    """Show the waiting run in the folder `path`."""
+
+    path: Path
 
 
 @dataclass(eq=False, repr=False)

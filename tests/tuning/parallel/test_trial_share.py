@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tuner_tui.scheduling.admission import Holder, Place
+from tuner_tui.scheduling.free_cards import choose_cards, free_cards
 
 from tests.fakes.inventories import box, card
 from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.scheduling.admission import Holder, Place
-from tuner_tui.scheduling.free_cards import choose_cards, free_cards
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.tuning.parallel.trial_share import bind, inventory_of_trial

@@ -10,12 +10,13 @@ import signal
 import time
 from collections.abc import Callable
 
-from tuner_tui.core.files import LineTail, append_line
+from tuner_tui.core.files import LineTail, LockedError, append_line
 from tuner_tui.core.procfs import ProcessId, is_alive, read_stat, send_signal, this_machine
 from tuner_tui.runs.events.types import Started, StopRequested
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import wait_supervisor_ended
 from tuner_tui.runs.launch.start import adopt
+from tuner_tui.runs.queue.queued_run import end_waiting
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import decode_event, encode_event
@@ -50,6 +51,9 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     # else; and signal the processes from here. On another machine there is no process to signal, so its Slurm job is
     # cancelled instead.
     found = read_status(folder)
+    if found.kind == "waiting":
+        _remove_from_queue(folder, order)
+        return
     job = read_job(folder.path)
     if found.kind == "pending":
         if order == "checkpoint":
@@ -81,6 +85,16 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     note("The supervisor does not respond; starting a new one.")
     if not _replace_supervisor(folder, note) or not _confirmed(folder, events, PATIENCE_S):
         _end_directly(folder, order, note)
+
+
+def _remove_from_queue(folder: RunFolder, order: Order) -> None:
+    """End a waiting run. Raises `LaunchError`, and `OSError` where that cannot be recorded."""
+    if order == "checkpoint":
+        raise LaunchError("The run has not started yet.")
+    try:
+        end_waiting(folder, "stopped", "Removed from the queue before it started.")
+    except LockedError as error:
+        raise LaunchError("It is being started at this moment; try again.") from error
 
 
 def _is_elsewhere(folder: RunFolder) -> bool:

@@ -99,7 +99,7 @@ class LaunchRequest:
     `training_python` finds. `tuning` is the id of the tuning that this run is a trial of; the run is ended once the
     process `ends_with` is gone. `root` is the folder of all runs; None: `runs_dir`. `notes` are warnings of the preset
     files that the settings come from. `queued_as` is the token of the queue's entry that the run is started for.
-    `nodes` of a cluster will run it; None: this machine.
+    `nodes` of a cluster will run it; None: this machine. After `stop_after_s` seconds of training it is stopped.
     """
 
     job: Job
@@ -118,6 +118,7 @@ class LaunchRequest:
     notes: tuple[str, ...] = ()
     queued_as: str | None = None
     nodes: int | None = None
+    stop_after_s: float | None = None
 
     @classmethod
     def resume(cls, parent: RunFolder, record: RunRecord, environ: Mapping[str, str] | None = None) -> LaunchRequest:
@@ -132,6 +133,7 @@ class LaunchRequest:
             parent=parent,
             environ=dict(os.environ) if environ is None else environ,
             nodes=record.nodes,
+            stop_after_s=record.stop_after_s,
         )
 
     @property

@@ -1,10 +1,10 @@
-"""Shows the queue, and carries out orders about it."""
+"""Shows the queue, removes runs from it and adds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import PollingFeed
@@ -13,9 +13,8 @@ from tuner_tui.ui.messages import QueueArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 
 if TYPE_CHECKING:
-    from tuner_tui.scheduling.queueing import QueuedRun
+    from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.queue import QueueOrder
     from tuner_tui.ui.screens.queue import QueueScreen
     from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
@@ -32,7 +31,7 @@ class QueueController(Controller):
         self._screen: QueueScreen | None = None
 
     async def wake(self) -> None:
-        """Start the dispatcher again where it was killed."""
+        """Start the process that starts waiting runs again where it was killed."""
         await to_daemon_thread(self._backend.queue.wake)
 
     async def open(self) -> None:
@@ -52,30 +51,22 @@ class QueueController(Controller):
             feed.stop()
             self._screen = None
 
-    def show_lines(self, lines: tuple[QueuedRun, ...]) -> None:
+    def show_lines(self, lines: tuple[QueueLine, ...]) -> None:
         """Show news of the queue if its screen is still open."""
         if self._screen is not None:
             self._screen.lines = lines
 
-    async def order(self, what: str, entry: str) -> None:
-        """Carry out an order about an entry; ask before one is removed."""
-        if what == "follow":
-            await self._show_run(entry)
-            return
-        if what == "remove":
-            question = f"{entry} leaves the queue and never starts. Remove it?"
-            if not await self._app.push_screen_wait(ConfirmScreen("Remove", question, "remove")):
-                return
-        await to_daemon_thread(lambda: self._backend.queue.order(cast("QueueOrder", what), entry))
+    async def remove(self, run: str, path: Path) -> None:
+        """Remove a waiting run from the queue, after a yes."""
+        question = f"{run} leaves the queue and never starts. Remove it?"
+        if await self._app.push_screen_wait(ConfirmScreen("Remove", question, "remove")):
+            await to_daemon_thread(lambda: self._backend.queue.remove(path))
 
-    async def _show_run(self, entry: str) -> None:
-        folder = await to_daemon_thread(lambda: self._backend.queue.run_folder(entry))
-        if folder is None:
-            self._app.show_note(f"{entry} has not started yet; the reason is below it.")
-            return
+    def show_run(self, path: Path) -> None:
+        """Leave the queue and show the run."""
         if self._screen is not None:
             self._screen.action_leave()
-        self._follow(folder)
+        self._follow(path)
 
     async def add(self) -> None:
         """Queue the training with the settings shown, after a look at it."""

@@ -8,12 +8,12 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from tuner_tui.scheduling.queueing import unit_path
 
 from tests.cli.commands.runs.test_run import PATIENCE_S, WAIT, Shell, shell
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
 from tests.runs.sandbox import Fifo, fifo, wait_ended
-from tuner_tui.scheduling.queueing import unit_path
 
 __all__ = ["fifo", "shell"]
 
