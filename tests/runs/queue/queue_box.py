@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -70,22 +69,18 @@ class QueueBox:
     def __init__(self, home: Path) -> None:
         home.mkdir(exist_ok=True)
         self.home = home
-        self.root = home / "state" / "runs"
+        self.root = home / "runs"
         self.sandbox = Sandbox(home)
-        self.environ = {**os.environ, "TUNER_STATE_DIR": str(home / "state")}
+        self.environ = {**os.environ, "TUNER_STATE_DIR": str(home)}
 
     def add(self, script: str, need: QueuedRun | None = None) -> RunFolder:
         """Queue a training that runs `script`; it needs one GPU of two, unless `need` says otherwise."""
         request = self.sandbox.request("", job=CommandJob(command=(sys.executable, "-c", script)))
-        request = replace(request, root=self.root)
         return enqueue(prepare(request), need or QueuedRun(time.time(), 1, fake_cards(2)))
 
     def waiter(self, cards: Sequence[str] | FakeSampler, start: Start = start_run) -> Waiter:
         sampler = cards if isinstance(cards, FakeSampler) else FakeSampler(cards)
         return Waiter(self.root, sampler, start, time.monotonic)
-
-    def step(self, waiter: Waiter) -> None:
-        waiter.step()
 
     def outcomes(self) -> list[str | None]:
         """How the runs ended, in their order."""

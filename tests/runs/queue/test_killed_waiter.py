@@ -18,6 +18,7 @@ from tests.fakes.nvml.scenario import FakeGpu, Scenario, Wave
 from tests.runs.queue.queue_box import QueueBox, eventually, fake_cards
 from tuner_tui.core.procfs import all_processes, read_command
 from tuner_tui.runs.queue.queued_run import read_queued, revive_waiter
+from tuner_tui.runs.queue.waiter import Waiter
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
@@ -53,8 +54,9 @@ def test_a_sweep_survives_kills_of_the_waiter_and_of_supervisors(
     script, places = tmp_path / "train.py", tmp_path / "places"
     script.write_text(TRAINING)
     places.mkdir()
-    seeds = ",".join(map(str, range(RUNS)))
-    box.tuner("run", "--when-free", "--sweep", f"seed={seeds}", "--", sys.executable, str(script), str(places), "{seed}")
+    sweep = "seed=" + ",".join(map(str, range(RUNS)))
+    command = (sys.executable, str(script), str(places), "{seed}")
+    box.tuner("run", "--when-free", "--sweep", sweep, "--", *command)
     chance, killed = random.Random(1), {"waiter": 0, "supervisor": 0}
 
     def starts() -> list[list[str]]:
@@ -81,7 +83,7 @@ def test_a_sweep_survives_kills_of_the_waiter_and_of_supervisors(
         queued = read_queued(RunFolder(box.root / run))
         assert queued is not None
         assert queued.cards == (card,)
-    assert {card for _, card, _, _ in starts()} == {gpu for gpu in fake_cards(2)}
+    assert {card for _, card, _, _ in starts()} == set(fake_cards(2))
     print(f"killed: {killed}, of {RUNS} runs on 2 GPUs")
     assert sum(killed.values()) >= KILLS
     eventually(lambda: not any(processes_of(str(box.root))) and not any(processes_of(str(places))))
@@ -113,8 +115,8 @@ def test_killed_before_each_change_the_waiter_starts_the_run_once(tmp_path: Path
         status = step_until(box, number)
         waiter = box.waiter(fake_cards(1))
 
-        def ended(box: QueueBox = box, waiter: object = waiter) -> bool:
-            box.step(waiter)
+        def ended(box: QueueBox = box, waiter: Waiter = waiter) -> bool:
+            waiter.step()
             return box.outcomes() == ["completed"]
 
         eventually(ended)
@@ -146,5 +148,5 @@ def step_until(box: QueueBox, last: int) -> int:
             seen += 1
 
     sys.addaudithook(watch)
-    box.step(waiter)
+    waiter.step()
     os._exit(0)

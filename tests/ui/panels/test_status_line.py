@@ -93,8 +93,8 @@ def test_steps_of_an_unknown_whole_have_no_dash() -> None:
 
 
 def test_a_run_that_waits_in_slurm_says_why() -> None:
-    shown = text(scene(running(START_S), pending="Slurm job 12 waits to start: waiting for resources."))
-    assert shown == "● r007 pending  Slurm job 12 waits to start: waiting for resources."
+    shown = text(scene(running(START_S), waits="Slurm job 12 waits to start: waiting for resources."))
+    assert shown == "● r007 waiting  Slurm job 12 waits to start: waiting for resources."
 
 
 def test_a_run_that_lost_its_supervisor_says_so() -> None:
