@@ -73,18 +73,22 @@ class QueueBox:
         self.sandbox = Sandbox(home)
         self.environ = {**os.environ, "TUNER_STATE_DIR": str(home)}
 
-    def add(self, script: str, need: QueuedRun | None = None) -> RunFolder:
-        """Queue a training that runs `script`; it needs one GPU of two, unless `need` says otherwise."""
-        request = self.sandbox.request("", job=CommandJob(command=(sys.executable, "-c", script)))
+    def add(self, script: str, need: QueuedRun | None = None, command: tuple[str, ...] = ()) -> RunFolder:
+        """Queue a training that runs `script` or `command`; it needs one GPU of two, unless `need` says otherwise."""
+        request = self.sandbox.request("", job=CommandJob(command=command or (sys.executable, "-c", script)))
         return enqueue(prepare(request), need or QueuedRun(time.time(), 1, fake_cards(2)))
 
     def waiter(self, cards: Sequence[str] | FakeSampler, start: Start = start_run) -> Waiter:
         sampler = cards if isinstance(cards, FakeSampler) else FakeSampler(cards)
         return Waiter(self.root, sampler, start, time.monotonic)
 
+    def folders(self) -> list[RunFolder]:
+        """The runs, the oldest first."""
+        return list_runs(self.root)[::-1]
+
     def outcomes(self) -> list[str | None]:
         """How the runs ended, in their order."""
-        return [read_status(folder).outcome for folder in reversed(list_runs(self.root))]
+        return [read_status(folder).outcome for folder in self.folders()]
 
     def tuner(self, *words: str) -> str:
         """What a command prints."""
@@ -100,6 +104,6 @@ class QueueBox:
         return done.stdout
 
     def close(self) -> None:
-        self.sandbox.folders = list_runs(self.root)
+        self.sandbox.folders = self.folders()
         self.sandbox.close()
         shutil.rmtree(memory_folder(self.root), ignore_errors=True)

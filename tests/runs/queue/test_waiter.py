@@ -16,6 +16,7 @@ from tests.runs.sandbox import wait_ended
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.queue.listing import list_queue
 from tuner_tui.runs.queue.queued_run import (
     WAS_WAITING,
@@ -26,6 +27,7 @@ from tuner_tui.runs.queue.queued_run import (
     start_file,
     waiting_run,
 )
+from tuner_tui.runs.queue.submission import waiting_request
 from tuner_tui.runs.queue.waiter import bound_fallback
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
@@ -173,6 +175,14 @@ def test_after_a_reboot_it_was_waiting(box: QueueBox) -> None:
     assert not starts.runs
     assert reason(folder) == WAS_WAITING
     assert [line.state for line in list_queue(box.root)] == ["was-waiting"]
+
+
+def test_a_command_with_a_secret_cannot_be_queued_again_without_it(box: QueueBox) -> None:
+    folder = box.add("", command=("sleep", "0", "--token=hf_abcdefghijklmnopqrstuvwxyz"))
+    assert "hf_abc" not in folder.record.read_text()
+    assert "hf_abc" in start_file(folder).read_text()
+    with pytest.raises(LaunchError, match="contains a secret"):
+        waiting_request(folder, {})
 
 
 def test_what_a_start_needs_is_read_by_this_user_alone_and_named_by_a_run(box: QueueBox) -> None:
