@@ -34,7 +34,7 @@ ARRIVAL_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRun:
+class ActiveRun:
     """A run that may hold GPUs: those that the queue gave it (`cards`), or any that it can see (None)."""
 
     id: str
@@ -43,7 +43,7 @@ class LiveRun:
     started_t: float = math.inf
 
 
-def read_live(folder: RunFolder, snapshot: ProcessSnapshot) -> LiveRun | None:
+def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | None:
     """The run in `folder` if it is alive: by its locks, or by processes that outlived its supervisor. Raises `OSError`
     and `QueueError`.
     """
@@ -53,8 +53,8 @@ def read_live(folder: RunFolder, snapshot: ProcessSnapshot) -> LiveRun | None:
     queued = read_queued(folder)
     cards = None if queued is None else queued.cards or ()
     if state is None:
-        return LiveRun(folder.id, cards)
-    return LiveRun(folder.id, cards, state.training, state.started_t)
+        return ActiveRun(folder.id, cards)
+    return ActiveRun(folder.id, cards, state.training, state.started_t)
 
 
 def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: ProcessSnapshot) -> bool:
@@ -74,7 +74,7 @@ class CardSampler(Protocol):
         """The cards, in the order of the samples; None for one that has not answered yet."""
 
 
-def read_cards(sampler: CardSampler, runs: Sequence[LiveRun], snapshot: ProcessSnapshot) -> list[Card]:
+def read_cards(sampler: CardSampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[Card]:
     """All GPUs that a run can be bound to, with who has them."""
     sample = sampler.sample()
     pairs = [(gpu, figures) for gpu, figures in zip(sampler.cards(), sample.gpus, strict=False) if gpu and gpu.uuid]
@@ -92,7 +92,7 @@ def read_cards(sampler: CardSampler, runs: Sequence[LiveRun], snapshot: ProcessS
 
 
 def _arriving_on(
-    run: LiveRun, gpus: Sequence[Gpu], busy_pids: set[int], now: float, snapshot: ProcessSnapshot
+    run: ActiveRun, gpus: Sequence[Gpu], busy_pids: set[int], now: float, snapshot: ProcessSnapshot
 ) -> tuple[str, ...]:
     """The GPUs that a run which was started directly may still come to; none once the driver shows it on one."""
     pid = 0 if run.training is None else run.training.pid
@@ -131,7 +131,7 @@ def cards_now(root: Path) -> list[Card]:
         sampler.wait_ready(READY_TIMEOUT_S)
         for folder in list_runs(root):
             try:
-                live = read_live(folder, snapshot)
+                live = read_active(folder, snapshot)
             except (OSError, QueueError):
                 continue
             runs += [live] if live is not None else []

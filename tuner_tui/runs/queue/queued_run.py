@@ -141,7 +141,7 @@ def start_file(folder: RunFolder, suffix: str = "start") -> Path:
     Raises `QueueError`, and `OSError` as `memory_folder`.
     """
     if not RUN_ID.fullmatch(folder.id):
-        raise QueueError(f"{folder.id!r} is no name of a run.")
+        raise QueueError(f"{folder.id!r} is not the name of a run.")
     return memory_folder(folder.path.parent) / f"{folder.id}.{suffix}"
 
 

@@ -23,10 +23,10 @@ from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.queue.cards import (
     CARDS_VARIABLE,
     READY_TIMEOUT_S,
+    ActiveRun,
     CardSampler,
-    LiveRun,
+    read_active,
     read_cards,
-    read_live,
 )
 from tuner_tui.runs.queue.queued_run import (
     QueuedRun,
@@ -88,7 +88,7 @@ class Waiter:
             write_atomic(memory_folder(self._root) / "reasons.json", json.dumps(reasons))
             self._written = reasons
 
-    def _read(self, snapshot: ProcessSnapshot) -> tuple[list[tuple[RunFolder, QueuedRun]], list[LiveRun]]:
+    def _read(self, snapshot: ProcessSnapshot) -> tuple[list[tuple[RunFolder, QueuedRun]], list[ActiveRun]]:
         """The waiting runs in their order, and the live ones. A run that cannot be read is left out."""
         for path in memory_folder(self._root).glob("*.start"):
             folder = RunFolder(self._root / path.stem)
@@ -102,7 +102,7 @@ class Waiter:
                 queued = waiting_run(folder)
                 if queued is not None:
                     waiting += [(folder, queued)] if start_file(folder).exists() else []
-                elif (run := read_live(folder, snapshot)) is not None:
+                elif (run := read_active(folder, snapshot)) is not None:
                     live.append(run)
                 elif (state := read_supervisor_state(folder.state)) is not None and state.outcome is not None:
                     self._over.add(folder.id)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from tests.cli.commands.runs.test_run import WAIT, Shell
 from tests.fakes.nvml.build import NO_COMPILER, build_library
