@@ -63,7 +63,6 @@ def key_bindings() -> str:
         "Troubleshooting panel": keys.TROUBLES_KEYS,
         "Tune screen": keys.TUNE_KEYS,
         "Compare screen": keys.COMPARE_KEYS,
-        "Queue screen": keys.QUEUE_RUN_KEYS + keys.QUEUE_KEYS,
         "Watch screen": keys.WATCH_KEYS + keys.WATCH_JOB_KEYS,
         "Hosts page": keys.HOSTS_KEYS + keys.HOST_KEYS,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,23 +36,22 @@ def some_lines(submitted_t: float) -> tuple[QueueLine, ...]:
 class FakeQueue(QueueAccess):
     """Answers from `lines` and records requests."""
 
-    lines: tuple[QueueLine, ...] = ()
+    runs: tuple[QueueLine, ...] = ()
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    def views(self) -> Iterator[tuple[QueueLine, ...]]:
-        while True:
-            yield self.lines
+    def lines(self) -> tuple[QueueLine, ...]:
+        return self.runs
 
     def wake(self) -> None:
         self.asked.append(("wake", ""))
 
     def remove(self, path: Path) -> None:
         self.asked.append(("remove", path.name))
-        self.lines = tuple(line for line in self.lines if line.path != str(path))
+        self.runs = tuple(line for line in self.runs if line.path != str(path))
 
     def offer(self, config: TrainingConfig, inventory: Inventory | None) -> QueueOffer:
         def add() -> str:
-            self.lines = (*self.lines, ADDED)
+            self.runs = (*self.runs, ADDED)
             return ADDED.run
 
         return QueueOffer([("Command", "python sft.py"), ("Waits for", "1 of 2 GPUs")], add)

@@ -17,7 +17,6 @@ TUNING = Binding.Group("Tuning")
 PANELS = Binding.Group("Panels")
 PROGRAM = Binding.Group("The program")
 JOBS = Binding.Group("Jobs")
-QUEUE = Binding.Group("Queue")
 HOSTS = Binding.Group("Hosts")
 
 
@@ -141,18 +140,6 @@ COMPARE_KEYS = (
     _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),
     _key("question_mark,f1", "help", "Help", "compare.help", "All keys and a glossary", PROGRAM),
     _key("T", "theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
-)
-QUEUE_RUN_KEYS = (
-    _key("enter", "show", "Show run", "queue.show", "Show the run", QUEUE),
-    _key("x,delete", "remove", "Remove", "queue.remove", "Remove the run from the queue, after a yes", QUEUE),
-    _key("up,k", "move(-1)", "Up", "queue.cursor-up", "The run above", QUEUE, False),
-    _key("down,j", "move(1)", "Down", "queue.cursor-down", "The run below", QUEUE, False),
-)
-QUEUE_KEYS = (
-    _key("a", "add", "Add", "queue.add", "Queue the training with the settings shown, after a yes", QUEUE),
-    _key("escape,q,Q", "leave", "Back", "queue.leave", "Back to the main screen; the queue continues", PROGRAM),
-    _key("question_mark,f1", "help", "Help", "queue.help", "All keys, and a glossary", PROGRAM),
-    _key("T", "theme", "Dark/light", "queue.theme", "Dark or light", PROGRAM, False),
 )
 WATCH_JOB_KEYS = (
     _key("s", "sort", "Sort", "watch.sort", "Sort by the next column: GPU memory, SM share, CPU, RSS, age", JOBS),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.hosts.host_state import HostView
-    from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.runs.read.reader import RunView
@@ -97,13 +96,6 @@ class TuningStatusArrived(Newest):
     """The tuning that runs on this machine, else the one that ended last; None if there was none."""
 
     view: TuningView | None
-
-
-@dataclass(eq=False, repr=False)
-class QueueArrived(Newest):
-    """The queue was read."""
-
-    lines: tuple[QueueLine, ...]
 
 
 @dataclass(eq=False, repr=False)
@@ -194,25 +186,6 @@ class LogSearchWanted(Newest):
     text: str
     backwards: bool
     start: int
-
-
-class QueueAddWanted(Message):
-    """Queue a training with the settings shown."""
-
-
-@dataclass(eq=False, repr=False)
-class QueueRemovalWanted(Message):
-    """Remove the waiting run in the folder `path` from the queue."""
-
-    run: str
-    path: Path
-
-
-@dataclass(eq=False, repr=False)
-class QueuedRunWanted(Message):
-    """Show the waiting run in the folder `path`."""
-
-    path: Path
 
 
 @dataclass(eq=False, repr=False)

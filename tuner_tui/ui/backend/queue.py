@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,13 +24,12 @@ class QueueOffer(NamedTuple):
 class QueueAccess:
     """The queue of this user. Calls may block on files; those that can fail raise `BackendError`."""
 
-    def views(self) -> Iterator[tuple[QueueLine, ...]]:
-        """Yield the lines of the queue, read anew each time."""
+    def lines(self) -> tuple[QueueLine, ...]:
+        """The runs that wait, in their order."""
         from tuner_tui.runs.queue.listing import list_queue
         from tuner_tui.runs.store.folder import runs_dir
 
-        while True:
-            yield list_queue(runs_dir())
+        return list_queue(runs_dir())
 
     @translate_errors()
     def wake(self) -> None:

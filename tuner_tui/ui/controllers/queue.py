@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.messages import QueueArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
+from tuner_tui.ui.screens.pickers import QueueScreen, queue_items
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.screens.queue import QueueScreen
     from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
@@ -28,47 +26,33 @@ class QueueController(Controller):
     ) -> None:
         super().__init__(app, store, backend)
         self._follow = follow
-        self._screen: QueueScreen | None = None
 
     async def wake(self) -> None:
         """Start the process that starts waiting runs again where it was killed."""
         await to_daemon_thread(self._backend.queue.wake)
 
     async def open(self) -> None:
-        """Show the queue until the user leaves it."""
-        from tuner_tui.ui.screens.queue import QueueScreen
+        """List the waiting runs until the user shows one or leaves; on the way runs are removed and added."""
+        await self.wake()
+        while True:
+            lines = await to_daemon_thread(self._backend.queue.lines)
+            picked = await self._app.push_screen_wait(QueueScreen(queue_items(lines, time.time())))
+            if picked is None:
+                return
+            if picked.order == "add":
+                await self._add()
+            elif picked.folder is not None and picked.order == "remove":
+                await self._remove(picked.folder)
+            elif picked.folder is not None:
+                self._follow(picked.folder)
+                return
 
-        post = self._app.post_message
-        feed = PollingFeed(
-            self._backend.queue.views(), lambda lines: post(QueueArrived(lines)), post, "The queue cannot be read"
-        )
-        self._screen = QueueScreen()
-        feed.start()
-        try:
-            await self.wake()
-            await self._app.push_screen_wait(self._screen)
-        finally:
-            feed.stop()
-            self._screen = None
-
-    def show_lines(self, lines: tuple[QueueLine, ...]) -> None:
-        """Show news of the queue if its screen is still open."""
-        if self._screen is not None:
-            self._screen.lines = lines
-
-    async def remove(self, run: str, path: Path) -> None:
-        """Remove a waiting run from the queue, after a yes."""
-        question = f"{run} leaves the queue and never starts. Remove it?"
+    async def _remove(self, folder: Path) -> None:
+        question = f"{folder.name} leaves the queue and never starts. Remove it?"
         if await self._app.push_screen_wait(ConfirmScreen("Remove", question, "remove")):
-            await to_daemon_thread(lambda: self._backend.queue.remove(path))
+            await to_daemon_thread(lambda: self._backend.queue.remove(folder))
 
-    def show_run(self, path: Path) -> None:
-        """Leave the queue and show the run."""
-        if self._screen is not None:
-            self._screen.action_leave()
-        self._follow(path)
-
-    async def add(self) -> None:
+    async def _add(self) -> None:
         """Queue the training with the settings shown, after a look at it."""
         current, refusal = self._state.current, self._store.launch_refusal()
         if current is None or refusal:
