@@ -68,6 +68,7 @@ class Waiter:
         self._over: set[str] = set()
         self._retries: dict[str, tuple[str, float]] = {}
         self._written: dict[str, str] | None = None
+        self._logged: set[str] = set()
 
     def step(self) -> None:
         """Look at all runs once and start those whose turn it is. Raises `OSError`."""
@@ -92,8 +93,9 @@ class Waiter:
         """The waiting runs in their order, and the live ones. A run that cannot be read is left out."""
         for path in memory_folder(self._root).glob("*.start"):
             folder = RunFolder(self._root / path.stem)
-            if not folder.path.is_dir() or was_started(folder):
-                forget_start(folder)
+            with suppress(OSError):
+                if not folder.path.is_dir() or was_started(folder):
+                    forget_start(folder)
         waiting, live = [], []
         for folder in list_runs(self._root):
             if folder.id in self._over:
@@ -107,19 +109,27 @@ class Waiter:
                 elif (state := read_supervisor_state(folder.state)) is not None and state.outcome is not None:
                     self._over.add(folder.id)
             except (OSError, QueueError) as error:
-                log(f"{folder.id}: {error}")
+                self.log(f"{folder.id}: {error}")
         return sorted(waiting, key=lambda pair: (pair[1].submitted_t, pair[0].id)), live
+
+    def log(self, message: str) -> None:
+        """Write a message, once, to standard error, which is the waiter's log."""
+        if message not in self._logged:
+            self._logged.add(message)
+            sys.stderr.write(message + "\n")
+            sys.stderr.flush()
 
     def _hindrance(self, folder: RunFolder, queued: QueuedRun) -> str | None:
         """Why the run is not ready; None if it is. One that can never be ready is ended."""
         sentence, until_s = self._retries.get(folder.id, ("", 0.0))
         if sentence and self._clock() < until_s:
             return sentence
-        if is_locked(self._root.parent / "tunings" / "lock"):
-            return "It starts after the tuning that measures on this machine has ended."
-        if queued.after is None:
-            return None
-        outcome = self._outcome_of(RunFolder(self._root / queued.after))
+        try:
+            if is_locked(self._root.parent / "tunings" / "lock"):
+                return "It starts after the tuning that measures on this machine has ended."
+            outcome = "completed" if queued.after is None else self._outcome_of(RunFolder(self._root / queued.after))
+        except OSError as error:
+            return f"What it waits for cannot be read: {error.strerror} ({error.filename})."
         if outcome is None:
             return f"It starts after run {queued.after} has ended."
         if not queued.after_success or outcome == "completed":
@@ -153,23 +163,24 @@ class Waiter:
 
     def _give_turn(self, folder: RunFolder, cards: tuple[str, ...]) -> None:
         """Start a run on the GPUs `cards`, if nobody has taken or ended it meanwhile."""
+        # Seen only if it waits again: then its supervisor has failed.
+        sentence = f"It did not start, and is tried again; see {folder.supervisor_log}."
+        lock = None
         try:
             # The lock goes to the supervisor as an open file: the folder is locked from before the GPUs are given
             # until the run has ended. Who is killed in between leaves it unlocked and not started, so it waits again.
             lock = acquire_lock(folder.lock)
-        except LockedError:
-            return
-        try:
             queued = None if was_started(folder) else read_queued(folder)
             if queued is not None:
                 write_queued(folder, replace(queued, cards=cards))
                 self._start(folder, cards, lock)
-        except (OSError, ValueError) as error:
-            sentence = f"It could not be started, and is tried again: {error}."
-            log(f"{folder.id}: {sentence}")
-            self._retries[folder.id] = sentence, self._clock() + RETRY_S
+        except (OSError, ValueError, LockedError) as error:
+            self.log(f"{folder.id}: {error}")
+            sentence = f"It did not start, and is tried again: {error}."
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
+        self._retries[folder.id] = sentence, self._clock() + RETRY_S
 
 
 def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
@@ -186,7 +197,7 @@ def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
             SUPERVISOR_MODULE, [str(folder.path), *options], folder.supervisor_log, specification, pass_fds=[lock]
         ) as process:
             if process.wait():
-                raise OSError(0, f"its supervisor failed, see {folder.supervisor_log}")
+                raise OSError(f"its supervisor failed, see {folder.supervisor_log}")
     finally:
         os.close(specification)
 
@@ -198,12 +209,6 @@ def bound_fallback(data: bytes, cards: str) -> bytes:
     own = values["job"].get("env") or {}
     own |= {CARDS_VARIABLE: cards} if CARDS_VARIABLE in own else {}
     return json.dumps(values).encode("ascii")
-
-
-def log(message: str) -> None:
-    """Write a message to standard error, which is the waiter's log."""
-    sys.stderr.write(message + "\n")
-    sys.stderr.flush()
 
 
 def main(argv: list[str]) -> None:
@@ -226,7 +231,7 @@ def main(argv: list[str]) -> None:
             try:
                 waiter.step()
             except OSError as error:
-                log(str(error))
+                waiter.log(str(error))
             time.sleep(PERIOD_S)
         os.close(lock)
 
