@@ -18,7 +18,6 @@ from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.queue.queued_run import QueuedRun, memory_folder
 from tuner_tui.runs.queue.submission import enqueue
 from tuner_tui.runs.queue.waiter import Start, Waiter, start_run
-from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.settings.job import CommandJob
 
@@ -85,10 +84,6 @@ class QueueBox:
     def folders(self) -> list[RunFolder]:
         """The runs, the oldest first."""
         return list_runs(self.root)[::-1]
-
-    def outcomes(self) -> list[str | None]:
-        """How the runs ended, in their order."""
-        return [read_status(folder).outcome for folder in self.folders()]
 
     def tuner(self, *words: str) -> str:
         """What a command prints."""

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from tests.fakes.nvml.scenario import FakeGpu, Scenario, Wave
 from tests.runs.queue.queue_box import QueueBox, eventually, fake_cards
 from tuner_tui.core.procfs import all_processes, read_command
 from tuner_tui.runs.queue.queued_run import read_queued, revive_waiter
-from tuner_tui.runs.queue.waiter import Waiter
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 
@@ -38,7 +36,6 @@ with (places / card).open("w") as lock:
 """
 """A training that holds its card for a second, and says whether somebody else has it."""
 RUNS, KILLS = 30, 20
-MOST_CHANGES = 60
 
 
 @pytest.mark.full
@@ -103,51 +100,4 @@ def supervisors_with_training(root: Path) -> Iterator[int]:
     for folder in list_runs(root):
         state = read_supervisor_state(folder.state)
         if state is not None and state.training is not None and state.outcome is None:
-            yield from (pid for pid in (state.supervisor.pid,) if any(processes_of("supervisor", folder.path)))
-
-
-@pytest.mark.full
-def test_killed_before_each_change_the_waiter_starts_the_run_once(tmp_path: Path) -> None:
-    """The waiter is killed before its first change of a file or start of a process, its second, and so on, until it
-    gets through."""
-    for number in range(MOST_CHANGES):
-        box = QueueBox(tmp_path / str(number))
-        box.add("import os; open('starts', 'a').write('x')")
-        status = step_until(box, number)
-        waiter = box.waiter(fake_cards(1))
-
-        def ended(box: QueueBox = box, waiter: Waiter = waiter) -> bool:
-            waiter.step()
-            return box.outcomes() == ["completed"]
-
-        eventually(ended)
-        assert (box.home / "starts").read_text() == "x", f"killed before change {number}"
-        box.close()
-        if status == 0:
-            break
-        assert status == -signal.SIGKILL
-    assert 3 < number < MOST_CHANGES - 1
-
-
-def step_until(box: QueueBox, last: int) -> int:
-    """Take a step in another process, which kills itself before its change number `last`; return how it ended."""
-    waiter = box.waiter(fake_cards(1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn where pytest has threads
-        child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    seen = 0
-
-    def watch(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal seen
-        flags = arguments[2] if event == "open" else 0
-        writes = isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
-        if event in ("os.rename", "os.remove", "subprocess.Popen") or (event == "open" and writes):
-            if seen == last:
-                os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
-
-    sys.addaudithook(watch)
-    waiter.step()
-    os._exit(0)
+            yield from processes_of("runs.supervise.supervisor", folder.path)

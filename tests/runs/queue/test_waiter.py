@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_cards
-from tests.runs.sandbox import wait_ended
+from tests.runs.queue.queue_box import FakeSampler, QueueBox, fake_cards
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess
@@ -31,7 +30,6 @@ from tuner_tui.runs.queue.submission import waiting_request
 from tuner_tui.runs.queue.waiter import bound_fallback
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.settings.job import CommandJob
 
 FIRST, SECOND = fake_cards(2)
@@ -206,17 +204,6 @@ def test_retries_after_out_of_memory_get_the_same_cards() -> None:
     bound = json.loads(bound_fallback(json.dumps(data).encode(), FIRST))
     assert bound["environ"] == {"A": "b", "CUDA_VISIBLE_DEVICES": FIRST}
     assert bound["job"]["env"] == {"CUDA_VISIBLE_DEVICES": FIRST, "MODE": "x"}
-
-
-def test_a_run_trains_on_the_card_that_it_was_given(box: QueueBox) -> None:
-    folder = box.add("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", need(1, (SECOND,)))
-    waiter = box.waiter(fake_cards(2))
-    waiter.step()
-    eventually(lambda: read_supervisor_state(folder.state) is not None)
-    wait_ended(folder)
-    assert folder.output_log.read_text() == f"{SECOND}\n"
-    waiter.step()
-    assert not start_file(folder).exists()
 
 
 def test_the_waiter_is_small() -> None:
