@@ -104,7 +104,12 @@ PresetName = Annotated[
 ]
 SettingValues = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        autocompletion=complete_setting,
+        help="Override a setting; with run and tune also model, task and data.",
+    ),
 ]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -61,7 +61,8 @@ def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
     """
     if job.data == DATA_TO_NAME:
         return (
-            "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--data`, or e on the screen)."
+            "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--set data=…`, or e on the "
+            "screen)."
         )
     for what, name in (("model", job.model), ("data", job.data)):
         is_file = what == "data" and Path(name).suffix in DATA_SUFFIXES
