@@ -284,7 +284,7 @@ class LogWindowReader:
 
 def _with_outcome(view: RunView) -> RunState:
     """The state, with an outcome if the run ended and its supervisor recorded none."""
-    if view.state.finished is not None or view.status.live or view.status.kind == "foreign":
+    if view.state.finished is not None or view.status.live or view.status.kind in ("foreign", "waiting"):
         return view.state
     outcome = view.status.outcome or "lost"
     return replace(view.state, finished=Finished(t=view.state.last_event_t or 0.0, outcome=outcome))

@@ -112,7 +112,12 @@ PresetName = Annotated[
 ]
 SettingValues = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        autocompletion=complete_setting,
+        help="Override a setting; with run and tune also model, task and data.",
+    ),
 ]
 ApplyMode = Annotated[
     str | None,

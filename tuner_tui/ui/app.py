@@ -205,9 +205,6 @@ class TunerApp(BaseApp):
     def on_tuning_status_arrived(self, news: m.TuningStatusArrived) -> None:
         self._tuning.show_status(news.view)
 
-    def on_queue_arrived(self, news: m.QueueArrived) -> None:
-        self._queue.show_lines(news.lines)
-
     def on_notice_arrived(self, news: m.NoticeArrived) -> None:
         self.show_note(news.sentence, "error" if news.is_error else "warning")
 
@@ -240,12 +237,6 @@ class TunerApp(BaseApp):
 
     def on_diff_wanted(self, request: m.DiffWanted) -> None:
         self.serve(self._settings.show_diff, request.finding, request.remedy)
-
-    def on_queue_add_wanted(self) -> None:
-        self.run_task(self._queue.add())
-
-    def on_queue_order_wanted(self, request: m.QueueOrderWanted) -> None:
-        self.run_task(self._queue.order(request.what, request.entry))
 
     def on_log_window_wanted(self, request: m.LogWindowWanted) -> None:
         self._follower.ask(request)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.machine_monitor import MachineView
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.scheduling.queueing import QueuedRun
     from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.ui.backend.records import ComparedRuns, MemoryOutlook, TuningSnapshot
 
@@ -100,12 +99,6 @@ class TuningStatusArrived(Newest):
 
 
 @dataclass(eq=False, repr=False)
-class QueueArrived(Newest):
-    """The queue was read."""
-
-    lines: tuple[QueuedRun, ...]
-
-
 @dataclass(eq=False, repr=False)
 class NoticeArrived(Message):
     """Something failed (`is_error`) or gave no result; `sentence` says what, and what to do."""
@@ -175,18 +168,6 @@ class LogSearchWanted(Newest):
     text: str
     backwards: bool
     start: int
-
-
-class QueueAddWanted(Message):
-    """Queue a training with the settings shown."""
-
-
-@dataclass(eq=False, repr=False)
-class QueueOrderWanted(Message):
-    """`hold`, `release` or `remove` the entry, move it `up` or `down`, or `follow` its run."""
-
-    what: str
-    entry: str
 
 
 @dataclass(eq=False, repr=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +17,6 @@ from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line
 from tuner_tui.cli.options import (
     ApplyMode,
     CommandWords,
-    DataName,
     Detached,
     InterpreterPath,
     LauncherName,
@@ -27,13 +28,13 @@ from tuner_tui.cli.options import (
     ResumedRun,
     RetryCount,
     SettingValues,
-    TaskName,
     complete_run,
+    complete_setting,
 )
 
 if TYPE_CHECKING:
+    from tuner_tui.cli.machine import LocalMachine
     from tuner_tui.runs.store.folder import RunFolder
-    from tuner_tui.scheduling.queueing import QueueOptions
     from tuner_tui.tuning.launching import LaunchOptions
 
 
@@ -45,8 +46,6 @@ def run(
     launcher: LauncherName = None,
     processes: ProcessCount = None,
     model: ModelName = None,
-    task: TaskName = None,
-    data: DataName = None,
     resume: ResumedRun = None,
     detach: Detached = False,
     memory_limit: MemoryLimit = None,
@@ -54,23 +53,35 @@ def run(
     interpreter: InterpreterPath = None,
     notify: NotifyTarget = None,
     when_free: Annotated[
-        bool, typer.Option("--when-free", help="Queue the run until a GPU has room for its peak memory.")
+        bool, typer.Option("--when-free", help="Queue the run until its GPUs are free. First come, first served.")
     ] = False,
     gpus: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, help="With --when-free: number of GPUs; default: one per process; 0: CPU."),
     ] = None,
-    cores: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="With --when-free on the CPU: cores (OMP_NUM_THREADS); default: all."),
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="K=V,V",
+            autocompletion=complete_setting,
+            help="With --when-free: queue a run for each value; several: for each combination.",
+        ),
     ] = None,
     after: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", autocompletion=complete_run, help="With --when-free: start after RUN has ended."),
+    ] = None,
+    after_success: Annotated[
         str | None,
         typer.Option(
             metavar="RUN",
             autocompletion=complete_run,
-            help="With --when-free: start after this run or queue entry has ended.",
+            help="With --when-free: start after RUN has completed; not at all if it fails.",
         ),
+    ] = None,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Save a checkpoint and stop after this time, such as 4h or 90min."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
 ) -> None:
@@ -91,20 +102,33 @@ def run(
     from tuner_tui.runs.launch.command import LaunchError
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run
-    from tuner_tui.scheduling.queueing import QueueOptions
     from tuner_tui.settings.errors import SettingsError
     from tuner_tui.settings.resolve import JobOptions
     from tuner_tui.tuning.launching import build_request, start_run
 
-    job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
+    job = JobOptions(tuple(command or ()), apply, launcher, processes, model)
     try:
         options = parse_launch_options(job, preset, values, memory_limit, interpreter, fallback=fallback, resume=resume)
+        if after is not None and after_success is not None:
+            fail("--after and --after-success exclude each other.", USAGE)
+        stop_after_s = None if stop_after is None else _parse_time(stop_after)
         if when_free:
-            raise typer.Exit(_queue(options, interpreter, notify, QueueOptions(gpus, cores, after), as_json))
-        if (gpus, cores, after) != (None, None, None):
-            fail("--gpus, --cores and --after go with --when-free.", USAGE)
+            combinations = [
+                parse_launch_options(
+                    job, preset, [*(values or ()), *combination], memory_limit, interpreter, fallback=fallback,
+                    resume=resume,
+                )
+                for combination in expand_sweep(sweep or ())
+            ]  # fmt: skip
+            raise typer.Exit(
+                _queue(combinations, notify, stop_after_s, gpus=gpus, after=after, after_success=after_success,
+                       as_json=as_json)
+            )  # fmt: skip
+        if (gpus, sweep, after, after_success) != (None, None, None, None):
+            fail("--gpus, --sweep, --after and --after-success go with --when-free.", USAGE)
         launched = with_notify_target(build_request(options, read_training_machine), notify)
-        launched = replace(launched, nodes=None)  # no nodes of a run that is resumed
+        # Neither the nodes nor the time of a run that is resumed.
+        launched = replace(launched, stop_after_s=stop_after_s, nodes=None)
         twin = find_duplicate_run(launched)
         if twin is not None:
             raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
@@ -121,33 +145,80 @@ def run(
     raise typer.Exit(code)
 
 
+def expand_sweep(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Return the `name=value` words of each combination; one without words where nothing varies.
+
+    Raises `SettingsError`.
+    """
+    from tuner_tui.settings.errors import SettingsError
+
+    axes = []
+    for word in words:
+        name, _, values = word.partition("=")
+        if not all(values.split(",")):
+            raise SettingsError(f"--sweep {word}: use name=value,value, such as learning_rate=1e-5,3e-5")
+        axes.append([f"{name}={value}" for value in values.split(",")])
+    return product(*axes)
+
+
+def _parse_time(text: str) -> float:
+    """Return the seconds of `--stop-after`. Raises `SettingsError`."""
+    from tuner_tui.core.units import parse_duration
+    from tuner_tui.settings.errors import SettingsError
+
+    seconds = parse_duration(text)
+    if not seconds:
+        raise SettingsError(f"--stop-after: {text!r} is not a time (try 4h, 90min or 1h30min).")
+    return seconds
+
+
 def _queue(
-    options: LaunchOptions, interpreter: Path | None, notify: str | None, how: QueueOptions, as_json: bool
+    combinations: Sequence[LaunchOptions],
+    notify: str | None,
+    stop_after_s: float | None,
+    *,
+    gpus: int | None,
+    after: str | None,
+    after_success: str | None,
+    as_json: bool,
 ) -> int:
-    """Check the launch, put it into the queue, and print its entry. Raises `SettingsError` and `LaunchError`."""
+    """Check the launches, put them into the queue, and print their runs. Raises `SettingsError` and `LaunchError`."""
+    from tuner_tui.cli.commands.queue import wake_waiter
     from tuner_tui.cli.launch_request import (
         check_interpreter,
         print_announcement,
         read_training_machine,
         with_notify_target,
     )
+    from tuner_tui.hardware.detect import read_inventory
     from tuner_tui.runs.launch.prepare import prepare
-    from tuner_tui.scheduling.admission import describe_demand
-    from tuner_tui.scheduling.queue_store import open_queue
-    from tuner_tui.scheduling.queueing import IdleMachine, add_to_queue
-    from tuner_tui.tuning.launching import build_request
+    from tuner_tui.runs.queue.submission import idle_inventory, queue_need
+    from tuner_tui.runs.store.folder import state_dir
+    from tuner_tui.tuning.launching import build_request, queue_run
 
-    machine = read_training_machine(interpreter)
-    request = build_request(options, lambda _: IdleMachine(machine, how.gpus))
-    request = with_notify_target(request, notify)
-    prepared = prepare(request)
-    check_interpreter(interpreter, request, prepared)
-    print_announcement(prepared)
+    @cache
+    def idle_machine(interpreter: Path | None) -> LocalMachine:
+        machine = read_training_machine(interpreter)
+        return replace(machine, inventory=idle_inventory(machine.inventory, gpus))
+
+    requests = [
+        replace(with_notify_target(build_request(options, idle_machine), notify), stop_after_s=stop_after_s, nodes=None)
+        for options in combinations
+    ]
+    interpreter = combinations[0].interpreter
+    need = queue_need(requests[0], read_inventory(state_dir()), gpus, after, after_success)
+    # All are checked before the first is queued. The interpreter, whose answer takes longest, is asked once.
+    first = prepare(requests[0])
+    check_interpreter(interpreter, requests[0], first)
+    launches = [first, *(prepare(request, first.interpreter) for request in requests[1:])]
+    print_announcement(first)
     _warn_of_logout()
-    entry, demand = add_to_queue(open_queue(), request, how, machine.inventory)
-    print_line(json.dumps({"entry": entry.id}) if as_json else entry.id)
-    rests_on = f" ({demand.rests_on})" if demand.rests_on else ""
-    print_note(f"Queued for {describe_demand(demand)}{rests_on}. `tuner-tui queue` says why it waits.")
+    for launch in launches:
+        folder = queue_run(launch, replace(need, submitted_t=time.time()))
+        print_line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+    wake_waiter(first.request.runs_root)
+    wanted = "the processor" if not need.gpus else "1 GPU" if need.gpus == 1 else f"{need.gpus} GPUs"
+    print_note(f"Queued for {wanted}. `tuner-tui queue` says why a run waits, `tuner-tui stop RUN` removes it.")
     return DONE
 
 

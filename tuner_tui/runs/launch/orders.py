@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tuner_tui.core.files import append_line
+from tuner_tui.core.files import LockedError, append_line
 from tuner_tui.core.procfs import send_signal, this_machine
 from tuner_tui.runs.events.types import Started, StopRequested
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.start import adopt
+from tuner_tui.runs.queue.queued_run import end_waiting
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import encode_event
@@ -46,6 +47,9 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     `LaunchError`, and `OSError` for a checkpoint that cannot be asked for.
     """
     status, job = read_status(folder), read_job(folder.path)
+    if status.kind == "waiting":
+        _remove_from_queue(folder, order)
+        return
     if status.kind == "pending":
         if order == "checkpoint":
             raise LaunchError("The run has not started yet.")
@@ -81,6 +85,16 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
         send_signal(supervision.supervisor, signal.SIGTERM)  # which means the order `terminate`
         if order == "kill":
             _kill_later(folder)
+
+
+def _remove_from_queue(folder: RunFolder, order: Order) -> None:
+    """End a waiting run. Raises `LaunchError`, and `OSError` where that cannot be recorded."""
+    if order == "checkpoint":
+        raise LaunchError("The run has not started yet.")
+    try:
+        end_waiting(folder, "stopped", "Removed from the queue before it started.")
+    except LockedError as error:
+        raise LaunchError("It is being started at this moment; try again.") from error
 
 
 def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:

@@ -61,7 +61,8 @@ def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
     """
     if job.data == DATA_TO_NAME:
         return (
-            "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--data`, or e on the screen)."
+            "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--set data=…`, or e on the "
+            "screen)."
         )
     for what, name in (("model", job.model), ("data", job.data)):
         is_file = what == "data" and Path(name).suffix in DATA_SUFFIXES
@@ -98,8 +99,8 @@ class LaunchRequest:
     joins that lineage but starts at step 0. `interpreter` is the Python that trains; None: the one that
     `training_python` finds. `tuning` is the id of the tuning that this run is a trial of; the run is ended once the
     process `ends_with` is gone. `root` is the folder of all runs; None: `runs_dir`. `notes` are warnings of the preset
-    files that the settings come from. `queued_as` is the token of the queue's entry that the run is started for.
-    `nodes` of a cluster will run it; None: this machine.
+    files that the settings come from.
+    `nodes` of a cluster will run it; None: this machine. After `stop_after_s` seconds of training it is stopped.
     """
 
     job: Job
@@ -116,8 +117,8 @@ class LaunchRequest:
     tuning: str | None = None
     ends_with: ProcessId | None = None
     notes: tuple[str, ...] = ()
-    queued_as: str | None = None
     nodes: int | None = None
+    stop_after_s: float | None = None
 
     @classmethod
     def resume(cls, parent: RunFolder, record: RunRecord, environ: Mapping[str, str] | None = None) -> LaunchRequest:
@@ -132,6 +133,7 @@ class LaunchRequest:
             parent=parent,
             environ=dict(os.environ) if environ is None else environ,
             nodes=record.nodes,
+            stop_after_s=record.stop_after_s,
         )
 
     @property

@@ -79,7 +79,7 @@ def plan_restart(
     record = view.record
     if record is None:
         raise LaunchError(view.record_problem or "The run's record cannot be read.")
-    if view.status.kind in ("foreign", "broken", "starting", "pending"):
+    if view.status.kind in ("foreign", "broken", "starting", "waiting", "pending"):
         raise LaunchError(view.status.sentence)
     if record.nodes is not None and "SLURM_JOB_ID" not in (os.environ if environ is None else environ):
         raise LaunchError(f"{folder.id} runs in Slurm; `tuner-tui slurm submit --resume {folder.id}` continues it.")

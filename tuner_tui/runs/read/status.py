@@ -11,15 +11,17 @@ from typing import Literal
 from tuner_tui.core.files import is_locked, wait_unlocked
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, this_machine
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import readable_record
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.exit_evidence import read_log_tail
 from tuner_tui.runs.supervise.outcome import record_end, settle
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 from tuner_tui.slurm.jobs import ENDS, LOG_FILE, JobList, JobState, SlurmJob, read_job, read_list
 
-StatusKind = Literal["pending", "starting", "running", "ended", "lost", "foreign", "broken"]
+StatusKind = Literal["waiting", "pending", "starting", "running", "ended", "lost", "foreign", "broken"]
 SLURM_PATIENCE_S = 3.0
 """Seconds that a command waits for an answer of Slurm, which asks its controller over the network."""
 SUBMISSION_S = 60.0
@@ -32,8 +34,8 @@ START_GRACE_S = 15.0
 class RunStatus:
     """The status of a run. A `lost` run has no supervisor; its training may still run (`training_alive`).
 
-    A `pending` run waits in the queue of Slurm. `pid` is the training process if it is alive on this machine; `outcome`
-    is set for `ended` runs.
+    A `waiting` run waits in the queue, a `pending` one in that of Slurm. `pid` is the training process if it is alive
+    on this machine; `outcome` is set for `ended` runs.
     """
 
     kind: StatusKind
@@ -66,8 +68,10 @@ def read_status(
     # living supervisor. Where neither can be seen from here, Slurm is asked. A run that turns out to be dead is
     # settled: who looks first records the outcome.
     try:
-        supervision = read_supervisor_state(folder.state)
         here = machine or this_machine()
+        if os.path.lexists(folder.queue) and waiting_run(folder) is not None:
+            return _waiting(folder, here)
+        supervision = read_supervisor_state(folder.state)
         job = read_job(folder.path)
         if job is not None and (supervision is None or supervision.machine != here or supervision.outcome is not None):
             return _status_in_slurm(folder, job, supervision, here)
@@ -76,8 +80,17 @@ def read_status(
             gone = status.kind == "lost" and not status.training_alive
             return _status_in_slurm(folder, job, supervision, here) if job is not None and gone else status
         return _status_without_state(folder, time.time() if now is None else now)
+    except QueueError as error:
+        return RunStatus("broken", str(error))
     except OSError as error:
         return RunStatus("broken", f"The run folder cannot be read: {error.strerror} ({folder.path}).")
+
+
+def _waiting(folder: RunFolder, here: Machine) -> RunStatus:
+    record = readable_record(folder)
+    if record is not None and record.host != here.host:
+        return RunStatus("foreign", "This run was queued on another machine; open it there.")
+    return RunStatus("waiting", waiting_sentence(folder))
 
 
 def _status_from_state(

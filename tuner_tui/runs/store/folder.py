@@ -55,6 +55,11 @@ class RunFolder:
         return self.path / "state.json"
 
     @property
+    def queue(self) -> Path:
+        """What the run waits or waited for; only of a run that was queued."""
+        return self.path / "queue.json"
+
+    @property
     def control(self) -> Path:
         """The order sent to the run: one word."""
         return self.path / "control"

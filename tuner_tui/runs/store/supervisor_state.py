@@ -27,7 +27,8 @@ PADDED_BYTES = 8192
 class SupervisorState:
     """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences.
 
-    `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`.
+    `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`. After
+    `stop_after_s` seconds the run is stopped.
     """
 
     machine: Machine
@@ -41,6 +42,7 @@ class SupervisorState:
     sentence: str = ""
     problems: tuple[str, ...] = ()
     order_ns: int | None = None
+    stop_after_s: float | None = None
 
 
 def read_supervisor_state(path: Path) -> SupervisorState | None:

@@ -182,7 +182,8 @@ def _reap_child() -> tuple[int, int] | None:
 class LaunchSpec:
     """A command to supervise. `env` is the whole environment; `data_limit_bytes` caps the private memory.
 
-    The command is ended once the process `ends_with` is gone; None: it outlives whoever started it.
+    The command is ended once the process `ends_with` is gone; None: it outlives whoever started it. It is asked to save
+    and stop after `stop_after_s` seconds.
     """
 
     argv: tuple[str, ...]
@@ -191,6 +192,7 @@ class LaunchSpec:
     data_limit_bytes: int | None = None
     stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
     ends_with: ProcessId | None = None
+    stop_after_s: float | None = None
 
 
 def load_launch_spec(data: bytes) -> LaunchSpec:
@@ -204,6 +206,7 @@ def load_launch_spec(data: bytes) -> LaunchSpec:
             data_limit_bytes=values.get("data_limit_bytes"),
             stop_timeouts=from_json(StopTimeouts, values.get("stop_timeouts", {})),
             ends_with=ProcessId(**values["ends_with"]) if values.get("ends_with") else None,
+            stop_after_s=values.get("stop_after_s"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"The launch specification is damaged: {error}") from error

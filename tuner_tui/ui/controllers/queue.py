@@ -1,22 +1,19 @@
-"""Shows the queue, and carries out orders about it."""
+"""Shows the queue, removes runs from it and adds them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.messages import QueueArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
+from tuner_tui.ui.screens.pickers import QueueScreen, queue_items
 
 if TYPE_CHECKING:
-    from tuner_tui.scheduling.queueing import QueuedRun
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.queue import QueueOrder
-    from tuner_tui.ui.screens.queue import QueueScreen
     from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
@@ -29,55 +26,33 @@ class QueueController(Controller):
     ) -> None:
         super().__init__(app, store, backend)
         self._follow = follow
-        self._screen: QueueScreen | None = None
 
     async def wake(self) -> None:
-        """Start the dispatcher again where it was killed."""
+        """Start the process that starts waiting runs again where it was killed."""
         await to_daemon_thread(self._backend.queue.wake)
 
     async def open(self) -> None:
-        """Show the queue until the user leaves it."""
-        from tuner_tui.ui.screens.queue import QueueScreen
-
-        post = self._app.post_message
-        feed = PollingFeed(
-            self._backend.queue.views(), lambda lines: post(QueueArrived(lines)), post, "The queue cannot be read"
-        )
-        self._screen = QueueScreen()
-        feed.start()
-        try:
-            await self.wake()
-            await self._app.push_screen_wait(self._screen)
-        finally:
-            feed.stop()
-            self._screen = None
-
-    def show_lines(self, lines: tuple[QueuedRun, ...]) -> None:
-        """Show news of the queue if its screen is still open."""
-        if self._screen is not None:
-            self._screen.lines = lines
-
-    async def order(self, what: str, entry: str) -> None:
-        """Carry out an order about an entry; ask before one is removed."""
-        if what == "follow":
-            await self._show_run(entry)
-            return
-        if what == "remove":
-            question = f"{entry} leaves the queue and never starts. Remove it?"
-            if not await self._app.push_screen_wait(ConfirmScreen("Remove", question, "remove")):
+        """List the waiting runs until the user shows one or leaves; on the way runs are removed and added."""
+        await self.wake()
+        while True:
+            lines = await to_daemon_thread(self._backend.queue.lines)
+            picked = await self._app.push_screen_wait(QueueScreen(queue_items(lines, time.time())))
+            if picked is None:
                 return
-        await to_daemon_thread(lambda: self._backend.queue.order(cast("QueueOrder", what), entry))
+            if picked.order == "add":
+                await self._add()
+            elif picked.folder is not None and picked.order == "remove":
+                await self._remove(picked.folder)
+            elif picked.folder is not None:
+                self._follow(picked.folder)
+                return
 
-    async def _show_run(self, entry: str) -> None:
-        folder = await to_daemon_thread(lambda: self._backend.queue.run_folder(entry))
-        if folder is None:
-            self._app.show_note(f"{entry} has not started yet; the reason is below it.")
-            return
-        if self._screen is not None:
-            self._screen.action_leave()
-        self._follow(folder)
+    async def _remove(self, folder: Path) -> None:
+        question = f"{folder.name} leaves the queue and never starts. Remove it?"
+        if await self._app.push_screen_wait(ConfirmScreen("Remove", question, "remove")):
+            await to_daemon_thread(lambda: self._backend.queue.remove(folder))
 
-    async def add(self) -> None:
+    async def _add(self) -> None:
         """Queue the training with the settings shown, after a look at it."""
         current, refusal = self._state.current, self._store.launch_refusal()
         if current is None or refusal:
