@@ -128,6 +128,7 @@ def test_cards_in_use_are_left_alone(tuner: Shell, library: Path) -> None:
     assert "No GPU is free for trials (GPU 0:" in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.train
 @pytest.mark.timeout(1800)
 def test_trials_run_on_two_cards_at_once_each_on_its_own(tuner: Shell, library: Path) -> None:
@@ -144,6 +145,7 @@ def test_trials_run_on_two_cards_at_once_each_on_its_own(tuner: Shell, library: 
     assert all(not read_status(folder).live for folder in list_runs(runs_dir(tuner.environ)))
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_card(tuner: Shell, library: Path) -> None:
     with_cards(tuner, library, FREE, FREE)
@@ -211,6 +213,7 @@ def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning:
     assert view.preset is None
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
     words = ("tune", "--json", "--apply", "inject", "--", *TRAINER, str(tuner.home / "out"))
@@ -338,7 +341,6 @@ def kill_holder(lock: Path) -> None:
         (("tune",), "Nothing to train."),
         (("tune", "--apply", "none", "--", "sh"), "No setting can be passed to this command"),
         (("tune", "--resume", "t099"), "There is no tuning 't099'"),
-        (("tune", "--resume", "t099"), "continues a tuning unchanged"),
         (("tune", "--resume", "t099", "--objective", "steady"), "continues a tuning unchanged"),
         (("tune", "--save-as", "a/b", "--", "sh"), "not a preset name"),
         (("tune", "--preset", "demo", "--memory-limit", "much"), "is not a size"),
