@@ -31,7 +31,8 @@ class RunRecord:
     `parent` is the resumed run and `lineage` all runs before this one, oldest first. `versions` are package versions of
     the interpreter. `not_applied` names settings that could not be passed to the command. `tuning` is the id of the
     tuning that the run is a trial of. `shared_outputs` says which live runs wrote to the same folder at the launch.
-    `nodes` is the number of nodes of a cluster that it was submitted to; None: it was started on `host`. After `stop_after_s` seconds it was to be stopped.
+    `nodes` is the number of nodes of a cluster that it was submitted to; None: it was started on `host`. After
+    `stop_after_s` seconds it was to be stopped.
     """
 
     __pydantic_config__ = ConfigDict(allow_inf_nan=False)
