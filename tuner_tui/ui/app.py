@@ -99,7 +99,6 @@ class TunerApp(BaseApp):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything heavy is imported or read."""
-        self.install_signal_handlers()
         self.exit_on_thread_errors()
         self.call_after_refresh(self._start_reading)
 
@@ -151,7 +150,7 @@ class TunerApp(BaseApp):
             await self.main.run_action(action)
 
     def on_theme_wanted(self) -> None:
-        self.change_theme()
+        self.action_theme()
 
     # what controllers hand to the main screen and the feeds
 

@@ -63,7 +63,6 @@ class HostsApp(BaseApp):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything is asked."""
-        self.install_signal_handlers()
         self.call_after_refresh(self._start)
 
     def _start(self) -> None:
@@ -84,7 +83,6 @@ class HostsApp(BaseApp):
         """Leave the terminal to the host's own screen, and draw everything again after it."""
         with nullcontext() if self.is_headless else self.suspend():
             self._open_on_host(request.host, request.run)
-        self.install_signal_handlers()
         self.action_redraw()
         self._source.retry()
 
@@ -92,7 +90,7 @@ class HostsApp(BaseApp):
         self._source.retry()
 
     def on_theme_wanted(self) -> None:
-        self.change_theme()
+        self.action_theme()
 
     def on_quit_wanted(self) -> None:
         self.exit()

@@ -59,7 +59,7 @@ class WatchApp(BaseApp):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything is read."""
-        self.install_signal_handlers()
+        self.exit_on_thread_errors()
         self.call_after_refresh(self._feed.start)
 
     def on_unmount(self) -> None:
@@ -72,7 +72,7 @@ class WatchApp(BaseApp):
         self.show_note(news.sentence, "error")
 
     def on_theme_wanted(self) -> None:
-        self.change_theme()
+        self.action_theme()
 
     def on_quit_wanted(self) -> None:
         self.exit()

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.message import Message
 from textual.reactive import reactive
+from textual.widget import Widget
 
-from tuner_tui.ui.terminal.base_widgets import CachedWidget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ FIRST = ("want('train')", "want('stop')", "want('checkpoint')")
 LAST = ("find", "search")
 
 
-class KeyFooter(CachedWidget):
+class KeyFooter(Widget):
     """Shows as many keys as fit; the help key is always at the right end."""
 
     DEFAULT_CSS = """
@@ -134,7 +134,7 @@ SHORT = {
 }
 
 
-class PageTabs(CachedWidget):
+class PageTabs(Widget):
     """Shows the names of `pages` with their number keys; `shown` is highlighted."""
 
     DEFAULT_CSS = """

@@ -17,7 +17,7 @@ from textual.reactive import reactive
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, TitledWidget
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -250,7 +250,7 @@ OUTPUT_KEYS = (
 )
 
 
-class OutputPanel(TitledWidget, Vertical, can_focus=True):
+class OutputPanel(Vertical, can_focus=True):
     """Shows `log_window`; requests other windows by `LogWindowWanted` and matches by `LogSearchWanted`."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
@@ -325,7 +325,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         where = self._where(self.log_window)
         if where != self._shown_subtitle:
             self._shown_subtitle = where
-            self.set_subtitle(where)
+            self.border_subtitle = where
 
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:

@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
@@ -50,7 +51,7 @@ from tuner_tui.ui.drawing.settings_form import (
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title
-from tuner_tui.ui.terminal.base_widgets import CachedWidget, Canvas, LineInput
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 
 if TYPE_CHECKING:
     from rich.style import Style as RichStyle
@@ -381,7 +382,7 @@ class EstimateBar(Canvas):
         return estimate_rows(self.outlook, width)[:height]
 
 
-class FieldHelp(CachedWidget):
+class FieldHelp(Widget):
     """The facts of a field on one dim line, its help or problem below."""
 
     DEFAULT_CSS = """
@@ -448,7 +449,7 @@ BORDER_LABEL = 6
 """Cells of the border at both ends of a label in it."""
 
 
-class SettingsPanel(CachedWidget, Vertical):
+class SettingsPanel(Vertical):
     """Shows the settings in `view` and posts edits as `SettingEdited`.
 
     `next_run`: the settings are not those of the run that is followed, but of the one after it; then groups are folded
