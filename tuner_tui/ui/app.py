@@ -1,4 +1,4 @@
-"""The app of the main screen: composes feeds, store and controllers, and routes each message to one of them.
+"""The app of the main screen: composes feeds, store and controllers, and hands each request to one of them.
 
 Nothing here blocks: whatever touches a file, a process or a driver runs on a thread.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
@@ -26,6 +27,7 @@ from tuner_tui.ui.terminal.base_app import BaseApp
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tuner_tui.advice.finding import Finding
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui import messages as m
@@ -63,9 +65,16 @@ class TunerApp(BaseApp):
         self._backend = backend
         self._start = start
         self._folder = folder
-        self._sampler = SamplerFeed(backend.open_sampler, self.post_message)
-        self._follower = FollowerFeed(backend, self.post_message)
-        self._estimates = EstimateFeed(backend.estimate, backend.refine_estimate, self.post_message)
+        later = partial(partial, self.call_later)
+        self._sampler = SamplerFeed(backend.open_sampler, later(setattr, self.main, "sample"), self.later_note)
+        self._follower = FollowerFeed(
+            backend,
+            later(self._show_view),
+            later(setattr, self.main, "log_window"),
+            later(self._show_findings),
+            self.later_note,
+        )
+        self._estimates = EstimateFeed(backend, later(setattr, self.main, "outlook"))
         self._store = StateStore(backend, self.main, self._estimates.ask)
         self._settings = SettingsController(self, self._store, backend, self._show_interpreter)
         self._comparison = ComparisonController(self, self._store, backend)
@@ -79,6 +88,11 @@ class TunerApp(BaseApp):
             "checkpoint": self._runs.save_checkpoint,
             "runs": self._runs.pick,
             "tune": self._tuning.open,
+            "start tuning": self._tuning.start_another,
+            "abort tuning": self._tuning.abort,
+            "resume tuning": self._tuning.resume,
+            "pick tuning": self._tuning.pick,
+            "apply winner": self._tuning.apply_winner,
             "job": self._settings.edit_job,
             "presets": self._settings.pick_preset,
             "save": self._settings.save,
@@ -106,14 +120,13 @@ class TunerApp(BaseApp):
         self.freeze_startup_objects()
         self._sampler.start()
         self._follower.start()
+        self._estimates.start()
         self.run_task(self._open_start())
         self.run_task(self._read_inventory())
         self.run_task(self._tuning.watch_status())
         self.run_task(self._queue.wake())
 
     async def _open_start(self) -> None:
-        specs = await to_daemon_thread(self._backend.field_specs)
-        self._store.update(replace(self.state, specs=tuple(specs)))
         try:
             config = await to_daemon_thread(self._start)
         except BackendError as error:
@@ -134,7 +147,8 @@ class TunerApp(BaseApp):
         self._estimates.stop()
         self._tuning.stop()
 
-    def on_quit_wanted(self) -> None:
+    def action_leave(self) -> None:
+        """Close the screen, and say what continues."""
         self.exit(message=exit_message(self.state))
 
     def action_command_palette(self) -> None:
@@ -149,9 +163,6 @@ class TunerApp(BaseApp):
         if action is not None:
             await self.main.run_action(action)
 
-    def on_theme_wanted(self) -> None:
-        self.action_theme()
-
     # what controllers hand to the main screen and the feeds
 
     def _show_interpreter(self, interpreter: Interpreter | None) -> None:
@@ -163,16 +174,13 @@ class TunerApp(BaseApp):
         self._follower.follow(folder)
         self.main.view, self.main.log_window = None, None
 
-    # news of the feeds
+    # what the feeds bring
 
-    def on_sample_arrived(self, news: m.SampleArrived) -> None:
-        self.main.sample = news.sample
-
-    def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
-        self.main.view = news.view
-        self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
-        self._use_sample(news.view)
-        self._runs.show_view(news.view)
+    def _show_view(self, view: RunView) -> None:
+        self.main.view = view
+        self._sampler.watched = () if view.status.pid is None else (view.status.pid,)
+        self._use_sample(view)
+        self._runs.show_view(view)
 
     def _use_sample(self, view: RunView) -> None:
         """Show the newest sample of a live run in place of the screen's own while it is fresh."""
@@ -186,34 +194,14 @@ class TunerApp(BaseApp):
         if self._sampler.covered_until_s > now_s:
             self.main.sample = view.sample
 
-    def on_findings_arrived(self, news: m.FindingsArrived) -> None:
-        self._store.update(replace(self.state, findings=news.findings))
-
-    def on_estimate_arrived(self, news: m.EstimateArrived) -> None:
-        self.main.outlook = news.outlook
-
-    def on_log_window_arrived(self, news: m.LogWindowArrived) -> None:
-        self.main.log_window = news.window
-
-    def on_comparison_arrived(self, news: m.ComparisonArrived) -> None:
-        self._comparison.show_comparison(news.compared)
-
-    def on_tuning_arrived(self, news: m.TuningArrived) -> None:
-        self._tuning.show_snapshot(news.folder, news.snapshot)
-
-    def on_tuning_status_arrived(self, news: m.TuningStatusArrived) -> None:
-        self._tuning.show_status(news.view)
-
-    def on_queue_arrived(self, news: m.QueueArrived) -> None:
-        self._queue.show_lines(news.lines)
-
-    def on_notice_arrived(self, news: m.NoticeArrived) -> None:
-        self.show_note(news.sentence, "error" if news.is_error else "warning")
+    def _show_findings(self, findings: tuple[Finding, ...]) -> None:
+        self._store.update(replace(self.state, findings=findings))
 
     # requests of the user
 
-    def on_action_wanted(self, request: m.ActionWanted) -> None:
-        match request.what:
+    def action_want(self, what: str) -> None:
+        """Do what a key of `keys.MAIN_KEYS` or `keys.TUNE_KEYS` says."""
+        match what:
             case "undo":
                 self._settings.undo()
             case "redo":
@@ -225,6 +213,16 @@ class TunerApp(BaseApp):
             case what:
                 self.serve(self._actions[what])
 
+    def action_remedy(self, what: str) -> None:
+        """`apply` the remedy under the cursor, or show its `diff`; one that changes no setting is explained instead."""
+        choice = self.main.choice
+        if choice is None or choice.remedy is None or not choice.remedy.can_apply:
+            self.main.action_why()
+        elif what == "apply":
+            self._settings.apply_remedy(choice.finding, choice.remedy)
+        else:
+            self.serve(self._settings.show_diff, choice.finding, choice.remedy)
+
     def on_setting_edited(self, request: m.SettingEdited) -> None:
         self._settings.edit(request.name, request.text)
 
@@ -234,30 +232,13 @@ class TunerApp(BaseApp):
     def on_value_typed(self, request: m.ValueTyped) -> None:
         self._settings.preview_edit(request.name, request.text)
 
-    def on_remedy_wanted(self, request: m.RemedyWanted) -> None:
-        self._settings.apply_remedy(request.finding, request.remedy)
-
-    def on_diff_wanted(self, request: m.DiffWanted) -> None:
-        self.serve(self._settings.show_diff, request.finding, request.remedy)
-
     def on_queue_add_wanted(self) -> None:
         self.run_task(self._queue.add())
 
     def on_queue_order_wanted(self, request: m.QueueOrderWanted) -> None:
         self.run_task(self._queue.order(request.what, request.entry))
 
-    def on_log_window_wanted(self, request: m.LogWindowWanted) -> None:
+    def on_log_window_wanted(self, request: m.LogWindowWanted | m.LogSearchWanted) -> None:
         self._follower.ask(request)
 
-    def on_log_search_wanted(self, request: m.LogSearchWanted) -> None:
-        self._follower.ask(request)
-
-    def on_tuning_wanted(self, request: m.TuningWanted) -> None:
-        action = {
-            "start": self._tuning.start_another,
-            "abort": self._tuning.abort,
-            "resume": self._tuning.resume,
-            "pick": self._tuning.pick,
-            "apply": self._tuning.apply_winner,
-        }[request.what]
-        self.serve(action)
+    on_log_search_wanted = on_log_window_wanted

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from tuner_tui.ui.backend.feeds import PollingFeed
-from tuner_tui.ui.messages import HostsArrived
 from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from tuner_tui.hosts.host_state import HostView
-    from tuner_tui.ui.messages import HostOpenWanted, NoticeArrived
+    from tuner_tui.ui.messages import HostOpenWanted
 
 
 class HostsSource(Protocol):
@@ -53,9 +51,6 @@ class HostsApp(BaseApp):
         super().__init__(theme, colour, ascii_only)
         self._source = source
         self._open_on_host = open_on_host
-        self._feed = PollingFeed(
-            _looks(source), lambda views: self.post_message(HostsArrived(views)), self.post_message
-        )
         self.page = HostsScreen()
 
     def get_default_screen(self) -> HostsScreen:
@@ -68,16 +63,10 @@ class HostsApp(BaseApp):
     def _start(self) -> None:
         self.freeze_startup_objects()
         self._source.start()
-        self._feed.start()
+        self._feed = self.feed(_looks(self._source), self.page, "views")
 
     def on_unmount(self) -> None:
         self._feed.stop()
-
-    def on_hosts_arrived(self, news: HostsArrived) -> None:
-        self.page.views = news.views
-
-    def on_notice_arrived(self, news: NoticeArrived) -> None:
-        self.show_note(news.sentence, "error")
 
     def on_host_open_wanted(self, request: HostOpenWanted) -> None:
         """Leave the terminal to the host's own screen, and draw everything again after it."""
@@ -88,12 +77,6 @@ class HostsApp(BaseApp):
 
     def on_hosts_retry_wanted(self) -> None:
         self._source.retry()
-
-    def on_theme_wanted(self) -> None:
-        self.action_theme()
-
-    def on_quit_wanted(self) -> None:
-        self.exit()
 
 
 def _looks(source: HostsSource) -> Iterator[tuple[HostView, ...]]:

@@ -6,14 +6,12 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from tuner_tui.ui.backend.feeds import PollingFeed
-from tuner_tui.ui.messages import MachineViewArrived
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.machine_monitor import MachineView
-    from tuner_tui.ui.messages import NoticeArrived
+    from tuner_tui.ui.backend.feeds import PollingFeed
 
 
 class MachineWatcher(Protocol):
@@ -45,12 +43,9 @@ class WatchApp(BaseApp):
         ascii_only: bool = False,
     ) -> None:
         super().__init__(theme, colour, ascii_only)
-        self._feed = PollingFeed(
-            _views(open_machine, pid),
-            lambda view: self.post_message(MachineViewArrived(view)),
-            self.post_message,
-            "The machine cannot be watched",
-        )
+        self._open_machine = open_machine
+        self._pid = pid
+        self._feed: PollingFeed[MachineView] | None = None
         host = socket.gethostname() if heading is None else heading
         self.watch_screen = WatchScreen(pid is not None, host if what is None else f"{host} · {what}")
 
@@ -60,22 +55,15 @@ class WatchApp(BaseApp):
     def on_mount(self) -> None:
         """Draw the first frame before anything is read."""
         self.exit_on_thread_errors()
-        self.call_after_refresh(self._feed.start)
+        self.call_after_refresh(self._start)
+
+    def _start(self) -> None:
+        views = _views(self._open_machine, self._pid)
+        self._feed = self.feed(views, self.watch_screen, "view", "The machine cannot be watched")
 
     def on_unmount(self) -> None:
-        self._feed.stop()
-
-    def on_machine_view_arrived(self, news: MachineViewArrived) -> None:
-        self.watch_screen.view = news.view
-
-    def on_notice_arrived(self, news: NoticeArrived) -> None:
-        self.show_note(news.sentence, "error")
-
-    def on_theme_wanted(self) -> None:
-        self.action_theme()
-
-    def on_quit_wanted(self) -> None:
-        self.exit()
+        if self._feed is not None:
+            self._feed.stop()
 
 
 def _views(open_machine: Callable[[], MachineWatcher], pid: int | None) -> Iterator[MachineView]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
-from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeRun, ended, running
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, until, value
@@ -36,7 +36,6 @@ from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPOR
 from tuner_tui.ui.backend.feeds import EstimateFeed
 from tuner_tui.ui.backend.records import BackendError, DataOutlook, EstimateRequest, MemoryOutlook
 from tuner_tui.ui.drawing.cells import line_width, plain_text
-from tuner_tui.ui.messages import EstimateArrived
 from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, figures_of, memory_bar, source
 
 SMALL = estimate_from_phases(
@@ -205,16 +204,12 @@ async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_t
 
 
 class Answers:
-    """Services that answer with the batch asked for, and post into a queue."""
+    """Services that answer with the batch asked for, and show it in a queue."""
 
     def __init__(self) -> None:
         self.posted: SimpleQueue[MemoryOutlook] = SimpleQueue()
         self.refined: list[int] = []
         self.may_answer = Event()
-
-    def post(self, message: object) -> None:
-        assert isinstance(message, EstimateArrived)
-        self.posted.put(message.outlook)
 
     def refine(self, asked: EstimateRequest) -> MemoryOutlook | None:
         self.refined.append(asked.resolved.settings.per_device_train_batch_size)
@@ -223,7 +218,8 @@ class Answers:
 
 def test_the_better_figure_comes_when_no_newer_question_does() -> None:
     answers = Answers()
-    feed = EstimateFeed(outlook_of, answers.refine, answers.post, idle_s=0.01)
+    feed = EstimateFeed(FakeBox().backend(refine_estimate=answers.refine), answers.posted.put, idle_s=0.01)
+    feed.start()
     feed.ask(request(4))
     assert answers.posted.get(timeout=300) == MemoryOutlook(estimated(4))
     assert answers.posted.get(timeout=300) == MemoryOutlook(unknown="refined 4")
@@ -239,7 +235,9 @@ def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
         answers.may_answer.wait(10)
         return outlook_of(asked)
 
-    feed = EstimateFeed(quick, answers.refine, answers.post, idle_s=60)
+    backend = FakeBox().backend(estimate=quick, refine_estimate=answers.refine)
+    feed = EstimateFeed(backend, answers.posted.put, idle_s=60)
+    feed.start()
     for batch in (1, 2, 3, 4):
         feed.ask(request(batch))
     answers.may_answer.set()
@@ -334,12 +332,12 @@ async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
         asked.append(wanted)
         return outlook_of(wanted)
 
-    box, run = FakeBox(), FakeRun(running())
-    backend = box.backend(estimate=remember, follow_run=lambda folder: run)
+    box = FakeBox(view=running())
+    backend = box.backend(estimate=remember)
     async with on_screen(box, backend=backend, folder=Path("/runs/r001")) as pilot:
         await until(pilot, lambda: asked and app_of(pilot).state.running)
         before = len(asked)
-        run.view = ended("completed", "Completed.")
+        box.view = ended("completed", "Completed.")
         await until(pilot, lambda: len(asked) > before)
 
 

@@ -20,7 +20,6 @@ from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import ComparedRuns
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.charts import two_curves
-from tuner_tui.ui.messages import ComparisonArrived
 from tuner_tui.ui.screens.compare import CompareScreen, compare_rows, headline
 
 Compare = Callable[..., bool]
@@ -82,13 +81,6 @@ async def test_leaving_the_question_compares_nothing() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: dialog(pilot) == "")
         assert not box.compared_runs
-
-
-async def test_news_of_a_comparison_that_was_left_is_dropped() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        app_of(pilot).post_message(ComparisonArrived(two_runs()))
-        await pilot.pause()
-        assert pilot.app.screen is app_of(pilot).main
 
 
 def test_the_headline_says_what_came_of_the_later_run() -> None:

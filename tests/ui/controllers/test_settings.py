@@ -24,7 +24,7 @@ from tuner_tui.ui.backend.records import (
     PresetListing,
     TrainingConfig,
 )
-from tuner_tui.ui.messages import ActionWanted, SettingEdited
+from tuner_tui.ui.messages import SettingEdited
 
 BATCH = "per_device_train_batch_size"
 
@@ -208,7 +208,7 @@ async def test_it_follows_what_is_chosen_and_comes_back_with_undo() -> None:
         app_of(pilot).post_message(SettingEdited(WORKERS, "0"))
         await until(pilot, lambda: value(pilot, WORKERS) == 0)
         assert (value(pilot, PREFETCH), value(pilot, PERSISTENT)) == (None, False)
-        app_of(pilot).post_message(ActionWanted("undo"))
+        app_of(pilot).action_want("undo")
         await until(pilot, lambda: value(pilot, PERSISTENT) is True)
         assert value(pilot, PREFETCH) == before
 

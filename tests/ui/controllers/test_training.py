@@ -18,11 +18,10 @@ from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, 
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, until, value
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.types import FellBack
-from tuner_tui.runs.read.reader import RunRow, RunView
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.backend.records import BackendError, RestartOffer, TrainingConfig
-from tuner_tui.ui.messages import RunViewArrived
 from tuner_tui.ui.screens.dialogs import Choice
 
 T = TypeVar("T")
@@ -132,7 +131,7 @@ async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
         await until(pilot, lambda: app_of(pilot).main.view is not None)
         out = ended("out-of-memory", "Out of memory.")
         fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
-        app_of(pilot).post_message(RunViewArrived(replace(out, state=replace(out.state, fell_back=fell))))
+        app_of(pilot)._show_view(replace(out, state=replace(out.state, fell_back=fell)))
         await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
         assert "OOM retry 1 of 3. micro batch 16 → 8" in said(pilot)
 
@@ -187,21 +186,9 @@ async def test_fresh_samples_of_the_followed_run_replace_those_of_the_screen() -
     async with on_screen(box) as pilot:
         assert box.view is not None
         fresh = replace(live_run.sample(), time_s=time.time())
-        app_of(pilot).post_message(RunViewArrived(replace(box.view, sample=fresh)))
+        app_of(pilot)._show_view(replace(box.view, sample=fresh))
         await until(pilot, lambda: app_of(pilot).main.sample == fresh)
         assert app_of(pilot)._sampler.covered_until_s > fresh.time_s
-
-
-async def test_a_run_that_cannot_be_read_any_more_is_said() -> None:
-    box = busy_box()
-
-    class Gone:
-        def poll(self) -> RunView:
-            raise OSError(5, "Input/output error")
-
-    app = box.app(box.backend(follow_run=lambda folder: Gone()))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "can no longer be read" in said(pilot))
 
 
 async def test_a_hung_box_delays_no_key() -> None:

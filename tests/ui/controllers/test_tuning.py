@@ -21,7 +21,6 @@ from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.charts import ScatterPlot, ScatterPoint, scatter_rows
 from tuner_tui.ui.drawing.tuning_rows import skipped_rows, trial_rows, tuning_plots, tuning_rows
-from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 
 Compare = Callable[..., bool]
@@ -129,7 +128,7 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         await until(pilot, lambda: main.tuning_sign == "t003 tuning, trial 8")
         await until(pilot, lambda: screen_text(pilot.app).splitlines()[-1].startswith(" o t003 tuning, trial 8 "))
         assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in screen_text(pilot.app)
-        pilot.app.post_message(TuningStatusArrived(at_its_end()))
+        app_of(pilot)._tuning.show_status(at_its_end())
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
         assert "o shows it" in said(pilot)
         await pilot.press("o")
@@ -276,8 +275,7 @@ async def test_news_of_another_tuning_is_dropped() -> None:
     async with on_screen(box_with(under_way())) as pilot:
         await pilot.press("o")
         await until(pilot, lambda: shown(pilot) is not None)
-        app_of(pilot).post_message(TuningArrived(Path("/tunings/t009"), TuningSnapshot(at_its_end(), None)))
-        await pilot.pause()
+        app_of(pilot)._tuning.show_snapshot(Path("/tunings/t009"), TuningSnapshot(at_its_end(), None))
         assert shown(pilot) == under_way(id="t003")
 
 

@@ -1,6 +1,7 @@
-"""Daemon threads that poll the hardware, a run or anything else, and post messages to the app.
+"""Daemon threads that poll the hardware, a run or anything else, and show what is new.
 
-If a driver or a file system hangs, its feed stalls and nothing else does.
+If a driver or a file system hangs, its feed stalls and nothing else does. The functions that show something are called
+on the thread of the feed: the apps pass them on with `App.call_later`.
 """
 
 from __future__ import annotations
@@ -15,49 +16,58 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.ui.backend.records import BackendError
-from tuner_tui.ui.messages import (
-    EstimateArrived,
-    FindingsArrived,
-    LogSearchWanted,
-    LogWindowArrived,
-    LogWindowWanted,
-    NoticeArrived,
-    RunViewArrived,
-    SampleArrived,
-)
+from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 
 if TYPE_CHECKING:
-    from textual.message import Message
+    from textual.notifications import SeverityLevel
 
+    from tuner_tui.advice.finding import Finding
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.read.log_reader import LogWindow
+    from tuner_tui.hardware.sampler import Sampler
+    from tuner_tui.runs.read.log_reader import LogReader, LogWindow
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.records import EstimateRequest, HardwareSampler, MemoryOutlook
+    from tuner_tui.ui.backend.records import EstimateRequest, FollowedRun, MemoryOutlook
 
 T = TypeVar("T")
-Post = Callable[["Message"], object]
+Note = Callable[[str, "SeverityLevel"], object]
+"""Shows a sentence for the user."""
 PERIOD_S = 1.0
 ESTIMATE_IDLE_S = 1.5
 """Seconds without a new request before the refined estimate is computed."""
 FIRST_LOG_LINES = 200
+UNREADABLE = "It can no longer be read"
 
 
 def seconds_to_tick(period_s: float, now_s: float) -> float:
-    """Return the seconds from `now_s` to the next tick of the clock that all feeds share.
+    """Return the seconds from `now_s` to the next multiple of the period, which all feeds wait for.
 
-    Sharing ticks means that the news of several feeds is drawn once. A tick less than a tenth of a period away is
-    skipped, because a wait can end slightly early.
+    What several feeds bring is so drawn once. A tick less than a tenth of a period away is skipped, because a wait can
+    end slightly early.
     """
-    # All feeds wait for the same multiples of the period. Their messages then arrive together and Textual lays out and
-    # writes once per second, where feeds out of step would make it do so several times.
     left_s = period_s - now_s % period_s
     return left_s if left_s > period_s / 10 else left_s + period_s
 
 
+def only_changes(show: Callable[[T], object]) -> Callable[[T], None]:
+    """Return `show` as a function that skips a value equal to the one before.
+
+    Values are frozen, so they are compared as a whole: a file that has not changed wakes up nothing on the event loop.
+    """
+    last: T | None = None
+
+    def show_change(value: T) -> None:
+        nonlocal last
+        if value != last:
+            last = value
+            show(value)
+
+    return show_change
+
+
 class PollingFeed(Generic[T]):
-    """Takes an item from `items` at each tick and passes it to `publish` if it differs from the one before.
+    """Takes an item from `items` at each tick and shows it if it differs from the one before.
 
     `items` is advanced on the thread only; it reads its source for each item and ends when nothing can change any more.
     """
@@ -65,14 +75,14 @@ class PollingFeed(Generic[T]):
     def __init__(
         self,
         items: Iterator[T],
-        publish: Callable[[T], object],
-        post: Post,
-        failure: str = "It can no longer be read",
+        show: Callable[[T], object],
+        note: Note,
+        failure: str = UNREADABLE,
         period_s: float = PERIOD_S,
     ) -> None:
         self._items = items
-        self._publish = publish
-        self._post = post
+        self._show = only_changes(show)
+        self._note = note
         self._failure = failure
         self._period_s = period_s
         self._end = Event()
@@ -84,23 +94,23 @@ class PollingFeed(Generic[T]):
         """Ask the thread to end, without waiting for it."""
         self._end.set()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing is to be shown any more."""
+        return self._end.is_set()
+
     def _work(self) -> None:
-        last: T | None = None
         try:
             for item in self._items:
                 if self._end.is_set():
                     break
-                # Items are frozen values, so they are compared as a whole: a file that has not changed wakes up nothing
-                # on the event loop, and an idle screen costs only the read.
-                if item != last:
-                    last = item
-                    self._publish(item)
+                self._show(item)
                 if self._end.wait(seconds_to_tick(self._period_s, time.monotonic())):
                     break
         except BackendError as error:
-            self._post(NoticeArrived(str(error)))
+            self._note(str(error), "error")
         except OSError as error:
-            self._post(NoticeArrived(f"{self._failure}: {error.strerror or error}."))
+            self._note(f"{self._failure}: {error.strerror or error}.", "error")
         finally:
             del self._items  # a generator that holds a driver closes it
 
@@ -112,18 +122,24 @@ class SamplerFeed(PollingFeed["Sample | None"]):
     samples, and reading the drivers twice would double their cost.
     """
 
-    def __init__(self, open_sampler: Callable[[], HardwareSampler], post: Post, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self,
+        open_sampler: Callable[[], Sampler],
+        show: Callable[[Sample], object],
+        note: Note,
+        period_s: float = PERIOD_S,
+    ) -> None:
         super().__init__(
             self._samples(open_sampler),
-            lambda sample: None if sample is None else post(SampleArrived(sample)),
-            post,
+            lambda sample: None if sample is None else show(sample),
+            note,
             "The hardware cannot be sampled",
             period_s,
         )
         self.watched: tuple[int, ...] = ()
         self.covered_until_s = 0.0
 
-    def _samples(self, open_sampler: Callable[[], HardwareSampler]) -> Iterator[Sample | None]:
+    def _samples(self, open_sampler: Callable[[], Sampler]) -> Iterator[Sample | None]:
         sampler = open_sampler()
         try:
             paused = False
@@ -148,24 +164,18 @@ class EstimateFeed:
     """Answers the newest request at once, and with a refined estimate if no newer request follows."""
 
     def __init__(
-        self,
-        quick: Callable[[EstimateRequest], MemoryOutlook],
-        refined: Callable[[EstimateRequest], MemoryOutlook | None],
-        post: Post,
-        idle_s: float = ESTIMATE_IDLE_S,
+        self, backend: Backend, show: Callable[[MemoryOutlook], object], idle_s: float = ESTIMATE_IDLE_S
     ) -> None:
-        self._quick = quick
-        self._refined = refined
-        self._post = post
+        self._backend = backend
+        self._show = show
         self._idle_s = idle_s
         self._requests: SimpleQueue[EstimateRequest | None] = SimpleQueue()
-        self._started = False
+
+    def start(self) -> None:
+        start_daemon_thread("tuner-estimate", self._work)
 
     def ask(self, request: EstimateRequest) -> None:
         """Replace all earlier requests with this one."""
-        if not self._started:
-            self._started = True
-            start_daemon_thread("tuner-estimate", self._work)
         self._requests.put(request)
 
     def stop(self) -> None:
@@ -175,13 +185,13 @@ class EstimateFeed:
     def _work(self) -> None:
         request = self._newest(self._requests.get())
         while request is not None:
-            self._post(EstimateArrived(self._quick(request)))
+            self._show(self._backend.estimate(request))
             try:
                 following = self._requests.get(timeout=self._idle_s)
             except Empty:
-                better = self._refined(request)
+                better = self._backend.refine_estimate(request)
                 if better is not None and self._requests.empty():
-                    self._post(EstimateArrived(better))
+                    self._show(better)
                 following = self._requests.get()
             # A key that is held down asks many times a second: all but the newest request are dropped. The refined
             # estimate waits for a pause, as it may trace a model for seconds, and is not shown if a newer request came
@@ -197,14 +207,23 @@ class EstimateFeed:
 class FollowerFeed:
     """Reads the folder and the log of the followed run at each tick, and at once for a request about the log."""
 
-    def __init__(self, backend: Backend, post: Post, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        show_view: Callable[[RunView], object],
+        show_log: Callable[[LogWindow], object],
+        show_findings: Callable[[tuple[Finding, ...]], object],
+        note: Note,
+        period_s: float = PERIOD_S,
+    ) -> None:
         self._backend = backend
-        self._post = post
+        self._shows = show_view, show_log, show_findings
+        self._note = note
         self._period_s = period_s
         # Everything that reads the run passes through this queue to one thread: its reader needs no lock, and a request
         # to scroll is answered between two polls. None ends the thread.
         self._requests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._followed: _FollowedRun | None = None
+        self._run: FollowedRun | None = None
         self.inventory: Inventory | None = None
 
     def start(self) -> None:
@@ -220,11 +239,11 @@ class FollowerFeed:
 
     def ask(self, request: LogWindowWanted | LogSearchWanted) -> None:
         """Show another part of the log."""
-        self._requests.put(partial(self._show_log, request))
+        self._requests.put(partial(self._answer, request))
 
     def _work(self) -> None:
         while True:
-            timeout_s = seconds_to_tick(self._period_s, time.monotonic()) if self._followed else None
+            timeout_s = seconds_to_tick(self._period_s, time.monotonic()) if self._run else None
             try:
                 request = self._requests.get(timeout=timeout_s)
             except Empty:
@@ -234,71 +253,44 @@ class FollowerFeed:
             try:
                 request()
             except OSError as error:
-                self._followed = None
-                self._post(NoticeArrived(f"The run can no longer be read: {error.strerror or error}."))
+                self._run = None
+                self._note(f"The run can no longer be read: {error.strerror or error}.", "error")
 
     def _open(self, folder: Path | None) -> None:
-        self._followed = None if folder is None else _FollowedRun(self._backend, folder, self._post)
+        show_view, show_log, show_findings = self._shows
+        self._show_view, self._show_log = only_changes(show_view), only_changes(show_log)
+        self._show_findings = only_changes(show_findings)
+        self._part = LogWindowWanted(None, FIRST_LOG_LINES)
+        self._run = None if folder is None else self._backend.follow_run(folder)
         self._poll()
 
-    def _show_log(self, request: LogWindowWanted | LogSearchWanted) -> None:
-        if self._followed is not None:
-            self._followed.ask(request)
-
     def _poll(self) -> None:
-        if self._followed is not None:
-            self._followed.poll(self.inventory)
+        if self._run is not None:
+            view = self._run.reader.poll()
+            self._show_view(view)
+            self._show_log(self._log_window(self._run.log))
+            self._show_findings(self._run.diagnose(view, self.inventory))
 
-
-class _FollowedRun:
-    """One followed run, and what was posted about it last: only changes are posted."""
-
-    def __init__(self, backend: Backend, folder: Path, post: Post) -> None:
-        self._run = backend.follow_run(folder)
-        self._log = backend.open_log(folder)
-        self._post = post
-        self._diagnose = backend.diagnoser(folder)
-        self._view: RunView | None = None
-        self._shown = LogWindowWanted(None, FIRST_LOG_LINES)
-        self._window: LogWindow | None = None
-        self._findings: object = None
-
-    def poll(self, inventory: Inventory | None) -> None:
-        """Read what is new."""
-        view = self._run.poll()
-        if view != self._view:
-            self._view = view
-            self._post(RunViewArrived(view))
-        self._show_log()
-        findings = self._diagnose(view, inventory)
-        if findings != self._findings:
-            self._findings = findings
-            self._post(FindingsArrived(findings))
-
-    def ask(self, request: LogWindowWanted | LogSearchWanted) -> None:
-        """Show the requested part of the log."""
-        if isinstance(request, LogWindowWanted):
-            self._shown = request
+    def _answer(self, request: LogWindowWanted | LogSearchWanted) -> None:
+        if self._run is None:
+            return
+        if isinstance(request, LogSearchWanted):
+            self._search(self._run.log, request)
         else:
-            self._search(request)
-        self._show_log()
+            self._part = request
+        self._show_log(self._log_window(self._run.log))
 
-    def _search(self, request: LogSearchWanted) -> None:
-        match = self._log.search(request.text, request.start, backwards=request.backwards)
+    def _search(self, log: LogReader, request: LogSearchWanted) -> None:
+        match = log.search(request.text, request.start, backwards=request.backwards)
         if match.anchor is not None:
-            self._shown = LogWindowWanted(match.anchor, self._shown.count)
+            self._part = LogWindowWanted(match.anchor, self._part.count)
             return
         where = "above" if request.backwards else "below"
         far = "" if match.complete else " in the part that was searched"
-        self._post(NoticeArrived(f"“{request.text}” is not in the output {where}{far}.", is_error=False))
+        self._note(f"“{request.text}” is not in the output {where}{far}.", "warning")
 
-    def _show_log(self) -> None:
-        window = self._read_log(self._shown)
-        if window != self._window:
-            self._window = window
-            self._post(LogWindowArrived(window))
-
-    def _read_log(self, shown: LogWindowWanted) -> LogWindow:
-        if shown.anchor is None:
-            return self._log.tail(shown.count)
-        return (self._log.before if shown.before else self._log.window)(shown.anchor, shown.count)
+    def _log_window(self, log: LogReader) -> LogWindow:
+        part = self._part
+        if part.anchor is None:
+            return log.tail(part.count)
+        return (log.before if part.before else log.window)(part.anchor, part.count)

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.messages import QueueArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 
 if TYPE_CHECKING:
-    from tuner_tui.scheduling.queueing import QueuedRun
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.queue import QueueOrder
     from tuner_tui.ui.screens.queue import QueueScreen
@@ -39,23 +36,14 @@ class QueueController(Controller):
         """Show the queue until the user leaves it."""
         from tuner_tui.ui.screens.queue import QueueScreen
 
-        post = self._app.post_message
-        feed = PollingFeed(
-            self._backend.queue.views(), lambda lines: post(QueueArrived(lines)), post, "The queue cannot be read"
-        )
         self._screen = QueueScreen()
-        feed.start()
+        feed = self._app.feed(self._backend.queue.views(), self._screen, "lines", "The queue cannot be read")
         try:
             await self.wake()
             await self._app.push_screen_wait(self._screen)
         finally:
             feed.stop()
             self._screen = None
-
-    def show_lines(self, lines: tuple[QueuedRun, ...]) -> None:
-        """Show news of the queue if its screen is still open."""
-        if self._screen is not None:
-            self._screen.lines = lines
 
     async def order(self, what: str, entry: str) -> None:
         """Carry out an order about an entry; ask before one is removed."""

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.messages import ComparisonArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 from tuner_tui.ui.screens.pickers import PickScreen, RunsScreen, run_items
 from tuner_tui.ui.status_text import next_stop_question
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.records import ComparedRuns
-    from tuner_tui.ui.screens.compare import CompareScreen
     from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
@@ -178,8 +174,6 @@ COMPARE_PERIOD_S = 5.0
 class ComparisonController(Controller):
     """Serves requests to compare two runs."""
 
-    _screen: CompareScreen | None = None
-
     async def compare(self, first: Path | None, second: Path | None = None) -> None:
         """Show `first` and `second`; ask for those that are not given."""
         first = first or await self._pick("Compare", None)
@@ -195,22 +189,9 @@ class ComparisonController(Controller):
     async def _show(self, first: Path, second: Path) -> None:
         from tuner_tui.ui.screens.compare import CompareScreen
 
-        post = self._app.post_message
-        feed = PollingFeed(
-            self._backend.compare_runs(first, second),
-            lambda compared: post(ComparisonArrived(compared)),
-            post,
-            period_s=COMPARE_PERIOD_S,
-        )
-        self._screen = CompareScreen((first.name, second.name))
-        feed.start()
+        screen = CompareScreen((first.name, second.name))
+        feed = self._app.feed(self._backend.compare_runs(first, second), screen, "compared", period_s=COMPARE_PERIOD_S)
         try:
-            await self._app.ask(self._screen)
+            await self._app.ask(screen)
         finally:
             feed.stop()
-            self._screen = None
-
-    def show_comparison(self, compared: ComparedRuns) -> None:
-        """Show news of the two runs if the screen is still open."""
-        if self._screen is not None:
-            self._screen.compared = compared

@@ -52,9 +52,8 @@ class SettingsController(Controller):
 
     async def _probe_interpreter(self, job: Job) -> None:
         """Find the Python that trains `job`, and ask it for its versions first, then for everything."""
-        accelerate = await to_daemon_thread(lambda: self._backend.read_accelerate_config(job))
+        python, accelerate = await to_daemon_thread(lambda: self._backend.find_python(job))
         self._store.update(replace(self._state, accelerate=accelerate))
-        python = await to_daemon_thread(lambda: self._backend.training_python(job))
         if python == self._python:
             return
         # The versions come first, as they are read without importing a package and are enough for most rules. Until
@@ -62,8 +61,8 @@ class SettingsController(Controller):
         self._python = python
         self._store.ready.clear()
         self._set_interpreter(None)
-        for probe in (self._backend.probe_versions, self._backend.probe_interpreter):
-            interpreter = await to_daemon_thread(partial(probe, python))
+        for versions_only in (True, False):
+            interpreter = await to_daemon_thread(partial(self._backend.probe_interpreter, python, versions_only))
             if self._python != python:  # the job has changed meanwhile
                 return
             self._set_interpreter(interpreter)
@@ -190,7 +189,9 @@ class SettingsController(Controller):
 
     async def choose(self, name: str) -> None:
         """Ask for one of the choices of the field `name`."""
-        spec = next(spec for spec in self._state.specs if spec.name == name)
+        from tuner_tui.settings.model import FIELDS
+
+        spec = FIELDS[name]
         current = self._state.current
         now = None if current is None else getattr(current.resolved.settings, name)
         options = ([("–", "")] if spec.optional else []) + [(choice, choice) for choice in spec.choices]
@@ -246,7 +247,7 @@ class SettingsController(Controller):
     async def save_as(self) -> None:
         """Ask for a name and save under it."""
         now = self._state.loaded.preset if self._state.loaded else None
-        name = await self._app.ask(NameScreen("Save as", now or "", self._backend.preset_name_problem))
+        name = await self._app.ask(NameScreen("Save as", now or "", preset_name_problem))
         if name is not None:
             await self._save(name)
 
@@ -263,3 +264,15 @@ class SettingsController(Controller):
             await to_daemon_thread(lambda: self._backend.save_preset(name, current, True))
         self._store.update(self._state.with_saved(name))
         self._app.show_note(f"Saved as {name}.")
+
+
+def preset_name_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a preset, or None."""
+    from tuner_tui.settings.errors import PresetError
+    from tuner_tui.settings.presets import preset_path
+
+    try:
+        preset_path(name)
+    except PresetError as error:
+        return f"{error}."
+    return None

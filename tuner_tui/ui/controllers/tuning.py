@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
@@ -10,7 +11,6 @@ from tuner_tui.ui.backend.feeds import PollingFeed
 from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.drawing.tuning_rows import can_resume
-from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 
@@ -40,11 +40,10 @@ class TuningController(Controller):
     async def watch_status(self) -> None:
         """Post whether a tuning runs on this machine, once everything needed to start one is read."""
         await self._store.ready.wait()
-        post = self._app.post_message
         self._status_feed = PollingFeed(
             self._backend.tunings.watch_running(),
-            lambda view: post(TuningStatusArrived(view)),
-            post,
+            partial(self._app.call_later, self.show_status),
+            self._app.later_note,
             period_s=STATUS_PERIOD_S,
         )
         self._status_feed.start()
@@ -95,9 +94,10 @@ class TuningController(Controller):
         if self._screen is not None:
             self._screen.snapshot = None
         self._folder = folder
-        post = self._app.post_message
         self._feed = PollingFeed(
-            self._backend.tunings.follow(folder), lambda snapshot: post(TuningArrived(folder, snapshot)), post
+            self._backend.tunings.follow(folder),
+            partial(self._app.call_later, self.show_snapshot, folder),
+            self._app.later_note,
         )
         self._feed.start()
 

@@ -11,7 +11,6 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]
 """Key label, description and action."""
 MORE = "help"
-FIRST = ("want('train')", "want('stop')", "want('checkpoint')")
+FIRST = ("app.want('train')", "app.want('stop')", "app.want('checkpoint')")
 """Actions shown first, before those of the focused panel and the rest; `LAST` is shown at the end."""
 LAST = ("find", "search")
 

@@ -15,7 +15,6 @@ from textual.geometry import NULL_OFFSET, NULL_SPACING, Region
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
-
 if TYPE_CHECKING:
     from textual.geometry import Size
 

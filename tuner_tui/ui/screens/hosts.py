@@ -31,7 +31,7 @@ from tuner_tui.ui.drawing.cells import (
 from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, gpu_mark, gpu_problem_rows, gpu_rows, memory_share
 from tuner_tui.ui.drawing.watch_rows import job_description, visible_rows
 from tuner_tui.ui.keys import APP_KEYS, HOST_KEYS, HOSTS_KEYS
-from tuner_tui.ui.messages import HostOpenWanted, HostsRetryWanted, QuitWanted
+from tuner_tui.ui.messages import HostOpenWanted, HostsRetryWanted
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.screens.watch import jobs_by_gpu, training_cards
 from tuner_tui.ui.terminal.base_widgets import Canvas
@@ -273,6 +273,3 @@ class HostsScreen(PanelScreen):
     def watch_views(self, views: tuple[HostView, ...]) -> None:
         self.panel.views = views
         self.set_panel_title(self.panel, f"Hosts · {summarize(views)}")
-
-    def action_leave(self) -> None:
-        self.post_message(QuitWanted())

@@ -1,4 +1,4 @@
-"""The main screen: binds the panels to its reactives, turns keys into messages, and lays out the panels."""
+"""The main screen: binds the panels to its reactives and lays out the panels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
-from tuner_tui.ui.messages import ActionWanted, DiffWanted, QuitWanted, RemedyWanted, ThemeWanted
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.hardware import HardwarePanel, hardware_summary
 from tuner_tui.ui.panels.in_effect import InEffectPanel
@@ -19,7 +18,7 @@ from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
 from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.status_line import StatusLine
-from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
+from tuner_tui.ui.panels.troubleshooting import FindingChoice, TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class MainScreen(FullScreen):
-    """The app sets the reactives; requests of the user go up to it as messages."""
+    """The app sets the reactives; requests of the user go up to it as actions and messages."""
 
     AUTO_FOCUS = "SettingsList"
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
@@ -121,7 +120,7 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def watch_tuning_sign(self, sign: str) -> None:
-        self.query_one(KeyFooter).signs = {"want('tune')": sign} if sign else {}
+        self.query_one(KeyFooter).signs = {"app.want('tune')": sign} if sign else {}
 
     def watch_run_name(self, name: str) -> None:
         self.next_run = bool(name)
@@ -131,9 +130,9 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
-        idle = {"want('train')", "want('tune')"} if self.running else {"want('stop')", "want('checkpoint')"}
+        idle = {f"app.want('{what}')" for what in (("train", "tune") if self.running else ("stop", "checkpoint"))}
         if not any(remedy.can_apply for finding in self.findings for remedy in finding.remedies):
-            idle.add("apply_remedy")
+            idle.add("app.remedy('apply')")
         self.query_one(KeyFooter).idle = frozenset(idle)
 
     # layout
@@ -199,33 +198,14 @@ class MainScreen(FullScreen):
 
     # requests
 
-    def action_want(self, what: str) -> None:
-        self.post_message(ActionWanted(what))
-
-    def action_theme(self) -> None:
-        self.post_message(ThemeWanted())
-
-    def action_leave(self) -> None:
-        self.post_message(QuitWanted())
-
-    def action_apply_remedy(self) -> None:
-        self._request_remedy(RemedyWanted)
-
-    def action_diff(self) -> None:
-        self._request_remedy(DiffWanted)
-
-    def _request_remedy(self, message: type[RemedyWanted]) -> None:
-        """A remedy that changes no setting is explained instead."""
-        choice = self.query_one(TroubleshootingPanel).choice
-        if choice is not None and choice.remedy is not None and choice.remedy.can_apply:
-            self.post_message(message(choice.finding, choice.remedy))
-        elif choice is not None:
-            self.action_why()
+    @property
+    def choice(self) -> FindingChoice | None:
+        """The remedy under the cursor, and its finding."""
+        return self.query_one(TroubleshootingPanel).choice
 
     def action_why(self) -> None:
-        choice = self.query_one(TroubleshootingPanel).choice
-        if choice is not None:
-            self.app.push_screen(WhyScreen(choice))
+        if self.choice is not None:
+            self.app.push_screen(WhyScreen(self.choice))
 
     def action_search(self) -> None:
         """Search in the output; the settings panel has its own search."""

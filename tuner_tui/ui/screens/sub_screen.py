@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.content import Content
 
-from tuner_tui.ui.messages import ThemeWanted
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.dialogs import DismissedOnce
 from tuner_tui.ui.screens.help import HelpScreen
@@ -38,9 +37,6 @@ class SubScreen(DismissedOnce[None], FullScreen):
 
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY))
-
-    def action_theme(self) -> None:
-        self.post_message(ThemeWanted())
 
     def action_leave(self) -> None:
         self.dismiss(None)

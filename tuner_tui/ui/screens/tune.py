@@ -23,7 +23,6 @@ from tuner_tui.ui.drawing.tuning_rows import (
     tuning_rows,
 )
 from tuner_tui.ui.keys import TUNE_KEYS
-from tuner_tui.ui.messages import TuningWanted
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
@@ -216,7 +215,7 @@ TUNE_GLOSSARY = (
 
 
 class TuneScreen(SubScreen):
-    """Shows `snapshot`, which the app sets; requests go up as `TuningWanted`."""
+    """Shows `snapshot`, which the app sets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
     HELP_KEYS = TUNE_KEYS
@@ -275,10 +274,10 @@ class TuneScreen(SubScreen):
     def _show_idle_keys(self) -> None:
         view = None if self.snapshot is None else self.snapshot.view
         idle = {
-            "tuning('apply')": view is None or view.verdict is None or is_start_best(view),
-            "tuning('abort')": view is None or view.status != "running",
-            "tuning('resume')": view is None or not can_resume(view),
-            "tuning('start')": view is None or view.status == "running",
+            "app.want('apply winner')": view is None or view.verdict is None or is_start_best(view),
+            "app.want('abort tuning')": view is None or view.status != "running",
+            "app.want('resume tuning')": view is None or not can_resume(view),
+            "app.want('start tuning')": view is None or view.status == "running",
         }
         self.query_one(KeyFooter).idle = frozenset(action for action, is_idle in idle.items() if is_idle)
 
@@ -313,9 +312,6 @@ class TuneScreen(SubScreen):
 
     def action_panel(self, by: int) -> None:
         self.action_page((PAGES.index(self.page) + by) % len(PAGES) + 1)
-
-    def action_tuning(self, what: str) -> None:
-        self.post_message(TuningWanted(what))
 
     def action_leave(self) -> None:
         """Return to the main screen; the tuning goes on."""

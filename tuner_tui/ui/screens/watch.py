@@ -17,7 +17,6 @@ from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, extra_rows, g
 from tuner_tui.ui.drawing.sample_history import SampleHistory
 from tuner_tui.ui.drawing.watch_rows import SORTS, JobScene, Place, job_places, job_rows, sorted_jobs
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
-from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.screens.sub_screen import SubScreen
@@ -320,9 +319,6 @@ class WatchScreen(SubScreen):
         if rows != self._rows:
             self._rows = rows
             self.cards.styles.height, self.host.styles.height = rows[0] + FRAME, rows[1] + FRAME
-
-    def action_leave(self) -> None:
-        self.post_message(QuitWanted())
 
 
 def cards_title(view: MachineView) -> str:

@@ -10,8 +10,9 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
@@ -23,6 +24,7 @@ from textual.filter import NoColor
 
 from tuner_tui.core.files import make_private
 from tuner_tui.core.terminal_sequences import clipboard_sequence, terminal_notification
+from tuner_tui.ui.backend.feeds import PERIOD_S, UNREADABLE, PollingFeed
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 Args = ParamSpec("Args")
 LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
 """Errors of writing to a terminal that is gone."""
@@ -91,6 +94,10 @@ class BaseApp(App[None]):
         """Write every cell again, for a terminal that another program has written to."""
         self._cells.forget()
         self.screen.refresh()
+
+    def action_leave(self) -> None:
+        """Close the screen; trainings continue."""
+        self.exit()
 
     def action_theme(self) -> None:
         """Switch between dark and light; does nothing without colours."""
@@ -176,6 +183,24 @@ class BaseApp(App[None]):
         finally:
             self._answered.clear()  # another screen may follow
 
+    def feed(
+        self,
+        items: Iterator[Item],
+        screen: Screen[Any],
+        name: str,
+        failure: str = UNREADABLE,
+        period_s: float = PERIOD_S,
+    ) -> PollingFeed[Item]:
+        """Start a thread that takes an item at each tick, and show it in the reactive `name` of `screen`."""
+
+        def show(item: Item) -> None:
+            if not feed.stopped:
+                setattr(screen, name, item)
+
+        feed = PollingFeed(items, partial(self.call_later, show), self.later_note, failure, period_s)
+        feed.start()
+        return feed
+
     def let_input_through(self) -> None:
         """Called by a request that takes a while: what is typed meanwhile is for the screen as it is."""
         self._answered.set()
@@ -214,6 +239,10 @@ class BaseApp(App[None]):
         self._close_messages_no_wait()
 
     # notes
+
+    def later_note(self, sentence: str, severity: SeverityLevel) -> None:
+        """Show a notification; called from any thread."""
+        self.call_later(self.show_note, sentence, severity)
 
     def notify_desktop(self, sentence: str) -> None:
         """Ring the bell, and show a desktop notification if the terminal supports it."""
