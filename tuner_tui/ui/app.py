@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner_tui.advice.finding import Finding
-    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.backend.facade import Backend
@@ -76,7 +75,7 @@ class TunerApp(BaseApp):
         )
         self._estimates = EstimateFeed(backend, later(setattr, self.main, "outlook"))
         self._store = StateStore(backend, self.main, self._estimates.ask)
-        self._settings = SettingsController(self, self._store, backend, self._show_interpreter)
+        self._settings = SettingsController(self, self._store, backend)
         self._comparison = ComparisonController(self, self._store, backend)
         self._runs = RunController(self, self._store, backend, self._comparison, self._show_run)
         self._tuning = TuningController(self, self._store, backend)
@@ -137,7 +136,7 @@ class TunerApp(BaseApp):
 
     async def _read_inventory(self) -> None:
         inventory = await to_daemon_thread(self._backend.read_inventory)
-        self._follower.inventory = self.main.inventory = inventory
+        self._follower.inventory = inventory
         self._store.update(replace(self.state, inventory=inventory))
 
     def on_unmount(self) -> None:
@@ -163,21 +162,15 @@ class TunerApp(BaseApp):
         if action is not None:
             await self.main.run_action(action)
 
-    # what controllers hand to the main screen and the feeds
-
-    def _show_interpreter(self, interpreter: Interpreter | None) -> None:
-        self.main.interpreter = interpreter
-
     def _show_run(self, folder: Path | None) -> None:
         if folder is not None:
             self.main.reveal("live")
         self._follower.follow(folder)
-        self.main.view, self.main.log_window = None, None
+        self.main.log_window = None
 
     # what the feeds bring
 
     def _show_view(self, view: RunView) -> None:
-        self.main.view = view
         self._sampler.watched = () if view.status.pid is None else (view.status.pid,)
         self._use_sample(view)
         self._runs.show_view(view)
@@ -199,7 +192,7 @@ class TunerApp(BaseApp):
 
     # requests of the user
 
-    def action_want(self, what: str) -> None:
+    def action_do(self, what: str) -> None:
         """Do what a key of `keys.MAIN_KEYS` or `keys.TUNE_KEYS` says."""
         match what:
             case "undo":

@@ -33,55 +33,47 @@ def key_label(key: str) -> str:
 
 APP_KEYS = (_key("ctrl+l", "app.redraw", "Redraw", "program.redraw", "Redraw the whole screen", PROGRAM, False),)
 MAIN_KEYS = (
-    _key("t", "app.want('train')", "Train", "run.train", "Start training with these settings", RUN),
-    _key("s", "app.want('stop')", "Stop", "run.stop", "Stop the run (asks first; again: terminate, then kill)", RUN),
-    _key("c", "app.want('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and continue", RUN),
-    _key("e", "app.want('job')", "Job", "run.job", "Edit the job: command, launcher, how settings are passed", RUN),
+    _key("t", "app.do('train')", "Train", "run.train", "Start training with these settings", RUN),
+    _key("s", "app.do('stop')", "Stop", "run.stop", "Stop the run (asks first; again: terminate, then kill)", RUN),
+    _key("c", "app.do('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and continue", RUN),
+    _key("e", "app.do('job')", "Job", "run.job", "Edit the job: command, launcher, how settings are passed", RUN),
     _key(
         "R",
-        "app.want('restart')",
+        "app.do('restart')",
         "Restart",
         "run.restart",
         "Save a checkpoint and restart with these settings",
         RUN,
         False,
     ),
-    _key("o", "app.want('tune')", "Tune", "run.tune", "Find the fastest settings that fit, with short real runs", RUN),
+    _key("o", "app.do('tune')", "Tune", "run.tune", "Find the fastest settings that fit, with short real runs", RUN),
     _key(
         "a", "app.remedy('apply')", "Apply", "troubles.apply", "Apply the remedy to the settings; u undoes it", TROUBLES
     ),
     _key("d", "app.remedy('diff')", "Diff", "troubles.diff", "Show what the remedy changes", TROUBLES, False),
-    _key(
-        "w",
-        "why",
-        "Why",
-        "troubles.why",
-        "Show the evidence and the source of the remedy",
-        TROUBLES,
-        False,
-    ),
-    _key("p", "app.want('presets')", "Presets", "presets.load", "Load a preset", PRESETS),
-    _key("ctrl+s", "app.want('save')", "Save", "presets.save", "Save to this preset or tool's file", PRESETS, False),
-    _key("S", "app.want('save_as')", "Save as", "presets.save-as", "Save the settings as a new preset", PRESETS, False),
-    _key("y", "app.want('copy')", "Copy", "presets.copy", "Copy the settings, or the tool's file", PRESETS, False),
-    _key("r", "app.want('runs')", "Runs", "runs.list", "List the runs: open another one, or compare", PRESETS),
-    _key("Q", "app.want('queue')", "Queue", "runs.queue", "List the runs that wait for a GPU, and why", PRESETS, False),
+    _key("w", "why", "Why", "troubles.why", "Show the evidence and the source of the remedy", TROUBLES, False),
+    _key("p", "app.do('presets')", "Presets", "presets.load", "Load a preset", PRESETS),
+    _key("ctrl+s", "app.do('save')", "Save", "presets.save", "Save to this preset or tool's file", PRESETS, False),
+    _key("S", "app.do('save_as')", "Save as", "presets.save-as", "Save the settings as a new preset", PRESETS, False),
+    _key("y", "app.do('copy')", "Copy", "presets.copy", "Copy the settings, or the tool's file", PRESETS, False),
+    _key("r", "app.do('runs')", "Runs", "runs.list", "List the runs: open another one, or compare", PRESETS),
+    _key("Q", "app.do('queue')", "Queue", "runs.queue", "List the runs that wait for a GPU, and why", PRESETS, False),
     _key(
         "v",
-        "app.want('compare')",
+        "app.do('compare')",
         "Compare",
         "runs.compare",
         "Compare settings, speed and loss of two runs",
         PRESETS,
         False,
     ),
-    _key("u,ctrl+z", "app.want('undo')", "Undo", "settings.undo", "Undo the last change of the settings", SETTINGS),
+    _key("u,ctrl+z", "app.do('undo')", "Undo", "settings.undo", "Undo the last change of the settings", SETTINGS),
     _key(
-        "ctrl+r,ctrl+y", "app.want('redo')", "Redo", "settings.redo", "Redo the change that was undone", SETTINGS, False
+        "ctrl+r,ctrl+y", "app.do('redo')", "Redo", "settings.redo", "Redo the change that was undone", SETTINGS, False
     ),
     _key(
         "m",
-        "app.want('memory')",
+        "app.do('memory')",
         "Memory",
         "settings.memory",
         "Show where the memory goes, and what saves it",
@@ -127,17 +119,12 @@ EDIT_KEYS = (
 )
 TUNE_KEYS = (
     _key(
-        "a",
-        "app.want('apply winner')",
-        "Apply winner",
-        "tune.apply",
-        "Show the winner's changes and apply them",
-        TUNING,
+        "a", "app.do('apply winner')", "Apply winner", "tune.apply", "Show the winner's changes and apply them", TUNING
     ),
-    _key("x", "app.want('abort tuning')", "Stop", "tune.abort", "Stop the tuning; measurements are kept", TUNING),
-    _key("R", "app.want('resume tuning')", "Resume", "tune.resume", "Resume a tuning that ended early", TUNING),
-    _key("t", "app.want('start tuning')", "Start", "tune.start", "Start a tuning of these settings", TUNING),
-    _key("r", "app.want('pick tuning')", "Tunings", "tune.list", "List the tunings and open another one", TUNING),
+    _key("x", "app.do('abort tuning')", "Stop", "tune.abort", "Stop the tuning; measurements are kept", TUNING),
+    _key("R", "app.do('resume tuning')", "Resume", "tune.resume", "Resume a tuning that ended early", TUNING),
+    _key("t", "app.do('start tuning')", "Start", "tune.start", "Start a tuning of these settings", TUNING),
+    _key("r", "app.do('pick tuning')", "Tunings", "tune.list", "List the tunings and open another one", TUNING),
     _key("tab", "panel(1)", "Next panel", "tune.next", "Go to the next panel", PANELS, False),
     _key("shift+tab", "panel(-1)", "Previous panel", "tune.back", "Go to the previous panel", PANELS, False),
     *(

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
-    from tuner_tui.runs.read.machine_monitor import MachineView
+    from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
     from tuner_tui.ui.backend.feeds import PollingFeed
-
-
-class MachineWatcher(Protocol):
-    """Reads the machine; `runs.read.machine_monitor` implements it."""
-
-    def look(self, pid: int | None = None) -> MachineView:
-        """Return the machine now, with the job that `pid` belongs to only if given."""
-
-    def close(self) -> None:
-        """Release the driver."""
 
 
 class WatchApp(BaseApp):
@@ -33,7 +23,7 @@ class WatchApp(BaseApp):
 
     def __init__(
         self,
-        open_machine: Callable[[], MachineWatcher],
+        open_machine: Callable[[], MachineMonitor],
         pid: int | None = None,
         what: str | None = None,
         *,
@@ -66,7 +56,7 @@ class WatchApp(BaseApp):
             self._feed.stop()
 
 
-def _views(open_machine: Callable[[], MachineWatcher], pid: int | None) -> Iterator[MachineView]:
+def _views(open_machine: Callable[[], MachineMonitor], pid: int | None) -> Iterator[MachineView]:
     machine = open_machine()
     try:
         while True:

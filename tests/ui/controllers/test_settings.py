@@ -208,7 +208,7 @@ async def test_it_follows_what_is_chosen_and_comes_back_with_undo() -> None:
         app_of(pilot).post_message(SettingEdited(WORKERS, "0"))
         await until(pilot, lambda: value(pilot, WORKERS) == 0)
         assert (value(pilot, PREFETCH), value(pilot, PERSISTENT)) == (None, False)
-        app_of(pilot).action_want("undo")
+        app_of(pilot).action_do("undo")
         await until(pilot, lambda: value(pilot, PERSISTENT) is True)
         assert value(pilot, PREFETCH) == before
 

@@ -15,33 +15,22 @@ from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
 from tuner_tui.ui.state_store import estimate_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tuner_tui.advice.finding import Finding, Remedy
-    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Value
     from tuner_tui.settings.presets import FileUpdate
-    from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
     from tuner_tui.ui.state import UiState
-    from tuner_tui.ui.state_store import StateStore
-    from tuner_tui.ui.terminal.base_app import BaseApp
 
 
 class SettingsController(Controller):
-    """Serves requests about what would be trained next.
+    """Serves requests about what would be trained next."""
 
-    `show_interpreter` gets the Python that trains the job, None while it is being probed.
-    """
-
-    def __init__(
-        self, app: BaseApp, store: StateStore, backend: Backend, show_interpreter: Callable[[Interpreter | None], None]
-    ) -> None:
-        super().__init__(app, store, backend)
-        self._show_interpreter = show_interpreter
-        self._python: Path | None = None
+    _python: Path | None = None
+    """The Python that trains the job shown."""
 
     def load(self, config: TrainingConfig) -> None:
         """Show `config` in the settings form."""
@@ -60,16 +49,12 @@ class SettingsController(Controller):
         # they are there nothing can be launched, because recommended values may still change.
         self._python = python
         self._store.ready.clear()
-        self._set_interpreter(None)
+        self._store.update(replace(self._state, interpreter=None))
         for versions_only in (True, False):
             interpreter = await to_daemon_thread(partial(self._backend.probe_interpreter, python, versions_only))
             if self._python != python:  # the job has changed meanwhile
                 return
-            self._set_interpreter(interpreter)
-
-    def _set_interpreter(self, interpreter: Interpreter | None) -> None:
-        self._show_interpreter(interpreter)
-        self._store.update(replace(self._state, interpreter=interpreter))
+            self._store.update(replace(self._state, interpreter=interpreter))
 
     # settings
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]
 """Key label, description and action."""
 MORE = "help"
-FIRST = ("app.want('train')", "app.want('stop')", "app.want('checkpoint')")
+FIRST = ("app.do('train')", "app.do('stop')", "app.do('checkpoint')")
 """Actions shown first, before those of the focused panel and the rest; `LAST` is shown at the end."""
 LAST = ("find", "search")
 

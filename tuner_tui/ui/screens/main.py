@@ -120,7 +120,7 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def watch_tuning_sign(self, sign: str) -> None:
-        self.query_one(KeyFooter).signs = {"app.want('tune')": sign} if sign else {}
+        self.query_one(KeyFooter).signs = {"app.do('tune')": sign} if sign else {}
 
     def watch_run_name(self, name: str) -> None:
         self.next_run = bool(name)
@@ -130,7 +130,7 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
-        idle = {f"app.want('{what}')" for what in (("train", "tune") if self.running else ("stop", "checkpoint"))}
+        idle = {f"app.do('{what}')" for what in (("train", "tune") if self.running else ("stop", "checkpoint"))}
         if not any(remedy.can_apply for finding in self.findings for remedy in finding.remedies):
             idle.add("app.remedy('apply')")
         self.query_one(KeyFooter).idle = frozenset(idle)

@@ -274,10 +274,10 @@ class TuneScreen(SubScreen):
     def _show_idle_keys(self) -> None:
         view = None if self.snapshot is None else self.snapshot.view
         idle = {
-            "app.want('apply winner')": view is None or view.verdict is None or is_start_best(view),
-            "app.want('abort tuning')": view is None or view.status != "running",
-            "app.want('resume tuning')": view is None or not can_resume(view),
-            "app.want('start tuning')": view is None or view.status == "running",
+            "app.do('apply winner')": view is None or view.verdict is None or is_start_best(view),
+            "app.do('abort tuning')": view is None or view.status != "running",
+            "app.do('resume tuning')": view is None or not can_resume(view),
+            "app.do('start tuning')": view is None or view.status == "running",
         }
         self.query_one(KeyFooter).idle = frozenset(action for action, is_idle in idle.items() if is_idle)
 
