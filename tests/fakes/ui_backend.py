@@ -142,9 +142,6 @@ class FakeSampler(Sampler):
     def resume(self) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
 
 @dataclass
 class FakeLog(LogReader):

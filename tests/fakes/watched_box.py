@@ -95,13 +95,9 @@ class FakeWatch(MachineMonitor):
     def __init__(self, shown: MachineView) -> None:
         self.shown = shown
         self.looked = Event()
-        self.closed = Event()
         self.asked_for: list[int | None] = []
 
     def look(self, pid: int | None = None) -> MachineView:
         self.asked_for.append(pid)
         self.looked.set()
         return self.shown
-
-    def close(self) -> None:
-        self.closed.set()

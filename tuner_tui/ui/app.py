@@ -5,14 +5,14 @@ Nothing here blocks: whatever touches a file, a process or a driver runs on a th
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import EstimateFeed, FollowerFeed, SamplerFeed
+from tuner_tui.ui.backend.feeds import HardwareFeed, RunFeed, RunNews, poll
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.controllers.queue import QueueController
 from tuner_tui.ui.controllers.runs import ComparisonController, RunController
@@ -27,14 +27,16 @@ from tuner_tui.ui.terminal.base_app import BaseApp
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.advice.finding import Finding
+    from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.records import TrainingConfig
+    from tuner_tui.ui.backend.records import EstimateRequest, TrainingConfig
     from tuner_tui.ui.state import UiState
 
 
+ESTIMATE_IDLE_S = 1.5
+"""Seconds without a new request before the refined estimate is computed."""
 SAMPLE_VALID_S = 3.0
 """Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
@@ -64,17 +66,9 @@ class TunerApp(BaseApp):
         self._backend = backend
         self._start = start
         self._folder = folder
-        later = partial(partial, self.call_later)
-        self._sampler = SamplerFeed(backend.open_sampler, later(setattr, self.main, "sample"), self.later_note)
-        self._follower = FollowerFeed(
-            backend,
-            later(self._show_view),
-            later(setattr, self.main, "log_window"),
-            later(self._show_findings),
-            self.later_note,
-        )
-        self._estimates = EstimateFeed(backend, later(setattr, self.main, "outlook"))
-        self._store = StateStore(backend, self.main, self._estimates.ask)
+        self._hardware = HardwareFeed()
+        self._run: RunFeed | None = None
+        self._store = StateStore(backend, self.main, self._ask_estimate)
         self._settings = SettingsController(self, self._store, backend)
         self._comparison = ComparisonController(self, self._store, backend)
         self._runs = RunController(self, self._store, backend, self._comparison, self._show_run)
@@ -112,18 +106,16 @@ class TunerApp(BaseApp):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything heavy is imported or read."""
-        self.exit_on_thread_errors()
         self.call_after_refresh(self._start_reading)
 
     def _start_reading(self) -> None:
         self.freeze_startup_objects()
-        self._sampler.start()
-        self._follower.start()
-        self._estimates.start()
-        self.run_task(self._open_start())
-        self.run_task(self._read_inventory())
-        self.run_task(self._tuning.watch_status())
-        self.run_task(self._queue.wake())
+        samples = self._hardware.samples(self._backend.open_sampler)
+        self.run_task(poll, samples, self._show_sample, "The hardware cannot be sampled")
+        self.run_task(self._open_start)
+        self.run_task(self._read_inventory)
+        self.run_task(self._tuning.watch_status)
+        self.run_task(self._queue.wake)
 
     async def _open_start(self) -> None:
         try:
@@ -136,15 +128,9 @@ class TunerApp(BaseApp):
 
     async def _read_inventory(self) -> None:
         inventory = await to_daemon_thread(self._backend.read_inventory)
-        self._follower.inventory = inventory
+        if self._run is not None:
+            self._run.inventory = inventory
         self._store.update(replace(self.state, inventory=inventory))
-
-    def on_unmount(self) -> None:
-        """Ask the threads to end, without waiting for them."""
-        self._sampler.stop()
-        self._follower.stop()
-        self._estimates.stop()
-        self._tuning.stop()
 
     def action_leave(self) -> None:
         """Close the screen, and say what continues."""
@@ -162,16 +148,33 @@ class TunerApp(BaseApp):
         if action is not None:
             await self.main.run_action(action)
 
+    # what is read
+
+    def _show_sample(self, sample: Sample | None) -> None:
+        if sample is not None:
+            self.main.sample = sample
+
     def _show_run(self, folder: Path | None) -> None:
+        self._run = self.main.log_window = None
         if folder is not None:
             self.main.reveal("live")
-        self._follower.follow(folder)
-        self.main.log_window = None
+        self.run_task(self._follow, folder, only="run")
 
-    # what the feeds bring
+    async def _follow(self, folder: Path | None) -> None:
+        if folder is not None:
+            run = await to_daemon_thread(lambda: self._backend.follow_run(folder))
+            self._run = RunFeed(run, self.state.inventory)
+            await poll(self._run.news(), self._show_news, "The run can no longer be read")
+
+    def _show_news(self, news: RunNews) -> None:
+        if news.view != self.state.view:
+            self._show_view(news.view)
+        self.main.log_window = news.log
+        if news.findings != self.state.findings:
+            self._store.update(replace(self.state, findings=news.findings))
 
     def _show_view(self, view: RunView) -> None:
-        self._sampler.watched = () if view.status.pid is None else (view.status.pid,)
+        self._hardware.watched = () if view.status.pid is None else (view.status.pid,)
         self._use_sample(view)
         self._runs.show_view(view)
 
@@ -180,15 +183,22 @@ class TunerApp(BaseApp):
         # The supervisor of a live run writes a sample per second to the run's folder. As long as these are fresh they
         # are shown, and the screen's own sampler pauses: two readers would double the load on the driver.
         if not view.status.live or view.sample is None:
-            self._sampler.covered_until_s = 0.0
+            self._hardware.covered_until_s = 0.0
             return
         now_s = time.time()
-        self._sampler.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
-        if self._sampler.covered_until_s > now_s:
+        self._hardware.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
+        if self._hardware.covered_until_s > now_s:
             self.main.sample = view.sample
 
-    def _show_findings(self, findings: tuple[Finding, ...]) -> None:
-        self._store.update(replace(self.state, findings=findings))
+    def _ask_estimate(self, request: EstimateRequest) -> None:
+        self.run_task(self._estimate, request, only="estimate")
+
+    async def _estimate(self, request: EstimateRequest) -> None:
+        """Show an estimate at once, and a refined one after a pause: it may trace the model for seconds."""
+        self.main.outlook = await to_daemon_thread(lambda: self._backend.estimate(request))
+        await asyncio.sleep(ESTIMATE_IDLE_S)
+        better = await to_daemon_thread(lambda: self._backend.refine_estimate(request))
+        self.main.outlook = better or self.main.outlook
 
     # requests of the user
 
@@ -200,7 +210,7 @@ class TunerApp(BaseApp):
             case "redo":
                 self._settings.redo()
             case "queue":
-                self.run_task(self._queue.open())
+                self.run_task(self._queue.open)
             case "compare":
                 self.serve(self._comparison.compare, self.state.folder)
             case what:
@@ -226,12 +236,20 @@ class TunerApp(BaseApp):
         self._settings.preview_edit(request.name, request.text)
 
     def on_queue_add_wanted(self) -> None:
-        self.run_task(self._queue.add())
+        self.run_task(self._queue.add)
 
     def on_queue_order_wanted(self, request: m.QueueOrderWanted) -> None:
-        self.run_task(self._queue.order(request.what, request.entry))
+        self.run_task(self._queue.order, request.what, request.entry)
 
     def on_log_window_wanted(self, request: m.LogWindowWanted | m.LogSearchWanted) -> None:
-        self._follower.ask(request)
+        self.run_task(self._show_log, request, only="log")
 
     on_log_search_wanted = on_log_window_wanted
+
+    async def _show_log(self, request: m.LogWindowWanted | m.LogSearchWanted) -> None:
+        run = self._run
+        part = None if run is None else await to_daemon_thread(lambda: run.find(request))
+        if isinstance(part, str):
+            self.show_note(part, "warning")
+        elif run is self._run:
+            self.main.log_window = part

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from tuner_tui.ui.backend.feeds import poll
 from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
@@ -63,10 +65,7 @@ class HostsApp(BaseApp):
     def _start(self) -> None:
         self.freeze_startup_objects()
         self._source.start()
-        self._feed = self.feed(_looks(self._source), self.page, "views")
-
-    def on_unmount(self) -> None:
-        self._feed.stop()
+        self.run_task(poll, _looks(self._source), partial(setattr, self.page, "views"))
 
     def on_host_open_wanted(self, request: HostOpenWanted) -> None:
         """Leave the terminal to the host's own screen, and draw everything again after it."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tuner_tui.ui.backend.feeds import poll
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
-    from tuner_tui.ui.backend.feeds import PollingFeed
 
 
 class WatchApp(BaseApp):
@@ -33,9 +34,7 @@ class WatchApp(BaseApp):
         ascii_only: bool = False,
     ) -> None:
         super().__init__(theme, colour, ascii_only)
-        self._open_machine = open_machine
-        self._pid = pid
-        self._feed: PollingFeed[MachineView] | None = None
+        self._views = _views(open_machine, pid)
         host = socket.gethostname() if heading is None else heading
         self.watch_screen = WatchScreen(pid is not None, host if what is None else f"{host} · {what}")
 
@@ -44,22 +43,14 @@ class WatchApp(BaseApp):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything is read."""
-        self.exit_on_thread_errors()
         self.call_after_refresh(self._start)
 
     def _start(self) -> None:
-        views = _views(self._open_machine, self._pid)
-        self._feed = self.feed(views, self.watch_screen, "view", "The machine cannot be watched")
-
-    def on_unmount(self) -> None:
-        if self._feed is not None:
-            self._feed.stop()
+        show = partial(setattr, self.watch_screen, "view")
+        self.run_task(poll, self._views, show, "The machine cannot be watched")
 
 
 def _views(open_machine: Callable[[], MachineMonitor], pid: int | None) -> Iterator[MachineView]:
     machine = open_machine()
-    try:
-        while True:
-            yield machine.look(pid)
-    finally:
-        machine.close()
+    while True:
+        yield machine.look(pid)

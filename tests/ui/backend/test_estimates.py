@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event
 from typing import Any
 
 import pytest
@@ -33,7 +31,6 @@ from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
-from tuner_tui.ui.backend.feeds import EstimateFeed
 from tuner_tui.ui.backend.records import BackendError, DataOutlook, EstimateRequest, MemoryOutlook
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, figures_of, memory_bar, source
@@ -203,50 +200,18 @@ async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_t
         assert value(pilot, "per_device_train_batch_size") == 8
 
 
-class Answers:
-    """Services that answer with the batch asked for, and show it in a queue."""
+async def test_the_better_figure_comes_when_no_newer_question_does() -> None:
+    refined: list[int] = []
 
-    def __init__(self) -> None:
-        self.posted: SimpleQueue[MemoryOutlook] = SimpleQueue()
-        self.refined: list[int] = []
-        self.may_answer = Event()
+    def refine(asked: EstimateRequest) -> MemoryOutlook:
+        refined.append(asked.resolved.settings.per_device_train_batch_size)
+        return MemoryOutlook(unknown=f"refined {refined[-1]}")
 
-    def refine(self, asked: EstimateRequest) -> MemoryOutlook | None:
-        self.refined.append(asked.resolved.settings.per_device_train_batch_size)
-        return MemoryOutlook(unknown=f"refined {self.refined[-1]}")
-
-
-def test_the_better_figure_comes_when_no_newer_question_does() -> None:
-    answers = Answers()
-    feed = EstimateFeed(FakeBox().backend(refine_estimate=answers.refine), answers.posted.put, idle_s=0.01)
-    feed.start()
-    feed.ask(request(4))
-    assert answers.posted.get(timeout=300) == MemoryOutlook(estimated(4))
-    assert answers.posted.get(timeout=300) == MemoryOutlook(unknown="refined 4")
-    feed.ask(request(5))
-    assert answers.posted.get(timeout=300) == MemoryOutlook(estimated(5))
-    feed.stop()
-
-
-def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
-    answers = Answers()
-
-    def quick(asked: EstimateRequest) -> MemoryOutlook:
-        answers.may_answer.wait(10)
-        return outlook_of(asked)
-
-    backend = FakeBox().backend(estimate=quick, refine_estimate=answers.refine)
-    feed = EstimateFeed(backend, answers.posted.put, idle_s=60)
-    feed.start()
-    for batch in (1, 2, 3, 4):
-        feed.ask(request(batch))
-    answers.may_answer.set()
-    shown = [answers.posted.get(timeout=300)]
-    while shown[-1] != MemoryOutlook(estimated(4)):
-        shown.append(answers.posted.get(timeout=300))
-    assert len(shown) <= 2
-    assert not answers.refined
-    feed.stop()
+    box = FakeBox()
+    async with on_screen(box, backend=box.backend(refine_estimate=refine)) as pilot:
+        await pilot.press("plus", "plus")
+        await until(pilot, lambda: app_of(pilot).main.outlook == MemoryOutlook(unknown="refined 32"))
+        assert set(refined) <= {16, 32}
 
 
 def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_know() -> None:

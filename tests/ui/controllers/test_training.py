@@ -188,7 +188,7 @@ async def test_fresh_samples_of_the_followed_run_replace_those_of_the_screen() -
         fresh = replace(live_run.sample(), time_s=time.time())
         app_of(pilot)._show_view(replace(box.view, sample=fresh))
         await until(pilot, lambda: app_of(pilot).main.sample == fresh)
-        assert app_of(pilot)._sampler.covered_until_s > fresh.time_s
+        assert app_of(pilot)._hardware.covered_until_s > fresh.time_s
 
 
 async def test_a_hung_box_delays_no_key() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,7 @@ from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.process.trial_log import TrialStarted, TuningView
-from tuner_tui.ui.backend.records import TrialPlacement, TuningSnapshot
+from tuner_tui.ui.backend.records import TrialPlacement
 from tuner_tui.ui.drawing import number_format as f
 from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.drawing.charts import ScatterPlot, ScatterPoint, scatter_rows
@@ -269,14 +268,6 @@ async def test_on_a_small_terminal_the_panels_take_turns() -> None:
         await until(pilot, lambda: "bitsandbytes is not installed" in screen_text(pilot.app))
         await pilot.press("tab")
         await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
-
-
-async def test_news_of_another_tuning_is_dropped() -> None:
-    async with on_screen(box_with(under_way())) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        app_of(pilot)._tuning.show_snapshot(Path("/tunings/t009"), TuningSnapshot(at_its_end(), None))
-        assert shown(pilot) == under_way(id="t003")
 
 
 def test_a_trial_shows_what_it_changed_how_fast_it_was_and_how_it_ended() -> None:

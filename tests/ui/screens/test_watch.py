@@ -88,16 +88,6 @@ async def test_help_and_quit() -> None:
     assert app.return_code == 0
 
 
-async def test_leaving_ends_the_watching() -> None:
-    box = FakeWatch(view())
-    app = WatchApp(lambda: box, heading="box42")
-    async with app.run_test(size=SIZE) as pilot:
-        await until(pilot, box.looked.is_set)
-        await pilot.press("q")
-        await until(pilot, lambda: not app.is_running)
-    assert box.closed.wait(10)
-
-
 async def test_one_job_shows_its_cards_and_processes_only() -> None:
     async with watching(view(JOBS[:1]), 4000) as (app, pilot):
         await until(pilot, lambda: screen_text(app).count("worker") == 32 or "more lines" in screen_text(app))

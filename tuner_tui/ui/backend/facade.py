@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend.estimates import MemoryEstimator
@@ -69,7 +70,7 @@ class Backend:
 
     def __init__(self, overrides: CliOverrides) -> None:
         self._overrides = overrides
-        self._estimator = MemoryEstimator()
+        self._estimator, self._estimating = MemoryEstimator(), Lock()
         self.tunings = Tunings()
         self.queue = QueueAccess()
 
@@ -83,11 +84,13 @@ class Backend:
 
     def estimate(self, request: EstimateRequest) -> MemoryOutlook:
         """Return the expected memory at once."""
-        return self._estimator.quick(request)
+        with self._estimating:
+            return self._estimator.quick(request)
 
     def refine_estimate(self, request: EstimateRequest) -> MemoryOutlook | None:
         """Return a better estimate, which may take 30 s, or None if there is none."""
-        return self._estimator.refined(request)
+        with self._estimating:
+            return self._estimator.refined(request)
 
     def memory_parts(self, request: EstimateRequest) -> PeakMemory:
         """Return where the memory goes, by a trace that may take 30 s."""
@@ -320,6 +323,7 @@ class Backend:
             with translate_errors():
                 adopt(RunFolder(folder))
 
+    @translate_errors()
     def follow_run(self, folder: Path) -> FollowedRun:
         """Open the run in `folder`."""
         from tuner_tui.runs.read.log_reader import LogReader

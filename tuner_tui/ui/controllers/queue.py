@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.ui.backend.feeds import poll
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 
@@ -37,12 +39,13 @@ class QueueController(Controller):
         from tuner_tui.ui.screens.queue import QueueScreen
 
         self._screen = QueueScreen()
-        feed = self._app.feed(self._backend.queue.views(), self._screen, "lines", "The queue cannot be read")
+        show = partial(setattr, self._screen, "lines")
+        reading = self._app.run_task(poll, self._backend.queue.views(), show, "The queue cannot be read")
         try:
             await self.wake()
             await self._app.push_screen_wait(self._screen)
         finally:
-            feed.stop()
+            reading.cancel()
             self._screen = None
 
     async def order(self, what: str, entry: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.ui.backend.feeds import UNREADABLE, poll
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 from tuner_tui.ui.screens.pickers import PickScreen, RunsScreen, run_items
@@ -36,14 +38,13 @@ class RunController(Controller):
         super().__init__(app, store, backend)
         self._comparison = comparison
         self._show_run = show_run
-        self._launching = False
 
     # following
 
     def follow(self, folder: Path | None) -> None:
         """Follow the run in `folder`, or none."""
         if folder is not None:
-            self._app.run_task(to_daemon_thread(lambda: self._backend.adopt_run(folder)))
+            self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
         self._show_run(folder)
         self._store.update(replace(self._state, folder=folder, view=None, findings=()))
 
@@ -86,20 +87,11 @@ class RunController(Controller):
     # starting
 
     async def train(self) -> None:
-        """Launch a run with the settings shown, as soon as they are final. Further requests are ignored meanwhile."""
-        if self._launching:
-            return
-        self._launching = True
-        try:
-            if not self._store.ready.is_set():
-                self._app.show_note("Training starts as soon as settings and hardware are read.")
-                self._app.let_input_through()
-                await self._store.ready.wait()
-            await self._launch()
-        finally:
-            self._launching = False
-
-    async def _launch(self) -> None:
+        """Launch a run with the settings shown, as soon as they are final."""
+        if not self._store.ready.is_set():
+            self._app.show_note("Training starts as soon as settings and hardware are read.")
+            self._app.let_input_through()
+            await self._store.ready.wait()
         current, refusal = self._state.current, self._store.launch_refusal()
         if current is None or refusal:
             self._app.show_note(refusal, severity="warning")
@@ -128,17 +120,13 @@ class RunController(Controller):
     async def restart(self) -> None:
         """Restart the followed run with the settings shown, after a confirmation."""
         folder, current = self._state.folder, self._state.current
-        if folder is None or self._launching:
+        if folder is None:
             self._app.show_note("No run is open.", severity="warning")
             return
-        self._launching = True
-        try:
-            offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
-            if await self._app.ask(ConfirmScreen("Restart", offer.question, "restart")):
-                self._app.show_note(f"Restarting {folder.name}: stopping it first.")
-                self.follow(await to_daemon_thread(offer.restart))
-        finally:
-            self._launching = False
+        offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
+        if await self._app.ask(ConfirmScreen("Restart", offer.question, "restart")):
+            self._app.show_note(f"Restarting {folder.name}: stopping it first.")
+            self.follow(await to_daemon_thread(offer.restart))
 
     # stopping
 
@@ -190,8 +178,10 @@ class ComparisonController(Controller):
         from tuner_tui.ui.screens.compare import CompareScreen
 
         screen = CompareScreen((first.name, second.name))
-        feed = self._app.feed(self._backend.compare_runs(first, second), screen, "compared", period_s=COMPARE_PERIOD_S)
+        compared = self._backend.compare_runs(first, second)
+        show = partial(setattr, screen, "compared")
+        reading = self._app.run_task(poll, compared, show, UNREADABLE, COMPARE_PERIOD_S)
         try:
             await self._app.ask(screen)
         finally:
-            feed.stop()
+            reading.cancel()

@@ -35,7 +35,7 @@ class SettingsController(Controller):
     def load(self, config: TrainingConfig) -> None:
         """Show `config` in the settings form."""
         self._store.update(self._state.with_config(config))
-        self._app.run_task(self._probe_interpreter(config.job))
+        self._app.run_task(self._probe_interpreter, config.job)
         if config.notes:
             self._app.show_note("\n".join(config.notes), severity="warning")
 
@@ -90,7 +90,7 @@ class SettingsController(Controller):
         before, loaded = self._state.loaded, state.loaded
         self._store.update(state)
         if loaded is not None and before is not None and loaded.job != before.job:
-            self._app.run_task(self._probe_interpreter(loaded.job))
+            self._app.run_task(self._probe_interpreter, loaded.job)
 
     # remedies
 
@@ -134,7 +134,7 @@ class SettingsController(Controller):
             job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
             if job is not None:
                 self._store.update(self._state.with_job(job))
-                self._app.run_task(self._probe_interpreter(job))
+                self._app.run_task(self._probe_interpreter, job)
 
     async def _preview(self, job: Job) -> str:
         """Return the command that `job` would start with the settings shown, and what does not reach it."""

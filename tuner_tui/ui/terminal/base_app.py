@@ -10,11 +10,11 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import App
@@ -24,7 +24,6 @@ from textual.filter import NoColor
 
 from tuner_tui.core.files import make_private
 from tuner_tui.core.terminal_sequences import clipboard_sequence, terminal_notification
-from tuner_tui.ui.backend.feeds import PERIOD_S, UNREADABLE, PollingFeed
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
@@ -40,10 +39,9 @@ if TYPE_CHECKING:
     from textual.message_pump import MessagePump
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
+    from textual.worker import Worker
 
 Result = TypeVar("Result")
-Item = TypeVar("Item")
-Args = ParamSpec("Args")
 LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
 """Errors of writing to a terminal that is gone."""
 ERROR_TIMEOUT_S, NOTE_TIMEOUT_S = 12.0, 5.0
@@ -70,6 +68,7 @@ class BaseApp(App[None]):
         self.set_class(ascii_only, "-ascii")
         self._cells = TerminalCells()
         self._input: asyncio.Queue[Event] | None = None
+        self._requests: set[object] = set()
         self._answered = asyncio.Event()
         self._answered.set()
 
@@ -113,7 +112,7 @@ class BaseApp(App[None]):
             return
         if self._input is None:
             self._input = asyncio.Queue()
-            self.run_worker(self._handle_input(self._input), exit_on_error=True)
+            self.run_worker(self._handle_input(self._input))
         if not isinstance(event, Key) or self._input.qsize() < MAX_WAITING_KEYS:
             self._input.put_nowait(event)
 
@@ -153,25 +152,34 @@ class BaseApp(App[None]):
 
     # requests and tasks
 
-    def run_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` in a task of its own; a `BackendError` is shown as a notification."""
-        self.run_worker(self._notify_errors(work), exit_on_error=True)
+    def run_task(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any, only: str = "") -> Worker[None]:
+        """Run `work` in a task of its own, and cancel an older one with the same name `only`.
 
-    async def _notify_errors(self, work: Coroutine[Any, Any, None]) -> None:
+        A `BackendError` is shown as a notification.
+        """
+        return self.run_worker(partial(self._notify_errors, work, *args), group=only, exclusive=bool(only))
+
+    async def _notify_errors(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         try:
-            await work
+            await work(*args)
         except BackendError as error:
             self.show_note(str(error), "error")
 
-    def serve(self, request: Callable[Args, Coroutine[Any, Any, None]], *args: Args.args, **named: Args.kwargs) -> None:
-        """Run a request of the user as a task. Input waits until it shows a screen or ends."""
-        self._answered.clear()
-        self.run_task(self._answer(request(*args, **named)))
+    def serve(self, request: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """Run a request of the user as a task, unless the same one is under way.
 
-    async def _answer(self, work: Coroutine[Any, Any, None]) -> None:
+        Input waits until it shows a screen or ends.
+        """
+        if request not in self._requests:
+            self._requests.add(request)
+            self._answered.clear()
+            self.run_task(self._serve, request, *args)
+
+    async def _serve(self, request: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         try:
-            await work
+            await request(*args)
         finally:
+            self._requests.discard(request)
             self.let_input_through()
 
     async def ask(self, screen: Screen[Result]) -> Result | None:
@@ -182,24 +190,6 @@ class BaseApp(App[None]):
             return await asyncio.shield(answer)
         finally:
             self._answered.clear()  # another screen may follow
-
-    def feed(
-        self,
-        items: Iterator[Item],
-        screen: Screen[Any],
-        name: str,
-        failure: str = UNREADABLE,
-        period_s: float = PERIOD_S,
-    ) -> PollingFeed[Item]:
-        """Start a thread that takes an item at each tick, and show it in the reactive `name` of `screen`."""
-
-        def show(item: Item) -> None:
-            if not feed.stopped:
-                setattr(screen, name, item)
-
-        feed = PollingFeed(items, partial(self.call_later, show), self.later_note, failure, period_s)
-        feed.start()
-        return feed
 
     def let_input_through(self) -> None:
         """Called by a request that takes a while: what is typed meanwhile is for the screen as it is."""
@@ -216,19 +206,15 @@ class BaseApp(App[None]):
             gc.freeze()
             gc.enable()
 
-    def exit_on_thread_errors(self) -> None:
-        """Handle an unexpected exception in a thread like one in the event loop: it ends the app."""
-        if self.is_headless:
-            return
-        loop = asyncio.get_running_loop()
+    def on_load(self) -> None:
+        """End the program as on SIGHUP where a write to the terminal fails: Textual's thread would only print it."""
 
         def failed(thread: threading.ExceptHookArgs) -> None:
             if isinstance(thread.exc_value, OSError) and thread.exc_value.errno in LOST_TERMINAL:
                 os.kill(os.getpid(), signal.SIGHUP)
-            elif isinstance(thread.exc_value, Exception):
-                loop.call_soon_threadsafe(self._handle_exception, thread.exc_value)
 
-        threading.excepthook = failed
+        if not self.is_headless:
+            threading.excepthook = failed
 
     def _fatal_error(self) -> None:
         """Print one sentence and write a report; Textual would print all local variables, secrets included."""
@@ -239,10 +225,6 @@ class BaseApp(App[None]):
         self._close_messages_no_wait()
 
     # notes
-
-    def later_note(self, sentence: str, severity: SeverityLevel) -> None:
-        """Show a notification; called from any thread."""
-        self.call_later(self.show_note, sentence, severity)
 
     def notify_desktop(self, sentence: str) -> None:
         """Ring the bell, and show a desktop notification if the terminal supports it."""
