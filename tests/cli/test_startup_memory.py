@@ -16,8 +16,8 @@ from tests.fakes.nvml.scenario import two_gpus
 OPENSSL = ("libssl", "libcrypto", "/_ssl.", "/_hashlib.")
 WITHOUT = """
 import sys
-from tuner_tui.cli.startup_memory import reduce_startup_memory
-reduce_startup_memory()
+from tuner_tui.cli.startup_memory import skip_openssl
+skip_openssl()
 import asyncio, hashlib
 print([name for name in ("ssl", "_ssl", "_hashlib") if name in sys.modules], hashlib.sha256(b"").hexdigest()[:8])
 import ssl

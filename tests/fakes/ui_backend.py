@@ -222,7 +222,7 @@ class FakeBox:
     def app(self, backend: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
         """The app over this machine; it follows a run where the machine has a view of one."""
         follow = folder or (None if self.view is None else Path("/runs/r007"))
-        return TunerApp(backend or self.backend(), lambda: self.opened, lambda: follow, **options)
+        return TunerApp(backend or self.backend(), lambda: (self.opened, follow), **options)
 
 
 class FakeBackend(Backend):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.fakes import live_run
 from tests.fakes.ui_backend import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
@@ -98,3 +100,18 @@ def test_a_run_that_waits_in_slurm_is_cancelled() -> None:
     question = next_stop_question(UiState(folder=FOLDER, view=view))
     assert question is not None
     assert (question.order, question.question) == ("stop", "Cancel r007? Its job waits in Slurm.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "heading", "order"),
+    [
+        (None, "Stop", "stop"),
+        ("stop", "Terminate", "terminate"),
+        ("terminate", "Kill", "kill"),
+        ("kill", "Kill", "kill"),
+    ],
+)
+def test_each_request_to_stop_is_stronger_than_the_one_before(asked: str | None, heading: str, order: str) -> None:
+    question = next_stop_question(UiState(folder=FOLDER, view=running(live_run.running(stop_requested=asked))))
+    assert question is not None
+    assert (question.heading, question.order) == (heading, order)

@@ -44,8 +44,8 @@ SAMPLE_VALID_S = 3.0
 class TunerApp(BaseApp):
     """Watches, tunes and diagnoses trainings.
 
-    `start` returns what the settings form shows first, and `folder` the run to follow; both are called on a thread
-    after the first frame.
+    `start` returns what the settings form shows first and the run to follow; it is called on a thread after the first
+    frame.
     """
 
     CSS_PATH = "app.tcss"
@@ -54,8 +54,7 @@ class TunerApp(BaseApp):
     def __init__(
         self,
         backend: Backend,
-        start: Callable[[], TrainingConfig],
-        folder: Callable[[], Path | None] = lambda: None,
+        start: Callable[[], tuple[TrainingConfig, Path | None]],
         *,
         theme: str = "dark",
         colour: bool = True,
@@ -65,7 +64,6 @@ class TunerApp(BaseApp):
         self.main = MainScreen()
         self._backend = backend
         self._start = start
-        self._folder = folder
         self._hardware = HardwareFeed()
         self._run: RunFeed | None = None
         self._store = StateStore(backend, self.main, self._ask_estimate)
@@ -92,6 +90,7 @@ class TunerApp(BaseApp):
             "save_as": self._settings.save_as,
             "copy": self._settings.copy,
             "memory": self._settings.show_memory,
+            "queue": self._queue.open,
         }
 
     @property
@@ -119,12 +118,12 @@ class TunerApp(BaseApp):
 
     async def _open_start(self) -> None:
         try:
-            config = await to_daemon_thread(self._start)
+            config, folder = await to_daemon_thread(self._start)
         except BackendError as error:
             self.exit(return_code=2, message=str(error))
             return
         self._settings.load(config)
-        self._runs.follow(await to_daemon_thread(self._folder))
+        self._runs.follow(folder)
 
     async def _read_inventory(self) -> None:
         inventory = await to_daemon_thread(self._backend.read_inventory)
@@ -209,8 +208,6 @@ class TunerApp(BaseApp):
                 self._settings.undo()
             case "redo":
                 self._settings.redo()
-            case "queue":
-                self.run_task(self._queue.open)
             case "compare":
                 self.serve(self._comparison.compare, self.state.folder)
             case what:

@@ -49,16 +49,6 @@ async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
         assert app_of(pilot).state.folder == Path("/runs/r007")
 
 
-async def test_v_in_the_list_of_runs_compares_the_run_under_the_cursor() -> None:
-    box = busy_box(runs=RUNS)
-    async with on_screen(box) as pilot:
-        await pilot.press("r")
-        await until(pilot, lambda: dialog(pilot) == "Runs")
-        await pilot.press("v")
-        await until(pilot, lambda: on_compare(pilot))
-        assert box.compared_runs == [("r007", "r008")]
-
-
 async def test_without_a_followed_run_both_are_asked_for() -> None:
     box = FakeBox(runs=RUNS)
     async with on_screen(box) as pilot:
@@ -69,18 +59,6 @@ async def test_without_a_followed_run_both_are_asked_for() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: on_compare(pilot))
         assert box.compared_runs == [("r008", "r007")]
-
-
-async def test_leaving_the_question_compares_nothing() -> None:
-    box = FakeBox(runs=RUNS[:1])
-    async with on_screen(box) as pilot:
-        await pilot.press("v")
-        await until(pilot, lambda: dialog(pilot) == "Compare")
-        await pilot.press("enter")
-        await until(pilot, lambda: "no other run" in screen_text(pilot.app))
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert not box.compared_runs
 
 
 def test_the_headline_says_what_came_of_the_later_run() -> None:

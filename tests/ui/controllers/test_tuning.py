@@ -137,17 +137,6 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         await until(pilot, lambda: " o Tune " in screen_text(pilot.app).splitlines()[-1])
 
 
-async def test_no_is_an_answer() -> None:
-    box = FakeBox()
-    async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: dialog(pilot) == "Tune")
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert not box.tuner.asked
-        assert pilot.app.screen is app_of(pilot).main
-
-
 @pytest.mark.parametrize(
     ("box", "why"),
     [
@@ -205,16 +194,6 @@ async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not(
         await until(pilot, lambda: shown(pilot) == under_way(id="t002"))
 
 
-async def test_another_tuning_is_picked_from_the_list() -> None:
-    async with on_screen(box_with(under_way(), at_its_end(title="older"))) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("r")
-        await until(pilot, lambda: dialog(pilot) == "Tunings")
-        await pilot.press("j", "enter")
-        await until(pilot, lambda: (view := shown(pilot)) is not None and view.title == "older")
-
-
 async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:
     async with on_screen(box_with(at_its_end())) as pilot:
         await pilot.press("o")
@@ -232,14 +211,6 @@ async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:
         await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
         await pilot.press("u")
         await until(pilot, lambda: value(pilot, "torch_compile") is False)
-
-
-async def test_there_is_nothing_to_take_before_the_end() -> None:
-    async with on_screen(box_with(under_way())) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("a")
-        await until(pilot, lambda: "no winner yet" in said(pilot))
 
 
 async def test_a_training_beside_a_tuning_is_asked_about() -> None:
@@ -370,11 +341,6 @@ def test_a_scatter_keeps_to_its_place(
     assert all(line_width(row.line) <= width for row in drawn)
 
 
-def test_figures_next_to_nothing_are_drawn() -> None:
-    shown = ScatterPlot("t", [ScatterPoint(1, 5e-324), ScatterPoint(2, 0.0)], f.gib, "b", (1, 2))
-    assert len(scatter_rows(shown, 31, 8)) == 8
-
-
 def test_points_stand_where_their_figures_are() -> None:
     points = [ScatterPoint(1, 0.0), ScatterPoint(16, 8.0, "◆"), ScatterPoint(256, 10.0)]
     rows = [
@@ -383,10 +349,6 @@ def test_points_stand_where_their_figures_are() -> None:
     assert rows[1][30] == "•"
     assert rows[11][10] == "•"
     assert rows[3][20] == "◆"
-
-
-def test_the_start_of_the_fakes_is_what_the_winner_is_held_against() -> None:
-    assert at_its_end().tried[0].trial.settings == START
 
 
 def test_where_the_start_stays_there_is_nothing_to_take() -> None:

@@ -43,7 +43,7 @@ class QueueController(Controller):
         reading = self._app.run_task(poll, self._backend.queue.views(), show, "The queue cannot be read")
         try:
             await self.wake()
-            await self._app.push_screen_wait(self._screen)
+            await self._app.ask(self._screen)
         finally:
             reading.cancel()
             self._screen = None
