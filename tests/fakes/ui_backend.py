@@ -298,9 +298,6 @@ class FakeBackend(Backend):
 
         return LaunchOffer(self.box.preview, start)
 
-    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        return self.box.preview
-
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         def restart() -> Path:
             self.box.restarted.append((folder.name, config))

@@ -261,13 +261,6 @@ class Backend:
         return LaunchOffer([*launch_summary(prepared), *_expected_time(config, inventory)], start)
 
     @translate_errors()
-    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        """Return labelled lines on what a run would start; the first is the command."""
-        from tuner_tui.runs.launch.prepare import launch_summary, prepare
-
-        return launch_summary(prepare(config.launch_request()))
-
-    @translate_errors()
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         """Plan a restart of the run, with the settings of `config` if it trains the same job.
 

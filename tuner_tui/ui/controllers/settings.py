@@ -142,7 +142,7 @@ class SettingsController(Controller):
         if config is None:
             return ""
         try:
-            lines = dict(await to_daemon_thread(lambda: self._backend.preview_launch(config)))
+            lines = dict((await to_daemon_thread(lambda: self._backend.offer_launch(config))).lines)
         except BackendError as error:
             return str(error)
         words = {
