@@ -37,7 +37,7 @@ USED: dict[type, set[str]] = {
     },
     Widget: {"_task"},
     Input: {"_on_paste"},
-    LinuxDriver: {"_file", "_must_signal_resume", "_sigcont_application", "_writer_thread"},
+    LinuxDriver: {"_file", "_loop", "_must_signal_resume", "_sigcont_application", "_writer_thread"},
     Console: {"_color_system"},
 }
 MODULES = {textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"}}

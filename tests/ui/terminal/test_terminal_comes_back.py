@@ -55,11 +55,13 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
         yield terminal
 
 
-def test_a_stop_and_a_continue_leave_it_answering(watch: Watch) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGTSTP])
+def test_a_stop_and_a_continue_leave_it_answering(watch: Watch, stop: int) -> None:
     raw = watch.modes()
-    for number in (signal.SIGCONT, signal.SIGSTOP, signal.SIGCONT, signal.SIGCONT):
+    for number in (signal.SIGCONT, stop, signal.SIGCONT, signal.SIGCONT):
         os.kill(watch.pid, number)
-    assert b"\x1b[?1049h" in watch.wait_for(b"\x1b[?1049h")
+    written = watch.wait_for(b"\x1b[?1049h").rpartition(b"\x1b[?1049h")[2]
+    assert b"Quit" in written or b"Quit" in watch.wait_for(b"Quit"), "everything is written again"
     assert watch.modes() == raw
     watch.press(b"q")
     assert LEFT in watch.wait_for(LEFT)

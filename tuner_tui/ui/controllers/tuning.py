@@ -16,14 +16,14 @@ from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from textual.worker import Worker
-
     from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.trial import Objective
     from tuner_tui.ui.backend.records import TuningSnapshot
     from tuner_tui.ui.screens.tune import TuneScreen
 
 STATUS_PERIOD_S = 3.0
+TASK = "tuning"
+"""Name of the task that reads the tuning shown."""
 ABORT_QUESTION = "Stop {name}? All measurements are kept; R resumes it."
 
 
@@ -31,7 +31,6 @@ class TuningController(Controller):
     """Shows tunings, one at a time. They run detached and go on without the screen."""
 
     _screen: TuneScreen | None = None
-    _reading: Worker[None] | None = None
     _folder: Path | None = None
     _minutes: float | None = None
     _objective: Objective = "job"
@@ -75,8 +74,7 @@ class TuningController(Controller):
             await self._app.ask(self._screen)
         finally:
             self._screen = self._folder = None
-            if self._reading is not None:
-                self._reading.cancel()
+            self._app.workers.cancel_group(self._app, TASK)
 
     def _follow(self, folder: Path) -> None:
         if self._screen is not None:

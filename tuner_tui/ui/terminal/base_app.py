@@ -27,7 +27,7 @@ from tuner_tui.core.terminal_sequences import clipboard_sequence, terminal_notif
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
-from tuner_tui.ui.terminal.driver import TerminalDriver
+from tuner_tui.ui.terminal.terminal_driver import TerminalDriver
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES
 
 if TYPE_CHECKING:

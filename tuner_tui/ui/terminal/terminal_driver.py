@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from textual.drivers.linux_driver import LinuxDriver
@@ -32,6 +33,7 @@ class TerminalDriver(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = sys.__stdout__ or self._file
+        self._redraw = partial(app.call_later, app.run_action, "app.redraw")
 
     def start_application_mode(self) -> None:
         """Handle signals from the first change of the terminal on."""
@@ -44,8 +46,8 @@ class TerminalDriver(LinuxDriver):
         # and leave it in raw mode at the end.
         if not self._must_signal_resume and self._writer_thread is not None:
             self.suspend_application_mode()
-            self._must_signal_resume = True
         super()._sigcont_application(*args)
+        self._loop.call_soon_threadsafe(self._redraw)
 
 
 def restore_terminal_on_signals(attributes: list[Any]) -> None:
