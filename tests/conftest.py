@@ -46,6 +46,24 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config-home"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests that share a fixture, such as one training, on one worker: each worker would make its own."""
+    for item in items:
+        if isinstance(item, pytest.Function) and (shared := _shared_fixtures(item)):
+            item.add_marker(pytest.mark.xdist_group(shared[0]))
+
+
+def _shared_fixtures(item: pytest.Function) -> list[str]:
+    """The fixtures of these tests that outlive `item`, sorted: `trainer` comes before what is derived from it."""
+    definitions = [each[-1] for each in item._fixtureinfo.name2fixturedefs.values()]
+    return sorted(
+        fixture.argname if fixture.scope == "session" else f"{fixture.baseid}:{fixture.argname}"
+        for fixture in definitions
+        if fixture.baseid.startswith("tests/") and fixture.scope != "function"
+    )
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The folder that holds the package, the presets and these tests."""

@@ -40,6 +40,7 @@ def test_a_run_trains_every_step_it_was_asked_for(tmp_path: Path) -> None:
     assert [event["step"] for event in events if event["kind"] == "checkpoint"] == [20, 40]
 
 
+@pytest.mark.full
 def test_the_built_in_job_trains_in_two_ranks(tmp_path: Path) -> None:
     words = ["--launcher", "torchrun", "--processes", "2", "--set", "max_steps=6", "--set", "eval_steps=6"]
     command = [*PROGRAM, "run", "--preset", "demo", *words, "--set", "save_steps=6", "--json"]

@@ -48,11 +48,6 @@ def test_a_prime_batch_has_no_divisor_near_and_says_so() -> None:
     assert not found.exact
 
 
-def test_the_claim_of_144_is_arithmetic() -> None:
-    assert rebalance(64, 2, 1, 64).wanted == 128
-    assert 48 * 3 == 144
-
-
 @given(SIZES, SIZES, st.integers(1, 8), SIZES)
 def test_a_split_is_exact_or_as_large_as_wanted(micro: int, accumulation: int, processes: int, new_micro: int) -> None:
     found = rebalance(micro, accumulation, processes, new_micro)
@@ -126,10 +121,7 @@ def test_the_sentence_names_both_ways_out() -> None:
     )
 
 
-sizes = st.integers(1, 512)
-
-
-@given(sizes, st.integers(1, 64), sizes, st.integers(1, 64), st.integers(1, 8))
+@given(SIZES, st.integers(1, 64), SIZES, st.integers(1, 64), st.integers(1, 8))
 def test_a_split_that_is_offered_holds_exactly_and_fits(
     micro: int, accumulation: int, new: int, new_accumulation: int, replicas: int
 ) -> None:

@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.screen.terminal import Terminal
+from tests.cli.commands.test_run import Shell, shell
+from tuner_tui.runs.events.types import Raised
+from tuner_tui.runs.store.codec import encode_event
+
+__all__ = ["shell"]
 
 PROGRAM = [sys.executable, "-m", "tuner_tui"]
 HOSTILE = "\x1b]0;owned\x07 \x9b31m \u202egnp.exe\u2066 \x1b[31m"
@@ -43,7 +48,7 @@ def hostile_preset(folder: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("detect", "--interpreter", f"/usr/bin/{HOSTILE}"),
+        ("doctor", "--hardware", "--interpreter", f"/usr/bin/{HOSTILE}"),
         ("doctor", "--interpreter", HOSTILE),
         ("estimate", "--interpreter", HOSTILE, "demo"),
         ("run", "--preset", HOSTILE),
@@ -55,16 +60,33 @@ def hostile_preset(folder: Path) -> None:
         ("diff", HOSTILE, "r001"),
         ("presets", "show", "p"),
         ("presets", "list"),
-        ("export", "p", "--to", HOSTILE),
+        ("presets", "export", "p", "--to", HOSTILE),
         (HOSTILE,),
         ("ps",),
     ],
 )
-def test_plain_output(tmp_path: Path, words: tuple[str, ...]) -> None:
-    hostile_preset(tmp_path)
-    done = subprocess.run([*PROGRAM, *words], cwd=tmp_path, env=environment(tmp_path), capture_output=True, timeout=300)
-    assert found(done.stdout + done.stderr) == []
-    assert b"Traceback" not in done.stderr
+def test_plain_output(shell: Shell, words: tuple[str, ...]) -> None:
+    hostile_preset(shell.home)
+    shell.environ["XDG_CONFIG_HOME"] = str(shell.home)
+    done = shell(*words)
+    assert found((done.stdout + done.stderr).encode()) == []
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_failed_run_raised_is_shown_as_text(shell: Shell) -> None:
+    raised = encode_event(Raised(t=1.0, type="ValueError", message=HOSTILE))
+    script = shell.script(
+        f"import os\nopen(os.environ['TUNER_RUN_DIR'] + '/events.jsonl', 'ab').write({raised!r})\n"
+        f"raise SystemExit('error: ' + {HOSTILE!r})\n"
+    )
+    shell.environ["TUNER_STATE_DIR"] = "state"  # relative: as seen from the folder of the command
+    said = shell("run", "--apply", "none", "--", sys.executable, script, HOSTILE)
+    text = said.stdout + said.stderr
+    for words in (["logs", "--events"], ["stop"], ["diff", "r001"], ["diagnose"], ["logs"]):
+        done = shell(*words, "r001")
+        text += done.stdout + done.stderr
+    assert text.count("owned") > 3
+    assert found(text.encode()) == []
 
 
 def test_the_watched_command_line_on_a_terminal(tmp_path: Path) -> None:

@@ -19,7 +19,10 @@ from typing import IO
 
 import pytest
 
+from tests.cli.commands.test_run import Shell, shell
 from tuner_tui.ui.theme import wants_colour
+
+__all__ = ["shell"]
 
 MAIN = "from tuner_tui.cli.main import main; main()"
 PATIENCE_S = 300.0
@@ -140,32 +143,18 @@ def test_a_wrong_value_on_the_command_line_ends_with_2(terminals: list[Terminal]
     assert wrong.end() == 2
 
 
-def shell(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", MAIN, *words], cwd=home, capture_output=True, text=True, timeout=PATIENCE_S,
-        stdin=subprocess.DEVNULL, env={**os.environ, "TUNER_STATE_DIR": str(home / "state")},
-    )  # fmt: skip
-
-
-def test_a_name_that_is_nothing_is_one_sentence_and_2(tmp_path: Path) -> None:
-    done = shell(tmp_path, "dmeo")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "not a command, run, preset or file" in done.stderr
-    assert "did you mean the command `tuner-tui demo`?" in done.stderr
-
-
-def test_a_setting_that_is_none_is_one_sentence_and_2(tmp_path: Path) -> None:
-    done = shell(tmp_path, "screen", "demo", "--set", "sede=1")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "did you mean 'seed'?" in done.stderr
-
-
-def test_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
-    done = shell(tmp_path)
-    assert done.returncode == 2
-    assert "tuner-tui run" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("dmeo",), "did you mean the command `tuner-tui demo`?"),
+        (("screen", "demo", "--set", "sede=1"), "did you mean 'seed'?"),
+        ((), "tuner-tui run"),
+    ],
+)
+def test_what_cannot_be_opened_is_one_sentence_and_2(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
+    done = shell(*words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert sentence in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from textual.binding import Binding
 from typer.core import TyperCommand, TyperGroup
 
 from tuner_tui.cli.main import build_app
-from tuner_tui.runs.log_parsing.fatal_failure import PATTERNS
+from tuner_tui.runs.log_parsing.crash_patterns import crash_table
 from tuner_tui.settings.presets import load_preset
 from tuner_tui.ui import keys
 
@@ -65,7 +65,6 @@ def key_bindings() -> str:
         "Compare screen": keys.COMPARE_KEYS,
         "Queue screen": keys.QUEUE_ENTRY_KEYS + keys.QUEUE_KEYS,
         "Watch screen": keys.WATCH_KEYS + keys.WATCH_JOB_KEYS,
-        "Hosts page": keys.HOSTS_KEYS + keys.HOST_KEYS,
     }
     tables = "\n".join(f"## {title}\n\n{_key_table(bindings)}" for title, bindings in screens.items())
     return f"# Keys\n\n{GENERATED}{tables}"
@@ -97,7 +96,7 @@ def findings() -> str:
         live |= dict(_live_causes(path))
     live_rows = "".join(f"| `{cause}` | {what} |\n" for cause, what in sorted(live.items()))
     sentences: dict[str, list[str]] = {}
-    for one in PATTERNS:
+    for one in crash_table().messages:
         if one.sentence not in sentences.setdefault(one.cause, []):
             sentences[one.cause].append(one.sentence)
     crash_rows = "".join(f"| `{cause}` | {' · '.join(said)} |\n" for cause, said in sorted(sentences.items()))

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.docs.reference import PAGES, ROOT, commands, key_bindings
+from tuner_tui.cli.main import ALIASES
 
 PROSE = sorted(
     Path(name)
@@ -55,7 +56,7 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_commands_and_options_exist(page: Path) -> None:
     reference = commands()
     code = "\n".join(CODE.findall((ROOT / page).read_text("utf-8")))
-    known = set(re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE))
+    known = {*re.findall(r"^## tuner-tui ([a-z]+)", reference, re.MULTILINE), *ALIASES}
     assert set(COMMAND.findall(code)) <= known
     said = {option for line in code.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
     assert said - FOREIGN_OPTIONS <= set(OPTION.findall(reference))

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from tests.docs.reference import PAGES, ROOT
 
 PACKAGE = ROOT / "tuner_tui"
@@ -24,6 +26,7 @@ LABEL = re.compile(r"[A-Z][a-z]+\W*|[a-z]+ [a-z]+")
 EXPRESSION = re.compile(r"\(\?[:P<=!i]|\\[dswbS.(\[]|\[\^|\)\?|\.\*|\[a-z")
 CODE = re.compile(r"^(import |from \w+ import |def |class )|^\s*[A-Za-z-]+: ?[#$\w-]+;$|^\w+ > \w+$", re.MULTILINE)
 SKIPPED_CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer", "Words", "Pattern"}
+SHOWN_FIELDS = {"say", "title", "why", "effect", "rests_on", "source"}
 SKIPPED_NAMES = {"CSS", "DEFAULT_CSS", "COMPONENT_CLASSES", "__slots__"}
 
 
@@ -44,8 +47,29 @@ def texts_of(path: Path) -> list[Text]:
 
 
 def program_texts() -> list[Text]:
-    """The texts of all modules."""
-    return [text for path in sorted(PACKAGE.rglob("*.py")) for text in texts_of(path)]
+    """The texts of all modules and of their tables."""
+    modules = [text for path in sorted(PACKAGE.rglob("*.py")) for text in texts_of(path)]
+    return modules + [text for path in sorted(PACKAGE.rglob("*.yaml")) for text in table_texts(path)]
+
+
+def table_texts(path: Path) -> list[Text]:
+    """The texts of a table: the values of the fields that are shown."""
+    return [
+        Text(path, value.start_mark.line + 1, value.value)
+        for key, value in _pairs(yaml.compose(path.read_text("utf-8"), yaml.CSafeLoader))
+        if key in SHOWN_FIELDS and isinstance(value.value, str)
+    ]
+
+
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
+    """The fields of all mappings below a node."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key.value, value
+            yield from _pairs(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            yield from _pairs(child)
 
 
 def prose_pages() -> list[Path]:

@@ -1,60 +1,56 @@
-"""Seven hosts in the states a host can be in, without ssh."""
+"""Hosts without ssh: in the states that a host can be in, and connections that play a script."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Event
 
-from tests.fakes.watched_box import CARDS, NOW_S, cardless_view, view
-from tuner_tui.hosts.host_state import HostState, HostView
-from tuner_tui.hosts.report import EndedRun, HostReport, brief_line, parse_report
-from tuner_tui.runs.read.machine_monitor import MachineView
+from tests.fakes.watched_box import CARDS, cardless_view, view
+from tuner_tui.hosts.address import Host
+from tuner_tui.hosts.watcher import HostView
 
-ENDED = (
-    EndedRun("r006", "out-of-memory", "CUDA out of memory at step 412: 78.9 of 80 GiB were in use.", NOW_S - 1500),
-    EndedRun("r005", "completed", "All 9,000 steps are done.", NOW_S - 9000),
+HOSTS = (
+    HostView("gpu1", view()),
+    HostView("gpu2", replace(view((), tuple(replace(card, utilisation_pct=0.0) for card in CARDS[:4])))),
+    HostView("ann@lab.example.org", cardless_view()),
+    HostView("gpu6", problem="ssh: connect to host gpu6 port 22: No route to host"),
+    HostView("gpu7"),
 )
 
 
-def reported(shown: MachineView, *ended: EndedRun) -> HostReport:
-    return parse_report(brief_line(shown, ended).encode())
+class FakeConnection:
+    """Plays chunks; after the last one it is silent until it is closed, or ends if that is `b""`."""
+
+    def __init__(self, chunks: Sequence[bytes], silent: Event) -> None:
+        self.chunks = list(chunks)
+        self.silent = silent
+        self.closed = Event()
+
+    def read(self, timeout_s: float) -> bytes | None:
+        if self.chunks:
+            return self.chunks.pop(0)
+        self.silent.set()
+        self.closed.wait(0.01)
+        return b"" if self.closed.is_set() else None
+
+    def terminate(self) -> None:
+        self.closed.set()
+
+    def close(self) -> None:
+        self.closed.set()
 
 
-IDLE_CARDS = tuple(replace(card, utilisation_pct=0.0, memory_used_bytes=0, throttle=()) for card in CARDS[:4])
-BARE = HostReport(replace(view().sample, gpus=(CARDS[5], CARDS[6])), ())
-HOSTS = (
-    HostView("gpu1", HostState.LIVE, report=reported(view(), *ENDED), clock_offset_s=0.1),
-    HostView(
-        "gpu2", HostState.LIVE, "Its clock is 2 h 00 min ahead; ages are by its own clock.",
-        report=reported(view((), IDLE_CARDS)), clock_offset_s=7200.0,
-    ),
-    HostView(
-        "gpu3", HostState.ABSENT, "It has no tuner-tui: only its GPUs and load are shown.",
-        "To install it there: ssh gpu3 python3 -m pip install --user tuner-tui==0.1.0   or name it: gpu3=PATH", BARE,
-    ),
-    HostView("ann@lab.example.org", HostState.STALE, "No news: the figures are old.",
-             report=reported(cardless_view()), age_s=48.0),
-    HostView("gpu5", HostState.PASSWORD, "It asks for a password, which is never answered here.",
-             "Enter logs in on this terminal; or set up a key: ssh-copy-id gpu5"),
-    HostView("gpu6", HostState.UNREACHABLE, "ssh: connect to host gpu6 port 22: No route to host"),
-    HostView("gpu7"),
-)  # fmt: skip
+class FakeSsh:
+    """For each host the chunks of each connection in turn; a host without any left stays silent."""
 
+    def __init__(self, scripts: Mapping[str, list[Sequence[bytes]]]) -> None:
+        self.scripts = scripts
+        self.opened: list[FakeConnection] = []
+        self.silent = {name: Event() for name in scripts}
 
-@dataclass
-class FakeHosts:
-    """Gives `views`, and records what was asked of it."""
-
-    views: tuple[HostView, ...] = HOSTS
-    asked: list[str] = field(default_factory=list)
-
-    def start(self) -> None:
-        self.asked.append("start")
-
-    def look(self) -> tuple[HostView, ...]:
-        return self.views
-
-    def retry(self) -> None:
-        self.asked.append("retry")
-
-    def open(self, host: str, run: str | None) -> None:
-        self.asked.append(f"open {host} {run}")
+    def __call__(self, host: Host) -> FakeConnection:
+        scripts = self.scripts[host.name]
+        connection = FakeConnection(scripts.pop(0) if scripts else (), self.silent[host.name])
+        self.opened.append(connection)
+        return connection

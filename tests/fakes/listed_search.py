@@ -1,18 +1,32 @@
-"""A search and a trial runner whose results are given as a list."""
+"""A search, and trials whose results are given as a list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.inventories import box
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.tuning.process.tuner import TrialHistory
+from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import SearchSpace
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
-from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport
+from tuner_tui.tuning.trial import (
+    CompletedTrial,
+    Measurement,
+    Purpose,
+    SkippedChange,
+    Trial,
+    TrialProtocol,
+    TuningConclusion,
+)
+from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner
 
 BATCHES = (8, 16, 32)
 """Micro batches that the fake search tries, the start first."""
@@ -25,30 +39,25 @@ def measured(speed: float = 100.0, seconds: float = 10.0, **changes: Any) -> Mea
 
 
 @dataclass(frozen=True)
-class ListedSearch:
+class ListedSearch(Search):
     """Tries `BATCHES` one after another, then confirms once; `compare_only` goes straight to that."""
 
-    known: TrialHistory
-    compare_only: bool = False
-
-    @property
-    def trials(self) -> tuple[CompletedTrial, ...]:
-        return self.known.trials
+    @staticmethod
+    def after(history: TrialHistory, compare_only: bool = False) -> ListedSearch:
+        """Return the search after the trials so far."""
+        space = SearchSpace(capacity_bytes=100, reserve=0.03, dataset_size=history.dataset_samples)
+        return ListedSearch(history.start, space, history.trials, compare_only)
 
     @property
     def best(self) -> CompletedTrial | None:
         fit = [one for one in self.trials if one.measurement.throughput is not None]
         return max(fit, key=lambda one: one.measurement.throughput or 0.0, default=None)
 
-    @property
-    def space(self) -> SearchSpace:
-        return SearchSpace(capacity_bytes=100, reserve=0.03, dataset_size=self.known.dataset_samples)
-
-    @property
+    @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:
         return (SkippedChange(knob="torch_compile", value="on", reason="within the noise"),)
 
-    @property
+    @cached_property
     def conclusion(self) -> TuningConclusion:
         best = self.best
         assert best is not None
@@ -58,32 +67,33 @@ class ListedSearch:
             winner=best.trial.settings, sentence="Done.", ratio=ratio, start=start, best=best.measurement
         )
 
-    @property
+    @cached_property
     def proposals(self) -> tuple[Trial, ...]:
-        trial = self.propose()
-        return () if trial is None else (trial,)
-
-    def propose(self) -> Trial | None:
-        purposes = [one.trial.purpose for one in self.trials]
-        if "confirm" in purposes:
-            return None
+        if any(one.trial.purpose == "confirm" for one in self.trials):
+            return ()
         number = len(self.trials) + 1
         if len(self.trials) < len(BATCHES) and not (self.compare_only and self.trials):
-            micro = self.known.start if not self.trials else self._with(BATCHES[len(self.trials)])
+            micro = self._with(BATCHES[len(self.trials)]) if self.trials else self.start
             purpose: Purpose = "batch" if self.trials else "start"
-            return Trial(number=number, purpose=purpose, settings=micro, reason="next")
+            return (Trial(number=number, purpose=purpose, settings=micro, reason="next"),)
         assert self.best is not None
-        return Trial(number=number, purpose="confirm", settings=self.best.trial.settings, reason="again")
+        return (Trial(number=number, purpose="confirm", settings=self.best.trial.settings, reason="again"),)
 
     def remaining_s(self) -> tuple[float, float] | None:
         return (10.0, 20.0) if self.trials else None
 
     def _with(self, micro: int) -> Settings:
-        return self.known.start.changed(per_device_train_batch_size=micro)
+        return self.start.changed(per_device_train_batch_size=micro)
+
+
+REQUEST = LaunchRequest(
+    job=CommandJob(command=("python", "train.py")), resolved=Resolved(Settings(), {}), cwd=Path("/")
+)
+RUNNER = TrialRunner(REQUEST, TrialProtocol())
 
 
 @dataclass
-class ListedRunner:
+class ListedCards:
     """Answers each trial with the next measurement. `before` is called before each, with its number from 1."""
 
     answers: Iterable[Measurement]
@@ -93,19 +103,18 @@ class ListedRunner:
     ran: list[Trial] = field(default_factory=list)
     starts: list[Settings] = field(default_factory=list)
     callbacks: list[TrialCallbacks] = field(default_factory=list)
+    cards: tuple[str | None, ...] = (None,)
+    inventory: Inventory = field(default_factory=box)
 
     def __post_init__(self) -> None:
         self._answers = iter(self.answers)
 
-    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
         self.ran.append(trial)
+        self.starts.append(runner.base.resolved.settings)
         self.callbacks.append(callbacks)
         callbacks.launched(RunFolder(Path(f"/nowhere/r{len(self.ran):03d}")))
         self.before(len(self.ran))
         if callbacks.aborted():
             return TrialReport(Measurement(outcome="aborted", seconds=1.0), trial.settings)
         return TrialReport(next(self._answers), self.seen or trial.settings, self.unreachable)
-
-    def with_start(self, start: Settings) -> ListedRunner:
-        self.starts.append(start)
-        return self

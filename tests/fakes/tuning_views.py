@@ -121,7 +121,6 @@ class FakeTunings(Tunings):
     begins: TuningView = field(default_factory=under_way)
     asked: list[tuple[str, str]] = field(default_factory=list)
     minutes: list[float] = field(default_factory=list)
-    objectives: list[str | None] = field(default_factory=list)
     placed: list[TrialPlacement] = field(default_factory=list)
     placements: Mapping[TrialPlacement, str] = field(default_factory=dict)
     least_minutes: float = 1.0
@@ -134,7 +133,6 @@ class FakeTunings(Tunings):
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         self.asked.append(("start", config.preset or ""))
         self.minutes.append(wish.minutes)
-        self.objectives.append(wish.objective)
         self.placed.append(wish.placement)
         self.views = {"t004": self.begins, **self.views}
         return Path("/tunings/t004")

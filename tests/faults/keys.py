@@ -15,7 +15,8 @@ from tests.fakes.watched_box import FakeWatch, view
 from tests.ui.pilots import app_of, on_screen, until
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS
-from tuner_tui.ui.watch_app import WatchApp
+from tuner_tui.ui.screens.watch import WatchScreen
+from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 BOUND = tuple(
     sorted({key for keys in (MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TUNE_KEYS, WATCH_JOB_KEYS) for one in keys
@@ -45,7 +46,7 @@ def apps() -> dict[str, Callable[[], App[None]]]:
     return {
         "busy": lambda: boxes()["busy"]().app(),
         "failed": lambda: boxes()["failed"]().app(ascii_only=True),
-        "watch": lambda: WatchApp(lambda: FakeWatch(view()), None, None, heading="box42"),
+        "watch": lambda: WatchApp(machine_views(lambda: FakeWatch(view())), lambda: WatchScreen(False, "box42")),
     }
 
 

@@ -44,7 +44,7 @@ def test_the_outcome_and_the_exit_code_are_true(tmp_path: Path, shift: float, co
     assert ran.returncode == (1 if code else 0), ran
     (row,) = json.loads(tuner(state, "ps", "--json").stdout)
     assert (row["outcome"], row["step"], row["total_steps"]) == (outcome, 40, 40)
-    assert tuner(state, "attach", "r001").returncode == ran.returncode
+    assert tuner(state, "logs", "-f", "--events", "r001").returncode == ran.returncode
 
 
 @pytest.mark.parametrize("shift", [-DAY_S, DAY_S], ids=["behind", "ahead"])

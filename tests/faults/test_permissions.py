@@ -17,7 +17,6 @@ import pytest
 
 from tests.faults.command_line import tuner
 from tuner_tui.runs.store.folder import create_folder
-from tuner_tui.trainer.cache import cache_folder
 
 NAME = f"tuner{os.getpid()}"
 
@@ -102,21 +101,3 @@ def test_presets_that_the_stranger_may_change_are_refused(
     listed = json.loads(tuner(place / "state", "presets", "list", "--json").stdout)
     (evil,) = [preset for preset in listed if preset["name"] == "evil"]
     assert "may be changed by" in evil["problem"]
-
-
-def test_the_link_of_the_stranger_in_the_temporary_folder_is_not_followed(
-    stranger: pwd.struct_passwd, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = place / "tmp"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    trap = shared / "trap"
-    link = shared / f"tuner-tui-{os.getuid()}"
-    for command in (["mkdir", "-m", "777", str(trap)], ["ln", "-s", str(trap), str(link)]):
-        assert run_as(stranger, *command).returncode == 0
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
-    monkeypatch.setattr(tempfile, "tempdir", str(shared))
-    chosen = cache_folder("tokenizers")
-    assert trap not in chosen.resolve().parents
-    assert not chosen.stat().st_mode & 0o077
-    assert list(trap.iterdir()) == []

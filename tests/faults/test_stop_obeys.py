@@ -251,7 +251,7 @@ def test_without_locks_a_run_starts_and_says_so_once(tmp_path: Path, without_loc
     assert (launched.returncode, launched.stdout) == (0, "r001\n"), launched.stderr
     warning = f"{state / 'runs'} has no file locks: use it from one program at a time"
     assert launched.stderr.count(warning) == launched.stderr.count(" file locks") == 1
-    assert tuner(state, "attach", "r001", LD_PRELOAD=without_locks).returncode == 0
+    assert tuner(state, "logs", "-f", "--events", "r001", LD_PRELOAD=without_locks).returncode == 0
     assert "completed" in tuner(state, "ps", LD_PRELOAD=without_locks).stdout
 
 
@@ -283,7 +283,7 @@ def test_an_outcome_is_found_by_whoever_looks_first(tmp_path: Path, runs: list[R
     (run.folder.path / "go").touch()
     wait_gone(run.training)
     assert "completed" in tuner(run.state, "ps").stdout
-    assert tuner(run.state, "attach", run.folder.id).returncode == 0
+    assert tuner(run.state, "logs", "-f", "--events", run.folder.id).returncode == 0
     assert supervisor_state(run.folder).outcome == "completed"
 
 

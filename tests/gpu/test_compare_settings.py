@@ -24,6 +24,7 @@ def given(scenario: Scenario, root: Path, minutes: float) -> Settings:
     return scenario.noted.changed(per_device_train_batch_size=16, gradient_accumulation_steps=2)
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_in_small_on_a_processor(tmp_path: Path) -> None:
     rows = measure(SMALL, tmp_path, minutes=1.0, rounds=1, tune=given, terms=QUICK)

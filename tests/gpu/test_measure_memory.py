@@ -48,6 +48,7 @@ def test_shared_weights_count_once() -> None:
     assert storage_bytes(torch.nn.ModuleList([layer, other])) == 400
 
 
+@pytest.mark.full
 @pytest.mark.train
 @pytest.mark.parametrize("task", ["classification", "causal-lm"])
 def test_a_training_takes_what_it_took_before(task: str) -> None:

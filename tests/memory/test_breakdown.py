@@ -95,12 +95,20 @@ def test_each_byte_has_the_dtype_in_which_it_is_kept(
 @pytest.mark.parametrize(
     ("task", "model", "settings"),
     [
-        ("causal-lm", "gpt2", {"max_length": 128, "precision": "bf16", "attn_implementation": "eager"}),
-        ("causal-lm", "tiny", {"max_length": 256, "gradient_checkpointing": True, "per_device_train_batch_size": 32}),
-        ("classification", "bert-base", {"max_length": 128, "per_device_train_batch_size": 32}),
+        pytest.param(
+            "causal-lm", "gpt2", {"max_length": 128, "precision": "bf16", "attn_implementation": "eager"},
+            id="gpt2", marks=pytest.mark.full,
+        ),
+        pytest.param(
+            "causal-lm", "tiny", {"max_length": 256, "gradient_checkpointing": True, "per_device_train_batch_size": 32},
+            id="checkpointed",
+        ),
+        pytest.param(
+            "classification", "bert-base", {"max_length": 128, "per_device_train_batch_size": 32},
+            id="bert", marks=pytest.mark.full,
+        ),
     ],
-    ids=["gpt2", "checkpointed", "bert"],
-)
+)  # fmt: skip
 def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     job, chosen = BuiltinJob(task=task, model=model), Settings(**settings)
@@ -119,6 +127,7 @@ def test_the_parts_add_up_to_the_traced_peak(task: Any, model: str, settings: di
     assert {dtype for kind, dtype in dtypes if kind == "16-bit copies of weights"} <= {"bf16"}
 
 
+@pytest.mark.full
 @pytest.mark.train
 @pytest.mark.parametrize("quantization", ["none", "nf4"])
 def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_path: Path) -> None:
@@ -144,6 +153,7 @@ def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_
         assert dtypes["weights", "nf4"] == linear * (0.5 + 4 / 64)
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None:
     """GPT-2 under autocast keeps for each of 12 × 12 heads the softmax in fp32, its copy and dropout's mask and result:

@@ -61,6 +61,7 @@ def test_a_trace_is_asked_for_once(tmp_path: Path) -> None:
     assert estimate_from_trace(found, settings, CARD).verdict == "fits"
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
     pytest.importorskip("transformers")

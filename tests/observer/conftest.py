@@ -56,7 +56,7 @@ def trainer_unwatched(tmp_path_factory: Folders) -> str:
 
 
 @pytest.fixture(scope="session")
-def resumed(tmp_path_factory: Folders, trainer: ObservedProcess, trainer_output: Path) -> ObservedProcess:
+def trainer_resumed(tmp_path_factory: Folders, trainer: ObservedProcess, trainer_output: Path) -> ObservedProcess:
     """The watched Trainer again: from its first checkpoint, with injected settings, and asked to stop at once."""
     (trainer_output / "checkpoint-10").rename(trainer_output / "later")
     return observe(

@@ -58,6 +58,7 @@ def test_pairs_of_loaders_are_both_counted(watched: ObservedProcess) -> None:
     assert final.micro_steps == 2 * script.STEPS
 
 
+@pytest.mark.full
 def test_time_in_eval_mode_without_a_loader_is_evaluation(tmp_path: Path) -> None:
     seen = observe(tmp_path, str(SCRIPTS / "evaluation_without_loader.py"))
     assert seen.exit_code == 0, seen.errors
@@ -67,6 +68,7 @@ def test_time_in_eval_mode_without_a_loader_is_evaluation(tmp_path: Path) -> Non
     assert final.eval_s == pytest.approx(float(seen.output), rel=0.25)
 
 
+@pytest.mark.full
 def test_batches_fetched_before_the_mode_changes_are_counted_where_they_belong(tmp_path: Path) -> None:
     seen = observe(tmp_path, str(SCRIPTS / "modes_in_the_body.py"))
     assert seen.exit_code == 0, seen.errors
@@ -76,6 +78,7 @@ def test_batches_fetched_before_the_mode_changes_are_counted_where_they_belong(t
     assert [event.step for event in seen.of(Evaluated)] == [5, 10, 15]
 
 
+@pytest.mark.full
 def test_the_model_of_another_fold_in_eval_mode_hides_no_step(tmp_path: Path) -> None:
     seen = observe(tmp_path, str(SCRIPTS / "folds.py"))
     assert seen.exit_code == 0, seen.errors
@@ -83,6 +86,7 @@ def test_the_model_of_another_fold_in_eval_mode_hides_no_step(tmp_path: Path) ->
     assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps, steps * folds.SIZE)
 
 
+@pytest.mark.full
 def test_an_estimate_without_gradients_is_evaluation_while_it_lasts(tmp_path: Path) -> None:
     seen = observe(tmp_path, str(SCRIPTS / "estimated_loss.py"))
     assert seen.exit_code == 0, seen.errors

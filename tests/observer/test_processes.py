@@ -147,6 +147,7 @@ def test_the_observer_runs_on_python_3_8() -> None:
                 assert node.attr not in {"removeprefix", "removesuffix", "pairwise", "cache"}, f"{file}:{node.lineno}"
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_processes_without_ranks_that_train_together_are_all_counted(tmp_path: Path) -> None:
     result = observe(tmp_path, str(SCRIPTS / "hogwild.py"))

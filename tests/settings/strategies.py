@@ -53,7 +53,7 @@ builtin_jobs = st.builds(
 command_jobs = st.builds(
     CommandJob,
     command=st.lists(texts, min_size=1, max_size=5).map(tuple),
-    apply=st.sampled_from(["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]),
+    apply=st.sampled_from(["placeholders", "hf-args", "yaml", "inject", "none"]),
     aliases=st.dictionaries(st.sampled_from(sorted(FIELDS)), texts, max_size=3),
     cwd=st.none() | texts,
     env=st.dictionaries(texts, texts, max_size=3),

@@ -140,20 +140,19 @@ def test_an_alias_gives_a_setting_a_place():
     assert command.not_applied == ()
 
 
-def test_hydra_overrides_go_through_the_alias_map():
+def test_settings_without_a_placeholder_go_through_the_alias_map():
     command = applied(
-        "python t.py training.lr=3e-4 +extra.bs=1 model=big",
-        "hydra",
+        "python t.py training.lr=3e-4 +extra.bs=1 model=big dir=${name}",
+        "placeholders",
         aliases={"learning_rate": "training.lr", "per_device_train_batch_size": "extra.bs"},
     )
-    assert command.argv == ("python", "t.py", "training.lr=1e-05", "+extra.bs=16", "model=big")
+    assert command.argv == ("python", "t.py", "training.lr=1e-05", "+extra.bs=16", "model=big", "dir=${name}")
     assert command.not_applied == ("precision",)
-    assert command.notes
 
 
 def test_hydra_writes_empty_and_boolean_values_its_way():
     names = {"tf32": "a.tf32", "torch_compile": "a.compile"}
-    argv = applied("t.py", "hydra", Settings(), tuple(names), aliases=names).argv
+    argv = applied("t.py", "placeholders", Settings(), tuple(names), aliases=names).argv
     assert argv == ("t.py", "a.tf32=null", "a.compile=false")
 
 
@@ -211,16 +210,12 @@ def test_an_alias_leads_into_a_section():
     }
 
 
-def test_key_value_words_in_a_tools_own_names():
-    command = applied(
-        "llamafactory-cli train x.yaml cutoff_len=512",
-        "hydra",
-        Settings(max_length=64, gradient_checkpointing=True),
-        ("max_length", "gradient_checkpointing"),
-        dialect="llama-factory",
-    )
-    assert command.argv[2:] == ("x.yaml", "cutoff_len=64", "disable_gradient_checkpointing=false")
-    assert command.not_applied == ()
+@pytest.mark.parametrize(
+    ("dialect", "mode"), [("hf", "placeholders"), ("hydra", "placeholders"), ("llama-factory", "yaml")]
+)
+def test_the_mode_hydra_of_earlier_versions_is_still_read(dialect, mode):
+    values = {"command": ["t.py", "x.yaml"], "apply": "hydra", "dialect": dialect, "aliases": {"learning_rate": "lr"}}
+    assert CommandJob.model_validate(values).apply == mode
 
 
 def test_inject_leaves_the_command_alone():

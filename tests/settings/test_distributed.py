@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tuner_tui.settings.distributed import devices_per_process, process_count, read_accelerate_config
 from tuner_tui.settings.job import BuiltinJob, CommandJob
+
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("distributed.yaml").read_text())
 
 FOUR = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n"
 
@@ -38,22 +41,7 @@ def test_the_default_file_counts_where_the_command_names_none(home: Path) -> Non
     assert started("accelerate launch train.py", home, cards=0) == 4
 
 
-@pytest.mark.parametrize(
-    ("words", "processes"),
-    [
-        ("accelerate launch --num_processes 3 train.py", 3),
-        ("accelerate launch --config_file other.yaml train.py", 1),
-        ("accelerate launch --config_file other.yaml --num_processes 8 train.py", 1),
-        ("accelerate launch --config_file other.yaml --multi_gpu --num_processes 8 train.py", 8),
-        ("accelerate launch --cpu train.py", 1),
-        ("accelerate launch --config_file missing.yaml train.py", 2),
-        ("trl sft --config trl.yaml", 6),
-        ("trl sft --config trl.yaml --num_processes 2", 2),
-        ("trl sft --accelerate_config other.yaml", 1),
-        ("axolotl train x.yaml", 4),
-        ("python train.py", 1),
-    ],
-)
+@pytest.mark.parametrize(("words", "processes"), EXAMPLES["command and file together"])
 def test_command_and_file_together(home: Path, words: str, processes: int) -> None:
     default(home, FOUR)
     (home / "other.yaml").write_text("distributed_type: 'NO'\n")
@@ -61,20 +49,7 @@ def test_command_and_file_together(home: Path, words: str, processes: int) -> No
     assert started(words, home) == processes
 
 
-@pytest.mark.parametrize(
-    ("text", "processes"),
-    [
-        ("distributed_type: NO\nnum_processes: 4\n", 1),
-        ("distributed_type: MULTI_CPU\nnum_processes: 4\n", 1),
-        ('{"distributed_type": "FSDP", "num_processes": 3}', 3),
-        ("distributed_type: DEEPSPEED\nnum_processes: 2\n", 2),
-        ("distributed_type: MULTI_GPU\nnum_processes: -1\n", 5),
-        ("compute_environment: AMAZON_SAGEMAKER\nnum_processes: 9\n", 5),
-        ("- a list", 5),
-        ("{ broken", 5),
-        ("", 5),
-    ],
-)
+@pytest.mark.parametrize(("text", "processes"), EXAMPLES["what stands in the file"])
 def test_what_stands_in_the_file(home: Path, text: str, processes: int) -> None:
     default(home, text)
     assert started("accelerate launch train.py", home, cards=5) == processes
@@ -113,32 +88,7 @@ def test_a_file_that_cannot_be_read_tells_nothing(home: Path, text: str) -> None
     assert read_accelerate_config(job, {"HF_HOME": str(home)}, home) is None
 
 
-@pytest.mark.parametrize(
-    ("command", "processes"),
-    [
-        ("python train.py --num_processes 4", 1),
-        ("torchrun train.py", 1),
-        ("torchrun --standalone --nproc-per-node=8 train.py --nproc-per-node 2", 8),
-        ("torchrun --nproc_per_node 4 --nnodes 2 -m package.train", 8),
-        ("torchrun --nnodes=1:4 --nproc-per-node gpu train.py", 3),
-        ("torchrun --nproc-per-node auto train.py", 3),
-        ("torchrun --nproc-per-node cpu train.py", 1),
-        ("torchrun --nproc-per-node ² train.py", 1),
-        (f"deepspeed --num_gpus {'9' * 5000} train.py", 1),
-        ("python -m torch.distributed.run --nproc-per-node=2 train.py", 2),
-        ("/opt/venv/bin/accelerate launch --mixed_precision bf16 --num_processes 4 train.py", 4),
-        ("accelerate launch train.py --num_processes 4", 3),
-        ("python -m accelerate.commands.launch --num-processes=2 -m package", 2),
-        ("deepspeed --num_gpus 4 --num_nodes 2 train.py", 8),
-        ("deepspeed --include localhost:0,2@other:1 train.py", 3),
-        ("deepspeed train.py --deepspeed ds.json", 3),
-        ("env A=1 uv run torchrun --nproc-per-node 2 train.py", 2),
-        ("trl sft --config x.yaml --num_processes 2", 2),
-        ("axolotl train x.yaml", 3),
-        ("llamafactory-cli train x.yaml", 3),
-        ("swift sft --model m", 1),
-    ],
-)
+@pytest.mark.parametrize(("command", "processes"), EXAMPLES["the commands own launcher counts"])
 def test_the_commands_own_launcher_counts(command: str, processes: int) -> None:
     assert process_count(CommandJob(command=tuple(command.split())), cards=3) == processes
 

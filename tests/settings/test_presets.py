@@ -30,6 +30,8 @@ from tuner_tui.settings.presets import (
     user_folder,
 )
 
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text())
+
 GIB = 2**30
 
 
@@ -87,55 +89,7 @@ def test_a_job_without_a_kind_is_the_built_in_one():
     assert job == BuiltinJob(model="gpt2", trust_remote_code=True, max_samples=100)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "version: 1\nsettings:\n  per_device_train_batchsize: 3",
-            "p.yaml:3: unknown setting 'per_device_train_batchsize'; did you mean 'per_device_train_batch_size'?",
-        ),
-        ("version: 1\nsetings: {}", "p.yaml:2: unknown key 'setings'; did you mean 'settings'?"),
-        ("version: 1\nsettings:\n  seed: x", "p.yaml:3: seed must be a whole number, 0 to 4294967295, not 'x'"),
-        ("settings: {learning_rate: 99}", "p.yaml:1: learning_rate must be a number, above 0, at most 10, not 99.0"),
-        ("settings: {seed: [1]}", "p.yaml:1: seed must be a single value, not a list or mapping"),
-        ("settings: {seed: 010}", "p.yaml:1: seed: '010' starts with 0, which some tools read as octal; remove it"),
-        ("settings: [a]", "p.yaml:1: settings must contain `name: value` lines"),
-        ("settings:\n  bf16: true", "p.yaml:2: unknown setting 'bf16'; in a preset it is written precision: bf16"),
-        (
-            "version: 2\nwhat: is this",
-            "p.yaml:1: preset version 2 is newer than the supported 1: upgrade tuner-tui",
-        ),
-        ("version: new", "p.yaml:1: version must be a whole number"),
-        ("version: 1\nseed: 2\nseed: 3", "p.yaml:3: 'seed' is given twice, first on line 2"),
-        (
-            "version: 1\njob: {kind: command, comand: [x]}",
-            "p.yaml:2: unknown key of 'job' 'comand'; did you mean 'command'?",
-        ),
-        ("job:\n  kind: magic", "p.yaml:2: unknown kind of job 'magic'; use builtin or command"),
-        ("job:\n  kind: command\n  command: []", "p.yaml:3: job.command must contain at least one word"),
-        ("job:\n  kind: command", "p.yaml:1: job.command is missing"),
-        ("job:\n  max_samples: 0", "p.yaml:2: job.max_samples: Input should be greater than or equal to 1"),
-        ("version: 1\nfor:\n  capability: high", "p.yaml:3: for.capability must look like 8.0"),
-        ("version: 1\nfor: 3", "p.yaml:2: 'for' must contain `key: value` lines"),
-        ("version: 1\njob: [x]", "p.yaml:2: 'job' must contain `key: value` lines"),
-        ("settings:\n  optim: null", "p.yaml:2: optim must be a word, not ''"),
-        (
-            "job:\n  kind: command\n  command: [x]\n  aliases: {learning_rat: lr}",
-            "p.yaml:4: job.aliases: unknown setting 'learning_rat'; did you mean 'learning_rate'?",
-        ),
-        ("version: 1\nname: [x]", "p.yaml:2: name: Input should be a valid string"),
-        ("", "p.yaml: is empty"),
-        ("# nothing\n", "p.yaml: is empty"),
-        ("- a\n- b", "p.yaml:1: must contain `key: value` lines"),
-        ("just words", "p.yaml:1: must contain `key: value` lines"),
-        ("version: 1\n---\nversion: 1", "p.yaml:2: contains a second YAML document; only one is allowed"),
-        ("? [a, b]\n: 1", "p.yaml:1: a key must be a word, not a list or mapping"),
-        (
-            "hello: world",
-            "p.yaml: neither a preset (`settings:` with `name: value` lines) nor a known configuration file",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), EXAMPLES["what is wrong is said with file and line"])
 def test_what_is_wrong_is_said_with_file_and_line(text, said):
     assert refused(text) == said
 

@@ -131,7 +131,7 @@ def test_a_command_takes_the_presets_way() -> None:
     old = CommandJob(command=("old",), apply="hf-args", aliases={"seed": "s"})
     new = CommandJob(command=("new",), apply="hf-args", aliases={"seed": "s"})
     assert apply_job_options(old, JobOptions(("new",))) == new
-    assert apply_job_options(old, JobOptions(("new",), "hydra")) == new.model_copy(update={"apply": "hydra"})
+    assert apply_job_options(old, JobOptions(("new",), "yaml")) == new.model_copy(update={"apply": "yaml"})
     assert apply_job_options(old, JobOptions(apply="none")) == old.model_copy(update={"apply": "none"})
 
 

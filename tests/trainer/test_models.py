@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.model import Settings
-from tuner_tui.trainer.config import JobArguments, check_job
+from tuner_tui.trainer.config import JobArguments
 from tuner_tui.trainer.errors import JobError
 from tuner_tui.trainer.models import add_adapters, count_parameters, load_model
 from tuner_tui.trainer.shapes import shape_tokenizer
@@ -88,19 +88,6 @@ def test_16_bit_weights_do_not_reach_the_loss_scaler(saved: tuple[Path, torch.dt
         refuse_16_bit_gradients(job, load(folder, "fp16", weights_dtype="saved"))
     refuse_16_bit_gradients(job, load(folder, "fp16"))
     refuse_16_bit_gradients(job, load(folder, "fp16", peft_method="lora"))
-
-
-@pytest.mark.parametrize(
-    ("job", "sentence"),
-    [
-        (JobArguments(model="org/m", quantization="nf4"), "set `peft_method: lora`"),
-        (JobArguments(model="tiny", quantization="nf4", peft_method="lora"), "starts from random weights"),
-        (JobArguments(quantization="4bit"), "must be one of none, int8, nf4, fp4"),
-    ],
-)
-def test_quantization_that_cannot_train_is_refused(job: JobArguments, sentence: str) -> None:
-    with pytest.raises(JobError, match=sentence):
-        check_job(job, "job.yaml")
 
 
 @pytest.mark.parametrize(

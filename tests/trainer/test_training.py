@@ -25,10 +25,12 @@ import tuner_tui
 from tests.trainer.data.test_sources import write_csv
 from tuner_tui.trainer.config import parse_config
 from tuner_tui.trainer.errors import JobError
+from tuner_tui.trainer.main import main
 from tuner_tui.trainer.training import run_job
 
 pytestmark = [
     pytest.mark.train,
+    pytest.mark.xdist_group("trainer"),
     # What libraries say about their own future is not about this job.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
@@ -103,7 +105,7 @@ def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:
     rows = [(f"{word} number {n}", word) for n in range(60) for word in ("apple", "pear")]
     write_csv(tmp_path / "train.csv", rows)
     config = config_file(
-        tmp_path, data="train.csv", learning_rate="2e-3", max_steps=20, eval_strategy="steps", eval_steps=10,
+        tmp_path, data="train.csv", learning_rate=2e-3, max_steps=20, eval_strategy="steps", eval_steps=10,
         save_strategy="steps",
     )  # fmt: skip
     out, err = start(config).communicate(timeout=400)
@@ -114,12 +116,9 @@ def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:
     assert (final / "tokenizer.json").is_file()
 
 
-def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
-    process = start(config_file(tmp_path, data="absent.csv"))
-    out, err = process.communicate(timeout=400)
-    assert (process.returncode, out) == (2, "")
-    assert err.splitlines()[-1] == "error: data absent.csv: no such file"
-    assert "Traceback" not in err
+def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(config_file(tmp_path, data="absent.csv"))]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "error: data absent.csv: no such file"
 
 
 LONG = {"max_steps": 100_000, "logging_steps": 1, "save_strategy": "steps", "save_steps": 100_000}
@@ -140,6 +139,7 @@ def test_sigterm_to_all_saves_a_checkpoint_from_which_training_goes_on(tmp_path:
     assert resumed["global_step"] == step + 1
 
 
+@pytest.mark.full
 def test_two_ranks_agree_on_the_step_after_which_they_stop(tmp_path: Path) -> None:
     """torchrun hands the signal on to each rank; here one has got it before, and only that one twice."""
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -169,6 +169,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.full
 def test_two_ranks_leave_no_thread_of_gloos_that_could_abort_them_as_python_ends(tmp_path: Path) -> None:
     (tmp_path / "then_threads.py").write_text(THEN_THREADS)
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -182,6 +183,7 @@ def test_two_ranks_leave_no_thread_of_gloos_that_could_abort_them_as_python_ends
     assert not any("gloo" in line for line in left), left
 
 
+@pytest.mark.full
 def test_the_default_task_is_learnt(tmp_path: Path) -> None:
     result = train(
         tmp_path, max_samples=2000, max_length=64, max_steps=40, logging_steps=10, learning_rate=2e-3, warmup_steps=4,
@@ -198,8 +200,15 @@ def test_a_language_model_reports_perplexity(tmp_path: Path) -> None:
     assert losses(result)[-1][1] < losses(result)[0][1]
 
 
-@pytest.mark.parametrize("method", ["lora", "dora"])
-@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [
+        ("lora", "classification"),
+        pytest.param("dora", "classification", marks=pytest.mark.full),
+        pytest.param("lora", "causal-lm", marks=pytest.mark.full),
+        pytest.param("dora", "causal-lm", marks=pytest.mark.full),
+    ],
+)
 def test_adapters_train_few_weights_also_with_checkpointing(
     method: str, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,11 +221,35 @@ def test_adapters_train_few_weights_also_with_checkpointing(
     assert 0 < share < 20
 
 
-def test_a_trained_model_is_trained_on_for_other_classes(tmp_path: Path) -> None:
-    train(tmp_path / "first", max_steps=3)
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder and the state of a whole training of six steps."""
+    folder = tmp_path_factory.mktemp("classifier")
+    return folder, train(folder)
+
+
+def test_a_trained_model_is_trained_on_for_other_classes(
+    classifier: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     data = write_csv(tmp_path / "train.csv", [(f"{word} {n}", word) for n in range(30) for word in ("apple", "pear")])
-    train(tmp_path / "second", max_steps=3, model=str(tmp_path / "first" / "final"), data=str(data))
-    assert len(json.loads((tmp_path / "second" / "final" / "config.json").read_text())["id2label"]) == 2
+    train(tmp_path, max_steps=3, model=str(classifier[0] / "final"), data=str(data))
+    assert len(json.loads((tmp_path / "final" / "config.json").read_text())["id2label"]) == 2
+
+
+def test_a_resumed_training_ends_as_an_uninterrupted_one(
+    classifier: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, whole = classifier
+    resumed = train(tmp_path, resume_from_checkpoint=str(folder / "checkpoint-3"))
+    assert losses(resumed)[-1] == pytest.approx(losses(whole)[-1], rel=1e-6)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("values", [{"task": "causal-lm"}, {"lora_dropout": 0.1, "peft_method": "lora"}])
+def test_other_trainings_resume_as_well(values: dict[str, Any], tmp_path: Path) -> None:
+    whole = train(tmp_path, **values)
+    resumed = train(tmp_path, **values, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert losses(resumed)[-1] == pytest.approx(losses(whole)[-1], rel=1e-6)
 
 
 def test_samples_longer_than_the_model_takes_are_refused_before_training(tmp_path: Path) -> None:
@@ -235,24 +268,20 @@ def test_a_folder_that_is_no_checkpoint_is_not_resumed(tmp_path: Path) -> None:
 
 
 def test_too_little_data_trains_without_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write_csv(tmp_path / "train.csv", [("the same text", "a"), ("the same text", "b")])
-    train(tmp_path / "out", data=str(data), max_steps=1, save_steps=1, eval_strategy="epoch")
+    data = tmp_path / "train.jsonl"
+    data.write_text(json.dumps({"text": "one document " * 100}))
+    train(tmp_path / "out", task="causal-lm", data=str(data), max_steps=1, save_steps=1, eval_strategy="epoch")
     assert "no evaluation" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_checkpointing_changes_nothing_but_memory(tmp_path: Path) -> None:
     plain = train(tmp_path / "plain")
     recomputed = train(tmp_path / "recomputed", **{CHECKPOINTING: True})
     assert losses(recomputed) == pytest.approx(losses(plain), rel=1e-4)
 
 
-@pytest.mark.parametrize("values", [{}, {"task": "causal-lm"}, {"lora_dropout": 0.1, "peft_method": "lora"}])
-def test_a_resumed_training_ends_as_an_uninterrupted_one(values: dict[str, Any], tmp_path: Path) -> None:
-    whole = train(tmp_path, **values)
-    resumed = train(tmp_path, **values, resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert losses(resumed)[-1] == pytest.approx(losses(whole)[-1], rel=1e-6)
-
-
+@pytest.mark.full
 def test_samples_of_like_length_go_together_and_workers_prepare_them(tmp_path: Path) -> None:
     names = {field.name for field in dataclasses.fields(TrainingArguments)}
     new = "train_sampling_strategy" in names

@@ -8,7 +8,7 @@ import pytest
 
 from tests.runs.store.test_record import record
 from tests.tuning.builders import SCRIPT, resolved
-from tuner_tui.runs.events.types import Event, Finished, Launched, Phase, Steps
+from tuner_tui.runs.events.types import Event, Finished, Launched, Steps
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
@@ -16,7 +16,7 @@ from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.create import time_needed
-from tuner_tui.tuning.earlier_runs import EarlierRuns, read_earlier_runs
+from tuner_tui.tuning.earlier_runs import expected_trial_s
 
 
 def write_run(root: Path, *events: Event, job: CommandJob = SCRIPT, tuning: str | None = None) -> None:
@@ -31,41 +31,23 @@ def write_trial(root: Path, seconds: float, job: CommandJob = SCRIPT) -> None:
     write_run(root, Launched(t=0.0, pid=1), steps, ended, job=job, tuning="t001")
 
 
-def write_whole_run(root: Path) -> None:
-    """Started after 10 s; 400 steps with 20 s of evaluation and 8 s of saving."""
-    write_run(
-        root,
-        Launched(t=0.0, pid=1),
-        Phase(t=10.0, phase="training"),
-        Steps(t=50.0, step=400, own_steps=400, train_s=40.0, eval_s=20.0, save_s=8.0),
-        Finished(t=80.0, outcome="completed", step=400),
-    )
-
-
 def test_a_trial_takes_what_trials_took(tmp_path: Path) -> None:
     for seconds in (12.0, 40.0, 14.0):
         write_trial(tmp_path, seconds)
     write_trial(tmp_path, 300.0, CommandJob(command=("python", "other.py"), apply="inject"))
-    assert read_earlier_runs(SCRIPT, tmp_path) == EarlierRuns(trial_s=14.0)
+    assert expected_trial_s(SCRIPT, tmp_path) == 14.0
 
 
-def test_a_whole_run_says_how_long_its_start_and_its_pauses_are(tmp_path: Path) -> None:
-    write_whole_run(tmp_path)
-    assert read_earlier_runs(SCRIPT, tmp_path) == EarlierRuns(trial_s=13.0, pause_s=28 / 400)
-    write_trial(tmp_path, 20.0)
-    assert read_earlier_runs(SCRIPT, tmp_path).trial_s == 20.0
-
-
-def test_whole_runs_since_then_do_not_hide_the_trials(tmp_path: Path) -> None:
+def test_whole_runs_do_not_hide_the_trials(tmp_path: Path) -> None:
     write_trial(tmp_path, 20.0)
     for _ in range(10):
-        write_whole_run(tmp_path)
-    assert read_earlier_runs(SCRIPT, tmp_path) == EarlierRuns(trial_s=20.0, pause_s=28 / 400)
+        write_run(tmp_path, Launched(t=0.0, pid=1), Finished(t=80.0, outcome="completed", step=400))
+    assert expected_trial_s(SCRIPT, tmp_path) == 20.0
 
 
 def test_nothing_is_known_of_a_job_that_never_ran(tmp_path: Path) -> None:
     write_run(tmp_path, Launched(t=0.0, pid=1), Finished(t=2.0, outcome="failed"))
-    assert read_earlier_runs(SCRIPT, tmp_path) == EarlierRuns()
+    assert expected_trial_s(SCRIPT, tmp_path) is None
 
 
 def request(root: Path) -> LaunchRequest:

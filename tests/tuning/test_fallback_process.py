@@ -16,8 +16,6 @@ import pytest
 import yaml
 
 from tests.tuning.builders import resolved
-from tuner_tui.core.files import wait_unlocked
-from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import continuation_of, is_fallback_pending, wait_for_fallback
@@ -87,6 +85,7 @@ def ended(folder: RunFolder) -> RunView:
     return RunReader(folder).poll()
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, tmp_path: Path) -> None:
     expected, limit = uninterrupted(data, tmp_path / "free")
@@ -150,16 +149,6 @@ def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
     start_fallback_process(folder, ProcessSpec(request.job, request.environ))
 
 
-def test_it_is_off_by_default(tmp_path: Path) -> None:
-    from tests.runs.sandbox import Sandbox
-
-    request = Sandbox(tmp_path).request("raise MemoryError('Unable to allocate 9.00 TiB')")
-    folder = start_run(prepare(request))
-    wait_unlocked(folder.lock)
-    state = ended(folder).state
-    assert (state.outcome, state.fell_back, state.fallback_ended) == ("out-of-memory", None, None)
-
-
 def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
     from tests.runs.sandbox import Sandbox
 
@@ -171,17 +160,3 @@ def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:
     assert state.fell_back is None
     assert state.fallback_ended is not None
     assert "no other change keeps" in state.fallback_ended
-
-
-def test_two_do_not_watch_over_one_run(tmp_path: Path) -> None:
-    from tests.runs.sandbox import Fifo, Sandbox
-
-    box, gate = Sandbox(tmp_path), Fifo(tmp_path / "gate")
-    request = box.request("import sys\nopen(sys.argv[1]).readline()", str(gate.path))
-    folder = watched(request, 1)
-    with pytest.raises(LaunchError, match="fallback"):
-        start_fallback_process(folder, ProcessSpec(request.job, request.environ))
-    with gate.path.open("w") as opened:
-        opened.write("go\n")
-    wait_for_fallback(folder)
-    gate.close()

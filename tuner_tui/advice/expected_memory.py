@@ -193,11 +193,11 @@ def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | No
     if situation.has_gpu is False:
         return _host_device(situation)
     cards = () if situation.inventory is None else visible_cards(situation.inventory)
+    if not cards:
+        return None
     sizes = [card.memory_total_bytes for card in cards]
     known = [size for size in sizes if size]
     capacity = measured.capacity_bytes if measured is not None else min(known) if len(known) == len(sizes) else None
-    if not cards:
-        return None
     capability = min((card.capability for card in cards if card.capability is not None), default=None)
     return Device(True, capability, capacity if known or measured else None)
 

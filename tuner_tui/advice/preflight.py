@@ -101,7 +101,7 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         if held := other_processes_bytes(card):
             sentence = f"Other programs use {held / GIB:.1f} GiB of GPU {card.index}."
             yield PreflightCheck(
-                "GPU", "warning", sentence, "Close other notebooks; `tuner-tui detect` names the processes."
+                "GPU", "warning", sentence, "Close other notebooks; `tuner-tui doctor --hardware` names the processes."
             )
 
 

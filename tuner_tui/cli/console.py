@@ -6,9 +6,10 @@ import codecs
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,6 +18,7 @@ from tuner_tui.core.text import escape_control
 
 if TYPE_CHECKING:
     from tuner_tui.runs.store.folder import RunFolder
+    from tuner_tui.view.cells import Row
 
 DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
 
@@ -75,9 +77,30 @@ def print_line(text: str) -> None:
     sys.stdout.flush()
 
 
+PIPE_WIDTH = 120
+
+
+def report_width() -> int:
+    """Return the columns of a report: those of the terminal, or `PIPE_WIDTH` in a pipe or a file."""
+    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else PIPE_WIDTH
+
+
+def print_rows(rows: Iterable[Row]) -> None:
+    """Print what the screen shows as plain text."""
+    print_line(rows_text(rows))
+
+
+def rows_text(rows: Iterable[Row]) -> str:
+    """Return the text of what the screen shows, without styles."""
+    from tuner_tui.view.cells import plain_text
+
+    return "\n".join(plain_text(row.line).rstrip() for row in rows)
+
+
 ASCII_FALLBACK = str.maketrans(
-    {"·": "-", "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "→": "->", "≥": ">=", "≤": "<="}
-)
+    {"·": "-", "–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "→": "->", "≥": ">=", "≤": "<=", "━": "=", "╸": "=",
+     "╍": "~", "─": "-", "┤": "|", "│": "|", "●": "*", "▸": ">", "▾": "v", "✓": "+", "✗": "x", "⠒": "-", "⠁": "."}
+)  # fmt: skip
 ERROR_HANDLER = "tuner_tui.plain"
 WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 

@@ -21,6 +21,7 @@ from tuner_tui.tuning.launching import LaunchOptions
 
 if TYPE_CHECKING:
     from tuner_tui.cli.machine import LocalMachine
+    from tuner_tui.hardware.planned import PlannedCards
 
 
 def parse_launch_options(
@@ -56,6 +57,16 @@ def parse_size_option(flag: str, text: str) -> int:
     if size < MIB:
         raise SettingsError(f"{flag}: {text!r} is only {size:,} bytes; add a unit, such as 6GiB or 800MB.")
     return size
+
+
+def parse_gpus(text: str) -> tuple[PlannedCards, ...]:
+    """Parse `--gpu`. Raises `SettingsError` for an unknown GPU."""
+    from tuner_tui.hardware.planned import UnknownCardError, parse_cards
+
+    try:
+        return tuple(parse_cards(text))
+    except UnknownCardError as error:
+        raise SettingsError(f"--gpu: {error}") from error
 
 
 def read_training_machine(given: Path | None) -> LocalMachine:

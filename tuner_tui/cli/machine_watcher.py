@@ -1,48 +1,77 @@
-"""Runs `tuner-tui watch`: the screen, the table or JSON lines.
+"""Runs `tuner-tui watch`: the screen, the table or JSON lines, of this machine or of several hosts.
 
 Imports no Typer, which would take more memory than the rest.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import socket
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
-from tuner_tui.cli.console import DONE, INTERRUPTED, TERMINATED, exit_on_interrupt, fail, find_run_or_exit, print_line
+from tuner_tui.cli.console import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    exit_on_interrupt,
+    fail,
+    find_run_or_exit,
+    print_line,
+    report_width,
+    rows_text,
+)
 from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
+    from tuner_tui.hosts.watcher import HostsWatcher
 
 PERIOD_S = 1.0
-BRIEF_PERIOD_S, BRIEF_BYTES_PER_S = 5.0, 1500
-"""Period of the lines for another machine; a line that is too long for the rate makes it longer."""
-MAX_RUN_NUMBER = 9999
 FIRST_ANSWER_S = 5.0
 """A sleeping GPU wakes up in a second or two; one that does not answer is left out of the first sample."""
+HOSTS_ANSWER_S = 30.0
+"""With `--once`: longer than a connection, the start of Python and the first sample of a slow host take."""
+_RUN_ID = re.compile(r"r\d+", re.ASCII)
 
 
-def watch_machine(
-    what: str | None = None,
-    once: bool = False,
-    as_json: bool = False,
-    ascii_only: bool = False,
-    brief: bool = False,
+def open_watch(
+    words: Sequence[str] = (), once: bool = False, as_json: bool = False, ascii_only: bool = False
 ) -> NoReturn:
-    """Watch the machine, or only the job of `what`, a process id or a run; exits the program."""
-    if brief and not as_json:
-        fail("--brief shortens JSON: use it with --json.")
+    """Watch the machine, the job of a process id or run, or the hosts in `words`; exits the program."""
+    prints = once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty())
+    here = [word for word in words if _is_here(word)]
+    if here and len(words) > 1:
+        fail(f"{here[0]} is on this machine: watch it alone, or only hosts.")
+    if words and not here:
+        _watch_hosts(words, prints, once, as_json, ascii_only)
+    what = next(iter(here), None)
     if what is not None and not what.isdecimal():
-        options = [*["--once"] * once, *["--json"] * as_json, *["--ascii"] * ascii_only, *["--brief"] * brief]
+        options = [*["--once"] * once, *["--json"] * as_json, *["--ascii"] * ascii_only]
         _watch_in_allocation(what, options)
     pid = None if what is None else _pid_of(what)
-    if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
-        raise SystemExit(_print(pid, once, as_json, brief))
+    if prints:
+        raise SystemExit(_print_machine(pid, once, as_json))
     _open_screen(pid, what, ascii_only)
+
+
+def _is_here(word: str) -> bool:
+    """True for a process id and for a run, also one that does not exist; False for what may be a host."""
+    if word.isdecimal() or "/" in word or _RUN_ID.fullmatch(word):
+        return True
+    from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
+
+    try:
+        find_run(word, runs_dir())
+    except RunNotFoundError:
+        return False
+    return True
 
 
 def _watch_in_allocation(what: str, options: list[str]) -> None:
@@ -72,7 +101,7 @@ def _pid_of(what: str) -> int:
         from tuner_tui.core.procfs import identify_process
 
         if identify_process(int(what)) is None:
-            fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as {_similar_run_name(what)}.")
+            fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as r007.")
         return int(what)
     from tuner_tui.runs.read.status import read_status
 
@@ -82,67 +111,54 @@ def _pid_of(what: str) -> int:
     return found.pid
 
 
-def _similar_run_name(number: str) -> str:
-    """Return the name of the run that a number may mean, or an example of a name."""
-    return f"r{int(number):03d}" if 1 <= int(number) <= MAX_RUN_NUMBER else "r007"
-
-
-def _print(pid: int | None, once: bool, as_json: bool, brief: bool) -> int:
-    """Print a sample once, or again and again until the job ends, the pipe is closed or a signal arrives."""
+def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
+    """Print the machine until the job ends, the pipe is closed or a signal arrives."""
     from tuner_tui.cli.interrupts import Interrupts
     from tuner_tui.runs.read.machine_monitor import open_machine_monitor
     from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.view.watch_rows import snapshot_rows
 
     machine = open_machine_monitor(runs_dir())
+
+    def next_text() -> tuple[str, bool]:
+        view = machine.look(pid)
+        text = (
+            _json_text(asdict(view), once)
+            if as_json
+            else rows_text(snapshot_rows(view, report_width())) + "\n" * (not once)
+        )
+        return text, pid is not None and not view.jobs
+
     try:
         with Interrupts() as interrupts:
-            _discard_first_sample(machine, pid, interrupts)
-            while not (interrupts.interrupts or interrupts.terminated):
-                view = machine.look(pid)
-                if brief:
-                    from tuner_tui.hosts.report import brief_line, recently_ended
+            machine.wait_ready(FIRST_ANSWER_S)
+            machine.look(pid)  # not shown: load is the difference between two samples
+            interrupts.wait(PERIOD_S)
+            return _print_texts(next_text, once, interrupts)
+    finally:
+        machine.close()
 
-                    text = brief_line(view, recently_ended(runs_dir(), time.time()))
-                else:
-                    text = _text(view, as_json, indent=2 if once else None) + ("" if once or as_json else "\n")
-                print_line(text)
-                if once or (pid is not None and not view.jobs and not brief):
-                    return DONE
-                if not brief:
-                    interrupts.wait(PERIOD_S)
-                    continue
-                # The rate of a slow line is kept by longer pauses. Jobs are read at every second call, so that one
-                # more in the middle keeps them as fresh as the load.
-                half_s = max(BRIEF_PERIOD_S, len(text.encode()) / BRIEF_BYTES_PER_S) / 2
-                interrupts.wait(half_s)
-                machine.look(pid)
-                interrupts.wait(half_s)
+
+def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrupts: Interrupts) -> int:
+    """Print texts until one comes with True, the pipe is closed or a signal arrives; return the exit code."""
+    try:
+        while not (interrupts.interrupts or interrupts.terminated):
+            text, last = next_text()
+            print_line(text)
+            if once or last:
+                return DONE
+            interrupts.wait(PERIOD_S)
     except BrokenPipeError:
         if once:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to flush into the closed pipe
         return DONE
-    finally:
-        machine.close()
     return TERMINATED if interrupts.terminated else INTERRUPTED
 
 
-def _discard_first_sample(machine: MachineMonitor, pid: int | None, interrupts: Interrupts) -> None:
-    """Take the first sample, which is not shown: load is the difference between two."""
-    machine.wait_ready(FIRST_ANSWER_S)
-    machine.look(pid)
-    interrupts.wait(PERIOD_S)
-
-
-def _text(view: MachineView, as_json: bool, indent: int | None = None) -> str:
-    """Return the table, or JSON on one line, or on several with an `indent`."""
-    if as_json:
-        import json
-
-        return json.dumps(asdict(view), indent=indent, separators=None if indent else (",", ":"))
-    from tuner_tui.cli.render.watch import watch_report
-
-    return "\n".join(watch_report(view))
+def _json_text(data: object, once: bool) -> str:
+    """Return JSON on one line, or the document of `--once`."""
+    return json.dumps(data, indent=2) if once else json.dumps(data, separators=(",", ":"))
 
 
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
@@ -150,11 +166,69 @@ def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoRetur
     reduce_startup_memory()
     from tuner_tui.runs.read.machine_monitor import open_machine_monitor
     from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.ui.screens.watch import WatchScreen
     from tuner_tui.ui.theme import wants_colour
-    from tuner_tui.ui.watch_app import WatchApp
+    from tuner_tui.ui.watch_app import WatchApp, machine_views
 
+    views = machine_views(lambda: open_machine_monitor(runs_dir()), pid)
+    heading = " · ".join(filter(None, (socket.gethostname(), what)))
     app = WatchApp(
-        lambda: open_machine_monitor(runs_dir()), pid, what, colour=wants_colour(os.environ), ascii_only=ascii_only
+        views, lambda: WatchScreen(pid is not None, heading), colour=wants_colour(os.environ), ascii_only=ascii_only
     )
     app.run()
     raise SystemExit(app.return_code or 0)
+
+
+def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, ascii_only: bool) -> NoReturn:
+    """Watch the hosts in `words` on a screen, or print them."""
+    from tuner_tui.hosts.address import parse_host
+    from tuner_tui.hosts.watcher import HostsWatcher
+    from tuner_tui.settings.presets import preset_names
+
+    preset = next((word for word in words if word in preset_names()), None)
+    if preset is not None:
+        fail(f"{preset} is a preset, no run, process or host: `tuner-tui {preset}` opens it.")
+    try:
+        watcher = HostsWatcher([parse_host(word) for word in dict.fromkeys(words)])
+    except ValueError as error:
+        fail(f"{error} There is no run of that name either.")
+    watcher.start()
+    try:
+        raise SystemExit(_print_hosts(watcher, once, as_json) if prints else _open_hosts_screen(watcher, ascii_only))
+    finally:
+        watcher.close()
+
+
+def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
+    """Print all hosts until the pipe is closed or a signal arrives; with `once`, 1 if no host has answered."""
+    from tuner_tui.cli.interrupts import Interrupts
+    from tuner_tui.view.hosts_rows import host_rows
+
+    def next_text() -> tuple[str, bool]:
+        views = watcher.look()
+        if as_json:
+            return _json_text([asdict(view) for view in views], once), False
+        rows = [row for view in views for row in host_rows(view, report_width())]
+        return rows_text(rows) + "\n" * (not once), False
+
+    with Interrupts() as interrupts:
+        ends_s = time.monotonic() + (HOSTS_ANSWER_S if once else FIRST_ANSWER_S)
+        while time.monotonic() < ends_s and not (interrupts.interrupts or interrupts.terminated):
+            if all(view.machine or view.problem for view in watcher.look()):
+                break
+            interrupts.wait(0.1)
+        code = _print_texts(next_text, once, interrupts)
+    return FAILED if once and code == DONE and not any(view.machine for view in watcher.look()) else code
+
+
+def _open_hosts_screen(watcher: HostsWatcher, ascii_only: bool) -> int:
+    exit_on_interrupt()
+    reduce_startup_memory()
+    from tuner_tui.ui.screens.hosts import HostsScreen
+    from tuner_tui.ui.theme import wants_colour
+    from tuner_tui.ui.watch_app import WatchApp
+
+    views = iter(watcher.look, ())
+    app = WatchApp(views, HostsScreen, colour=wants_colour(os.environ), ascii_only=ascii_only)
+    app.run()
+    return app.return_code or 0

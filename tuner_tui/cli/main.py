@@ -1,7 +1,7 @@
 """Entry point of the command line: imports the module of the command; the name of a preset or run opens the screen.
 
-Each module in `tuner_tui.cli` has `register(app)` and holds one command group. Only the module of the command asked for
-is imported, so that `ps` does not pay for what `run` needs, and the screen without options pays for none of them.
+Only the module of the command asked for is imported, so that `ps` does not pay for what `run` needs, and the screen
+without options pays for none of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from typer import Typer
 
 COMPLETION = "_TUNER_TUI_COMPLETE"
+ALIASES = {
+    "attach": ("logs", "--follow", "--events"),
+    "detect": ("doctor", "--hardware"),
+    "export": ("presets", "export"),
+    "hosts": ("watch",),
+    "import": ("presets", "import"),
+}
+"""Commands of the release before, and what they are now."""
+PASSED_ON = frozenset({"run", "tune"})
+"""Commands that take a training command: options behind its first word belong to it."""
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
 
 
@@ -41,23 +51,24 @@ def dispatch(words: list[str]) -> None:
     for word in words:
         if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
             fail(f"{word!a} is not valid UTF-8; settings, run folders and JSON hold text only. Rename the file.")
+    words = [*ALIASES.get(words[0], words[:1]), *words[1:]] if words else []
     if opens_screen(words):
         from tuner_tui.cli.screen_opener import open_named
 
         open_named(words[0] if words else None)
-    if words[:1] == ["watch"] and not any(word.startswith("-") for word in words) and len(words) <= 2:
-        from tuner_tui.cli.machine_watcher import watch_machine
+    if words[:1] == ["watch"] and not any(word.startswith("-") for word in words):
+        from tuner_tui.cli.machine_watcher import open_watch
 
-        watch_machine(words[1] if len(words) > 1 else None)
+        open_watch(words[1:])
     # A command imports its own module alone. `--help` and an option of the screen need the names of all commands.
     if words[0] not in (*COMMANDS, *GLOBAL_FLAGS):
         words = ["screen", *words]
-    known = [COMMANDS[words[0]]] if words[0] in COMMANDS else [] if words[0] == "--version" else COMMANDS.values()
-    build_app(known)(words, prog_name="tuner-tui")
+    names = words[:1] if words[0] in COMMANDS else [] if words[0] == "--version" else COMMANDS
+    build_app(names)(words, prog_name="tuner-tui")
 
 
-def build_app(modules: Iterable[str] = COMMANDS.values()) -> Typer:
-    """Return the command-line application with the commands of `modules`."""
+def build_app(names: Iterable[str] = COMMANDS) -> Typer:
+    """Return the command-line application with the commands of these names."""
     import typer
 
     from tuner_tui.cli.options import RootGroup
@@ -85,8 +96,13 @@ def build_app(modules: Iterable[str] = COMMANDS.values()) -> Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(root)
-    for module in dict.fromkeys(modules):
-        import_module(f"tuner_tui.cli.commands.{module}").register(app)
+    for name in names:
+        module = import_module(f"tuner_tui.cli.commands.{COMMANDS[name]}")
+        if hasattr(module, "register"):
+            module.register(app)
+        else:
+            settings = {"allow_interspersed_args": name not in PASSED_ON}
+            app.command(name, hidden=name == "screen", context_settings=settings)(getattr(module, name))
     return app
 
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
+from tuner_tui.cli.commands import PANELS
+
 MOST_RUNS = 30
 
 
@@ -60,7 +62,12 @@ def complete_setting(incomplete: str) -> list[str]:
 
 
 class RootGroup(TyperGroup):
-    """Completes, besides the commands, presets and runs: a name alone opens the screen on it."""
+    """Lists the commands under the headings of `PANELS`, and completes presets and runs: a name opens the screen."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, names in PANELS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(80)) for name in names])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         found = super().shell_complete(ctx, incomplete)
@@ -105,6 +112,19 @@ PresetName = Annotated[
 SettingValues = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
+]
+ApplyMode = Annotated[
+    str | None,
+    typer.Option(
+        "--apply", metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml, inject or none."
+    ),
+]
+OtherGpus = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
+]
+AssumedMemory = Annotated[
+    str | None, typer.Option("--memory", metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
 ]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,114 +1,170 @@
-"""Watches several hosts at once, each on a thread of its own: one that hangs delays no other."""
+"""Watches several hosts at once by the system's ssh, each on a thread of its own: one that hangs delays no other."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import select
+import shlex
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from threading import Event, Lock, Semaphore
+from threading import Event
+from typing import Protocol
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
-from tuner_tui.hosts.address import HostAddress
-from tuner_tui.hosts.host_state import HostState, HostTracker, HostView
-from tuner_tui.hosts.ssh import ReportStream, StreamEnd, Transport
+from tuner_tui.core.units import format_duration
+from tuner_tui.hosts.address import Host
+from tuner_tui.hosts.report import SMI_FIELDS, BadReportError, ReportReader
+from tuner_tui.runs.read.machine_monitor import MachineView
 
-MOST_CONNECTING = 8
-"""Connections that are set up at the same time: each costs both sides a key exchange."""
-READ_TIMEOUT_S = 1.0
+ANSWER_S, SILENT_S = 45.0, 20.0
+"""For the connection, the start of Python and the first sample; between two reports."""
+MAX_RETRY_S = 300.0
+"""A host may lock out who fails to log in too often."""
+SSH_OPTIONS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": 10,
+    "ServerAliveInterval": 10,
+    "ServerAliveCountMax": 2,
+    # What a configuration sets for a person's own sessions. A master would outlive this program; one that runs is used.
+    "ControlMaster": "no",
+    "RemoteCommand": "none",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "LogLevel": "ERROR",
+    "Compression": "yes",
+}
+REMOTE_SCRIPT = f"""PATH="$PATH:$HOME/.local/bin:/usr/local/bin"; export PATH
+tuner-tui watch --json
+[ $? -eq 127 ] || exit
+exec nvidia-smi --query-gpu={SMI_FIELDS} --format=csv,noheader,nounits -l 2"""
+PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host at one moment: what it reports, or its `problem` in the words of ssh; at first it has neither."""
+
+    name: str
+    machine: MachineView | None = None
+    problem: str | None = None
+
+
+class Connection(Protocol):
+    """The output of the command that reports, messages included."""
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """Return the next bytes, `b""` at the end, None if there are none within `timeout_s`."""
+
+    def terminate(self) -> None:
+        """Ask the command to end; any thread may do so."""
+
+    def close(self) -> None:
+        """End the command and wait for its end."""
+
+
+class SshConnection:
+    """A process of ssh that reports on `host`. It ends with this process."""
+
+    def __init__(self, host: Host) -> None:
+        options = [word for name, value in SSH_OPTIONS.items() for word in ("-o", f"{name}={value}")]
+        port = [] if host.port is None else ["-p", str(host.port)]
+        remote = f"sh -c {shlex.quote(REMOTE_SCRIPT)}"  # whatever the shell of the account is
+        # In a session of its own it has no terminal to ask on, and Ctrl-C does not reach it.
+        self._process = subprocess.Popen(
+            ["ssh", "-T", *options, *port, "--", host.destination, remote],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # The thread that starts it waits for its end, so it gets the signal only when this process dies.
+            preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
+            bufsize=0,
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
+
+    def read(self, timeout_s: float) -> bytes | None:
+        ready, _, _ = select.select([self._output], [], [], max(0.0, timeout_s))
+        return os.read(self._output.fileno(), 65_536) if ready else None
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()
 
 
 class HostsWatcher:
-    """Watches `hosts`; `clock` only goes forward, `wall_clock` gives seconds since the epoch."""
+    """Watches `hosts` until it is closed; `connect` starts the command that reports."""
 
     def __init__(
         self,
-        hosts: Sequence[HostAddress],
-        transport: Transport,
+        hosts: Sequence[Host],
+        connect: Callable[[Host], Connection] = SshConnection,
         clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._transport = transport
+        self._connect = connect
         self._clock = clock
-        self._wall_clock = wall_clock
-        self._followers = [_Follower(HostTracker(host, clock())) for host in hosts]
-        self._connecting = Semaphore(MOST_CONNECTING)
+        self._views = {host: HostView(host.name) for host in hosts}
+        self._connections: dict[Host, Connection] = {}
         self._end = Event()
 
     def start(self) -> None:
-        """Start the threads."""
-        for follower in self._followers:
-            start_daemon_thread(f"host-{follower.tracker.host.name}", partial(self._follow, follower))
-
-    def stop(self) -> None:
-        """Ask the threads to end, without waiting for them."""
-        self._end.set()
-        self.retry()
-
-    def retry(self) -> None:
-        """Try the hosts that cannot be reached now, instead of after their wait."""
-        for follower in self._followers:
-            follower.wake.set()
+        for host in self._views:
+            start_daemon_thread(f"host-{host.name}", partial(self._follow, host))
 
     def look(self) -> tuple[HostView, ...]:
         """Return all hosts as they are now."""
-        return tuple(follower.view(self._clock()) for follower in self._followers)
+        return tuple(self._views.values())
 
-    def wait_settled(self, timeout_s: float) -> tuple[HostView, ...]:
-        """Return all hosts once each has reported or failed, or after `timeout_s`."""
-        ends_s = self._clock() + timeout_s
-        while any(view.state is HostState.CONNECTING for view in self.look()) and self._clock() < ends_s:
-            self._end.wait(0.1)
-        return self.look()
+    def close(self) -> None:
+        """End all connections."""
+        self._end.set()
+        for connection in tuple(self._connections.values()):
+            connection.terminate()
 
-    def _follow(self, follower: _Follower) -> None:
+    def _follow(self, host: Host) -> None:
+        failures = 0
         while not self._end.is_set():
-            follower.wake.clear()
-            self._connect(follower)
-            with follower.lock:
-                retry_s = follower.tracker.retry_s
-            follower.wake.wait(retry_s)
+            problem = self._watch(host)
+            failures = failures + 1 if self._views[host].machine is None else 1
+            self._views[host] = HostView(host.name, problem=problem)
+            self._end.wait(min(MAX_RETRY_S, 2.0 ** (failures - 1)))
 
-    def _connect(self, follower: _Follower) -> None:
-        with self._connecting:
-            with follower.lock:
-                follower.tracker.begin(self._clock())
-            try:
-                stream = self._transport.watch(follower.tracker.host)
-            except OSError as error:
-                with follower.lock:
-                    follower.tracker.end(StreamEnd(255, f"ssh cannot be started: {error.strerror or error}"))
-                return
-            goes_on = self._read_while(follower, stream, lambda: not stream.received_bytes)
-        # Its first bytes are here: the place among those that connect is free again, and reports may come for days.
-        goes_on = goes_on and self._read_while(follower, stream, lambda: True)
-        end = stream.close()
-        if goes_on is None:
-            with follower.lock:
-                follower.tracker.end(end)
-
-    def _read_while(self, follower: _Follower, stream: ReportStream, wanted: Callable[[], bool]) -> bool | None:
-        """Read while `wanted`; True if there is more, False if the host was given up, None if the stream has ended."""
-        while wanted() and not self._end.is_set():
-            data = stream.read(READ_TIMEOUT_S)
-            now_s = self._clock()
-            with follower.lock:
-                if not follower.tracker.feed(data or b"", stream.received_bytes, now_s, self._wall_clock()):
-                    return False
+    def _watch(self, host: Host) -> str:
+        """Connect once and read until the connection ends; return why it did."""
+        reader = ReportReader(self._clock)
+        heard_s, wait_s = self._clock(), ANSWER_S
+        try:
+            connection = self._connections[host] = self._connect(host)
+        except OSError as error:
+            return f"ssh cannot be started: {error.strerror}"
+        try:
+            while not self._end.is_set():
+                data = connection.read(heard_s + wait_s - self._clock())
                 if data == b"":
-                    return None
-                if data is None and follower.tracker.give_up(now_s):
-                    return False
-        return True
-
-
-class _Follower:
-    """A host's tracker, shared by its thread and those who look."""
-
-    def __init__(self, tracker: HostTracker) -> None:
-        self.tracker = tracker
-        self.lock = Lock()
-        self.wake = Event()
-
-    def view(self, now_s: float) -> HostView:
-        with self.lock:
-            return self.tracker.view(now_s)
+                    break
+                for machine in reader.feed(data or b""):
+                    self._views[host] = HostView(host.name, machine)
+                    heard_s, wait_s = self._clock(), SILENT_S
+                if self._clock() - heard_s >= wait_s:
+                    return f"no report for {format_duration(wait_s)}"
+        except BadReportError as error:
+            return f"disconnected: {error}"
+        finally:
+            connection.close()
+        return reader.message or "the connection ended without a message"

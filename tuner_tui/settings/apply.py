@@ -37,7 +37,7 @@ CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"
 CHECKPOINT = "checkpoint"
 """Placeholder for the checkpoint to resume from, which the launch fills in; not a setting."""
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,9 @@ def build_command(
     targets = None if interpreter is None else interpreter.training_arguments
     match job.apply:
         case "placeholders":
-            return apply_placeholders(argv, settings, names, targets)
+            return apply_placeholders(argv, settings, names, targets, job.aliases, tool)
         case "hf-args":
             return apply_hf_args(argv, settings, names, targets, job.aliases, tool)
-        case "hydra":
-            return apply_hydra(argv, settings, names, targets, job.aliases, tool)
         case "yaml":
             return apply_yaml(argv, settings, names, targets, job.aliases, tool, own_config)
         case "inject":
@@ -119,9 +117,18 @@ def trainer_folder() -> Path:
 
 
 def apply_placeholders(
-    argv: Sequence[str], settings: Settings, names: Collection[str], targets: Collection[str] | None
+    argv: Sequence[str],
+    settings: Settings,
+    names: Collection[str],
+    targets: Collection[str] | None,
+    aliases: Mapping[str, str],
+    tool: Dialect,
 ) -> AppliedCommand:
-    """Replace `{field}` in the arguments by the field's value. Raises `FieldError` for an unknown or empty field."""
+    """Replace `{field}` in the arguments by the field's value. Raises `FieldError` for an unknown or empty field.
+
+    A chosen setting without a placeholder is set by its alias as `key=value`, as Hydra takes it, in place of an
+    override of the same key.
+    """
     known: dict[str, Any] = {**hf.to_hf(settings, targets).values, **settings.model_dump()}
     known["max_steps"] = -1 if settings.max_steps is None else settings.max_steps
     used: set[str] = set()
@@ -139,9 +146,13 @@ def apply_placeholders(
         used.add(name)
         return format_argument(known[name])
 
-    words = tuple(_PLACEHOLDER.sub(fill, word) for word in argv)
-    carried = {name for name in names if used & {name, *hf.argument_names(name)}}
-    return AppliedCommand(words, not_applied=_in_field_order(set(names) - carried))
+    words = [_PLACEHOLDER.sub(fill, word) for word in argv]
+    without_place = {name for name in names if not used & {name, *hf.argument_names(name)}}
+    for name in _in_field_order(without_place & aliases.keys()):
+        written = tuple(write_settings(tool, settings, targets, [name]).values.values())
+        own_word = tool.form == "overrides" and len(written) == 1
+        set_override(words, aliases[name], format_override(written[0] if own_word else getattr(settings, name)))
+    return AppliedCommand(tuple(words), not_applied=_in_field_order(without_place - aliases.keys()))
 
 
 def apply_hf_args(
@@ -160,37 +171,6 @@ def apply_hf_args(
     gone |= {aliases[name] for name in names if name in aliases}
     words = (*remove_options(argv, gone), *to_arguments(carried.values))
     return AppliedCommand(words, not_applied=carried.unsupported, notes=carried.notes)
-
-
-def apply_hydra(
-    argv: Sequence[str],
-    settings: Settings,
-    names: Collection[str],
-    targets: Collection[str] | None,
-    aliases: Mapping[str, str],
-    tool: Dialect,
-) -> AppliedCommand:
-    """Set `key=value` for each chosen setting that has an alias, replacing an override of the same key.
-
-    Settings without an alias use the tool's own names if the command is a known tool (LLaMA-Factory accepts such
-    overrides). The keys of any other Hydra application are unknown.
-    """
-    words = list(argv)
-    aliased = [name for name in _in_field_order(names) if name in aliases]
-    missing = [name for name in _in_field_order(names) if name not in aliases]
-    notes: tuple[str, ...] = ("Hydra commands only get settings that have an alias",) if missing else ()
-    overrides: dict[str, Any] = {}
-    for name in aliased:
-        spelled = tuple(write_settings(tool, settings, targets, [name]).values.values())
-        own_words = tool.form == "overrides" and len(spelled) == 1
-        overrides[aliases[name]] = spelled[0] if own_words else getattr(settings, name)
-    if tool.form != "overrides" and tool.name != HF:  # the sections of another Hydra application are not known
-        carried = write_settings(tool, settings, targets, missing)
-        overrides |= {key: value for key, value in carried.values.items() if value is not None}
-        missing, notes = list(carried.unsupported), carried.notes
-    for key, value in overrides.items():
-        set_override(words, key, format_override(value))
-    return AppliedCommand(tuple(words), not_applied=tuple(missing), notes=notes)
 
 
 def apply_yaml(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import spec_of
 
-ApplyMode = Literal["placeholders", "hf-args", "hydra", "yaml", "inject", "none"]
+ApplyMode = Literal["placeholders", "hf-args", "yaml", "inject", "none"]
 Launcher = Literal["plain", "torchrun", "accelerate", "deepspeed"]
 SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 """The built-in models, which start from random weights."""
@@ -74,7 +74,7 @@ class CommandJob(_BaseJob):
     kind: Literal["command"] = "command"
     command: tuple[str, ...] = Field(min_length=1)
     apply: ApplyMode = "none"
-    dialect: str = Field("hf", description="Config dialect of hf-args, hydra and yaml: hf, trl, axolotl, ...")
+    dialect: str = Field("hf", description="Config dialect of hf-args and yaml: hf, trl, axolotl, ...")
     aliases: dict[str, str] = Field(default_factory=dict, description="Maps names of settings to keys of the command")
     model: str | None = Field(None, description="Model of the command, for estimates")
     task: Literal["classification", "causal-lm"] | None = None
@@ -83,6 +83,14 @@ class CommandJob(_BaseJob):
     on_cpu: bool = Field(False, description="The command trains on the CPU, by its own configuration")
     env: dict[str, str] = Field(default_factory=dict)
     interpreter: str | None = Field(None, description="Python of the training environment; runs the launcher")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_hydra(cls, values: Any) -> Any:
+        """Files of earlier versions have `apply: hydra`: `key=value` by aliases, or in the names of a known tool."""
+        if not isinstance(values, dict) or values.get("apply") != "hydra":
+            return values
+        return {**values, "apply": "placeholders" if values.get("dialect", "hf") in ("hf", "hydra") else "yaml"}
 
     @field_validator("aliases")
     @classmethod

@@ -45,15 +45,7 @@ from tuner_tui.settings.dialects.tools.hydra import compose, group_of, is_named
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import FIELDS, Settings, Value, check_value, closest_match, parse_value, shorten_text
-from tuner_tui.settings.yaml_reader import (
-    MappingNode,
-    Node,
-    ScalarNode,
-    SequenceNode,
-    ToolFile,
-    parse_tool_text,
-    parse_yaml,
-)
+from tuner_tui.settings.yaml_reader import ToolFile, parse_texts, parse_tool_text
 
 PRESET_VERSION = 1
 
@@ -118,12 +110,7 @@ class Preset(BaseModel):
     after: str | None = Field(None, description="Measured with these settings")
     settings: dict[str, Value] = Field(default_factory=dict)
     job: Job | None = None
-    hosts: tuple[str, ...] = Field((), exclude=True, description="In tuner.yaml: the machines of `tuner-tui hosts`")
-
-    @field_validator("hosts", mode="before")
-    @classmethod
-    def _as_list(cls, hosts: Any) -> Any:
-        return [hosts] if isinstance(hosts, str) else hosts
+    hosts: Any = Field(None, exclude=True, description="Ignored: `tuner-tui watch HOST...` takes their names")
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -144,7 +131,7 @@ TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
-PRESET_KEYS = frozenset({"settings", "job", "hosts"})
+PRESET_KEYS = frozenset({"settings", "job"})
 
 
 def is_preset(values: Mapping[str, Any]) -> bool:
@@ -185,7 +172,7 @@ def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPres
     """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
     file = parse_tool_text(text, source)
     if is_preset(file.values):
-        return LoadedPreset(_PresetParser(source).preset(parse_yaml(text, source), _default_name(path)), path)
+        return LoadedPreset(_parse_preset(text, source, _default_name(path)), path)
     return import_tool_file(file, source, path)
 
 
@@ -317,128 +304,71 @@ def _default_name(path: Path | None) -> str:
     return (path.stem if path else "")[:100] or "preset"
 
 
-class _PresetParser:
-    """Parses one tree; `source` names it in errors."""
+def _parse_preset(text: str, source: str, fallback_name: str) -> Preset:
+    """The preset in YAML `text`; `source` names it in errors. Raises `PresetError` with the line."""
+    values, lines = parse_texts(text, source)
 
-    def __init__(self, source: str) -> None:
-        self.source = source
+    def refused(path: Sequence[str], sentence: str) -> PresetError:
+        """An error with the line of the innermost key of `path` that the file has."""
+        line = next(lines[key] for end in range(len(path), -1, -1) if (key := tuple(path[:end])) in lines)
+        return PresetError(f"{source}:{line}: {sentence}")
 
-    def preset(self, tree: MappingNode, fallback_name: str) -> Preset:
-        self.check_version(tree)
-        self.check_keys(tree, TOP_LEVEL_KEYS, "key")
-        self.check_parts(tree)
-        data = {key: to_plain(node) for key, node in tree.nodes.items() if key != "settings"}
-        data = {key: value for key, value in data.items() if value is not None}
-        data.setdefault("name", fallback_name)
-        if "job" in data:
-            data["job"].setdefault("kind", "builtin")
-        try:
-            return Preset.model_validate({**data, "settings": self.settings(tree.nodes.get("settings"))})
-        except ValidationError as error:
-            raise self.wrong(tree, error) from None
-
-    def check_version(self, tree: MappingNode) -> None:
-        node = tree.nodes.get("version")
-        if node is None:
-            return
-        text = node.text.strip() if isinstance(node, ScalarNode) else ""
-        if not (text.isascii() and text.isdigit() and 0 < len(text) < 10):
-            raise self.error(node.line, "version must be a whole number")
-        if int(text) > PRESET_VERSION:
-            newer = f"preset version {int(text)} is newer than the supported {PRESET_VERSION}"
-            raise self.error(node.line, f"{newer}: upgrade tuner-tui")
-
-    def check_keys(self, node: MappingNode, known: Sequence[str], what: str) -> None:
-        for key, line in node.lines.items():
-            if key not in known:
-                raise self.error(line, f"unknown {what} '{shorten_text(key)}'{_suggestion(closest_match(key, known))}")
-
-    def check_parts(self, tree: MappingNode) -> None:
-        for key in ("for", "job"):
-            node = tree.nodes.get(key)
-            if node is None or (isinstance(node, ScalarNode) and node.empty):
-                continue
-            if not isinstance(node, MappingNode):
-                raise self.error(node.line, f"'{key}' must contain `key: value` lines")
-            model = self.job_model(node) if key == "job" else HardwareRequirements
-            self.check_keys(node, tuple(model.model_fields), f"key of '{key}'")
-
-    def job_model(self, job: MappingNode) -> type[BaseModel]:
-        kind = job.nodes.get("kind")
-        if kind is None:
-            return BuiltinJob
-        models: dict[str, type[BaseModel]] = {"builtin": BuiltinJob, "command": CommandJob}
-        if not isinstance(kind, ScalarNode) or kind.text not in models:
-            word = shorten_text(kind.text) if isinstance(kind, ScalarNode) else "…"
-            raise self.error(kind.line, f"unknown kind of job '{word}'; use builtin or command")
-        return models[kind.text]
-
-    def settings(self, node: Node | None) -> dict[str, Value]:
-        if node is None or (isinstance(node, ScalarNode) and node.empty):
-            return {}
-        if not isinstance(node, MappingNode):
-            raise self.error(node.line, "settings must contain `name: value` lines")
-        return {name: self.setting(name, child, node.lines[name]) for name, child in node.nodes.items()}
-
-    def setting(self, name: str, node: Node, line: int) -> Value:
+    version = values.get("version")
+    if version is not None and not (isinstance(version, str) and re.fullmatch(r"[0-9]{1,9}", version.strip())):
+        raise refused(("version",), "version must be a whole number")
+    if version is not None and int(version) > PRESET_VERSION:
+        newer = f"preset version {int(version)} is newer than the supported {PRESET_VERSION}"
+        raise refused(("version",), f"{newer}: upgrade tuner-tui")
+    given = {key: value for key, value in values.items() if value is not None}
+    settings = given.get("settings") or {}
+    if not isinstance(settings, dict):
+        raise refused(("settings",), "settings must contain `name: value` lines")
+    parsed = {}
+    for name, value in settings.items():
+        path = ("settings", name)
         if name in PRESET_SPELLINGS:
-            raise self.error(line, f"unknown setting '{name}'; in a preset it is written {PRESET_SPELLINGS[name]}")
+            raise refused(path, f"unknown setting '{name}'; in a preset it is written {PRESET_SPELLINGS[name]}")
+        if isinstance(value, list | dict):
+            raise refused(path, f"{name} must be a single value, not a list or mapping")
         try:
-            return parse_value(name, scalar_text(name, node))
+            parsed[name] = parse_value(name, value or "")
         except FieldError as error:
-            raise self.error(line, str(error)) from None
-
-    def wrong(self, tree: MappingNode, error: ValidationError) -> PresetError:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = [str(part) for part in first["loc"]]
-        if path[0] == "job":
-            del path[1]  # pydantic puts the kind of job there
-        where = shorten_text(".".join(path))
-        message = {
-            "missing": f"{where} is missing",
-            "too_short": f"{where} must contain at least one word",
-            "string_pattern_mismatch": f"{where} must look like 8.0",
-        }.get(first["type"], f"{where}: {shorten_text(first['msg'].removeprefix('Value error, '), 160)}")
-        return self.error(find_line(tree, path), message)
-
-    def error(self, line: int, sentence: str) -> PresetError:
-        return PresetError(f"{self.source}:{line}: {sentence}")
+            raise refused(path, str(error)) from None
+    job = given.get("job")
+    if isinstance(job, dict):
+        given["job"] = {"kind": "builtin", **job}
+    try:
+        return Preset.model_validate({"name": fallback_name, **given, "settings": parsed})
+    except ValidationError as error:
+        raise refused(*_first_problem(error, job)) from None
 
 
-def scalar_text(name: str, node: Node) -> str:
-    """The text of a scalar. Raises `FieldError` for a list or mapping."""
-    if not isinstance(node, ScalarNode):
-        raise FieldError(name, f"{name} must be a single value, not a list or mapping")
-    return "" if node.empty else node.text
-
-
-def to_plain(node: Node) -> Any:
-    """The tree as lists, dicts and text, which pydantic converts; a plain null is None."""
-    match node:
-        case ScalarNode():
-            return None if node.empty else node.text
-        case SequenceNode(nodes=nodes):
-            return [to_plain(child) for child in nodes]
-        case MappingNode(nodes=nodes):
-            return {key: to_plain(child) for key, child in nodes.items()}
-
-
-def find_line(tree: MappingNode, path: Sequence[str]) -> int:
-    """The line of the node at `path`, or of its closest existing ancestor."""
-    line, node = tree.line, tree
-    for part in path:
-        if part not in node.nodes:
-            continue
-        line = node.lines[part]
-        child = node.nodes[part]
-        if not isinstance(child, MappingNode):
-            break
-        node = child
-    return line
-
-
-def _suggestion(near: str | None) -> str:
-    return f"; did you mean '{near}'?" if near else ""
+def _first_problem(error: ValidationError, job: Any) -> tuple[list[str], str]:
+    """The path of the key that pydantic refuses, and why: a key that it does not know before others."""
+    problems = error.errors(include_url=False, include_input=False)
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    path = [str(part) for part in first["loc"]]
+    if path[0] == "job":
+        del path[1:2]  # pydantic puts the kind of job there
+    where = shorten_text(".".join(path))
+    match first["type"]:
+        case "extra_forbidden":
+            models = {"for": HardwareRequirements, "job": CommandJob if "command" in first["loc"] else BuiltinJob}
+            known = TOP_LEVEL_KEYS if len(path) == 1 else tuple(models[path[0]].model_fields)
+            near = closest_match(path[-1], known)
+            what = "key" if len(path) == 1 else f"key of '{path[0]}'"
+            return path, f"unknown {what} '{shorten_text(path[-1])}'{f'; did you mean {near!r}?' if near else ''}"
+        case "union_tag_invalid":
+            return ["job", "kind"], f"unknown kind of job '{shorten_text(str(job['kind']))}'; use builtin or command"
+        case "model_type" | "model_attributes_type":
+            return path, f"'{where}' must contain `key: value` lines"
+        case "missing":
+            return path, f"{where} is missing"
+        case "too_short":
+            return path, f"{where} must contain at least one word"
+        case "string_pattern_mismatch":
+            return path, f"{where} must look like 8.0"
+    return path, f"{where}: {shorten_text(first['msg'].removeprefix('Value error, '), 160)}"
 
 
 SUFFIXES = (".yaml", ".yml")

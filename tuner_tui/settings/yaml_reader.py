@@ -1,6 +1,6 @@
-"""Reads configuration files: YAML as a tree of text with line numbers, or the values that another tool reads.
+"""Reads configuration files: YAML as text with line numbers, or the values that another tool reads.
 
-In the tree, values stay text until the field they belong to is known: YAML 1.1 turns `no` into False, `010` into 8 and
+In a preset, values stay text until the field they belong to is known: YAML 1.1 turns `no` into False, `010` into 8 and
 leaves `1e-5` a string, and only the field knows what was meant.
 """
 
@@ -27,40 +27,6 @@ MAX_DEPTH = 16
 MAX_NODES = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarNode:
-    """One value as it is spelled in the file. `plain`: without quotes, so that `null` means None."""
-
-    text: str
-    line: int
-    plain: bool
-
-    @property
-    def empty(self) -> bool:
-        """Whether YAML reads the value as null."""
-        return self.plain and self.text.lower() in ("", "~", "null")
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceNode:
-    """A YAML sequence."""
-
-    line: int
-    nodes: list[Node] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class MappingNode:
-    """A YAML mapping: key to node, and the line of each key, counted from 1."""
-
-    line: int
-    nodes: dict[str, Node] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
-
-
-Node = ScalarNode | SequenceNode | MappingNode
-
-
 def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
     """The text of a regular UTF-8 file of at most `most_bytes` bytes. Raises `PresetError`."""
     try:
@@ -81,13 +47,38 @@ def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
         raise PresetError(f"{path}:{line}: is not UTF-8 text") from None
 
 
-def parse_yaml(text: str, source: str) -> MappingNode:
-    """The top-level mapping of YAML `text`; `source` names it in errors. Raises `PresetError`.
+def parse_texts(text: str, source: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
+    """The values of YAML `text` as lists, dicts and text, None for a plain null, and the line of each key by its path.
 
-    Only what a preset needs is accepted: one document without tags and aliases, of bounded depth and size.
+    The path `()` has the first line. `source` names the text in errors. Raises `PresetError`: only what a preset needs
+    is accepted, one document without tags and aliases, of bounded depth and size.
     """
     with _as_preset_errors(source, "YAML"):
-        return _parse(text, source)
+        node = _compose_mapping(_Loader(text), source)
+        lines: dict[tuple[str, ...], int] = {(): node.start_mark.line + 1}
+        values: dict[str, Any] = _texts(node, (), lines)
+        return values, lines
+
+
+def _texts(node: yaml.Node, path: tuple[str, ...], lines: dict[tuple[str, ...], int]) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            raise _RefusedError(node.start_mark.line + 1, "contains half of a surrogate pair, which is not text")
+        return None if node.style is None and node.value.lower() in ("", "~", "null") else node.value
+    if isinstance(node, yaml.SequenceNode):
+        return [_texts(child, (*path, str(index)), lines) for index, child in enumerate(node.value)]
+    values: dict[str, Any] = {}
+    for key, child in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise _RefusedError(line, "a key must be a word, not a list or mapping")
+        _texts(key, path, lines)  # refuses what is no text
+        inner = (*path, key.value)
+        if inner in lines:
+            raise _RefusedError(line, f"'{shorten_text(key.value)}' is given twice, first on line {lines[inner]}")
+        lines[inner] = line
+        values[key.value] = _texts(child, inner, lines)
+    return values
 
 
 @contextmanager
@@ -201,7 +192,7 @@ def compose_tool_yaml(text: str, source: str) -> yaml.MappingNode:
         raise PresetError(f"{source}:{error}") from None
 
 
-def _compose_mapping(loader: _ToolLoader, source: str) -> yaml.MappingNode:
+def _compose_mapping(loader: _Loader, source: str) -> yaml.MappingNode:
     if not loader.check_node():
         raise PresetError(f"{source}: is empty")
     node = cast(yaml.Node, loader.get_node())
@@ -240,37 +231,3 @@ def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
 
 def _peek(loader: yaml.SafeLoader) -> Any:
     return loader.peek_event()  # type: ignore[no-untyped-call]
-
-
-def _parse(text: str, source: str) -> MappingNode:
-    loader = _Loader(text)
-    if not loader.check_node():
-        raise PresetError(f"{source}: is empty")
-    tree = _tree(cast(yaml.Node, loader.get_node()))
-    if loader.check_node():
-        line = _peek(loader).start_mark.line + 1
-        raise _RefusedError(line, "contains a second YAML document; only one is allowed")
-    if not isinstance(tree, MappingNode):
-        raise _RefusedError(tree.line, "must contain `key: value` lines")
-    return tree
-
-
-def _tree(node: yaml.Node) -> Node:
-    line = node.start_mark.line + 1
-    if isinstance(node, yaml.ScalarNode):
-        if any("\ud800" <= character <= "\udfff" for character in node.value):
-            raise _RefusedError(line, "contains half of a surrogate pair, which is not text")
-        return ScalarNode(node.value, line, node.style is None)
-    if isinstance(node, yaml.SequenceNode):
-        return SequenceNode(line, [_tree(child) for child in node.value])
-    mapping = MappingNode(line)
-    for key_node, value in node.value:
-        key = _tree(key_node)
-        if not isinstance(key, ScalarNode):
-            raise _RefusedError(key.line, "a key must be a word, not a list or mapping")
-        if key.text in mapping.nodes:
-            first = mapping.lines[key.text]
-            raise _RefusedError(key.line, f"'{shorten_text(key.text)}' is given twice, first on line {first}")
-        mapping.nodes[key.text] = _tree(value)
-        mapping.lines[key.text] = key.line
-    return mapping

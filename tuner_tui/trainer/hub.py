@@ -33,7 +33,10 @@ def go_offline_if_unreachable() -> None:
     if OFFLINE in os.environ or "https" in getproxies() or "all" in getproxies():
         return
     hub = urlsplit(os.environ.get("HF_ENDPOINT", HUB))
-    if not is_reachable(hub.hostname or "", hub.port or (80 if hub.scheme == "http" else 443)):
+    try:
+        address = (hub.hostname or "", hub.port or (80 if hub.scheme == "http" else 443))
+        socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
+    except OSError:
         print(f"{hub.hostname} cannot be reached: only cached files can be used")
         os.environ[OFFLINE] = "1"
 
@@ -49,11 +52,3 @@ def find_config_problem(model: str) -> str | None:
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {first_line(error)}"
     return None
-
-
-def is_reachable(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S):
-            return True
-    except OSError:
-        return False

@@ -1,8 +1,7 @@
-"""The `Trainer` of the built-in job, its classification loss, and its metrics: accuracy, macro-F1, perplexity."""
+"""The `Trainer` of the built-in job, its classification loss, and its metrics: accuracy and perplexity."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,27 +23,8 @@ def predicted_class(logits: Any, labels: Any) -> Any:
 
 
 def classification_metrics(prediction: Any) -> dict[str, float]:
-    """Accuracy and macro-F1 of an `EvalPrediction` whose predictions are class numbers."""
-    predicted = np.asarray(prediction.predictions).reshape(-1)
-    labels = np.asarray(prediction.label_ids).reshape(-1)
-    return {"accuracy": float((predicted == labels).mean()), "f1_macro": macro_f1(predicted, labels)}
-
-
-def macro_f1(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """The unweighted mean F1 of the classes that occur among labels or predictions."""
-    size = int(max(predicted.max(initial=-1), labels.max(initial=-1))) + 1
-    true = np.bincount(labels[predicted == labels], minlength=size)
-    total = np.bincount(labels, minlength=size) + np.bincount(predicted, minlength=size)
-    occurs = total > 0
-    return float((2 * true[occurs] / total[occurs]).mean()) if occurs.any() else 0.0
-
-
-def perplexity(loss: float) -> float:
-    """exp(loss); infinity on overflow, nan for nan."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
+    """The accuracy of an `EvalPrediction` whose predictions are class numbers."""
+    return {"accuracy": float((np.ravel(prediction.predictions) == np.ravel(prediction.label_ids)).mean())}
 
 
 def classification_loss(arguments: TrainingArguments) -> Callable[..., Any]:
@@ -77,7 +57,7 @@ class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
         """As in the Trainer, with perplexity added to the metrics of a language model."""
         output = super().evaluation_loop(*args, **kwargs)
         for name in [name for name in output.metrics if name.endswith("_loss") and self.language_model]:
-            output.metrics[name.removesuffix("loss") + "perplexity"] = perplexity(output.metrics[name])
+            output.metrics[name.removesuffix("loss") + "perplexity"] = float(np.exp(output.metrics[name]))
         return output
 
     def get_train_dataloader(self) -> Any:

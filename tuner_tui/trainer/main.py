@@ -8,12 +8,10 @@ import sys
 from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
-from typing import Any
 
 from .errors import JobError
 from .hub import go_offline_if_unreachable, needs_hub
 
-USAGE = "usage: python …/tuner_tui/trainer CONFIG.yaml"
 NEEDED = ("yaml", "torch", "transformers", "accelerate", "datasets", "tokenizers")
 
 
@@ -26,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.reconfigure(line_buffering=True)  # keeps the order with stderr if both go to one file
     os.umask(os.umask(0o077) | 0o077)  # checkpoints and caches are private, as the run folder is
     if len(argv) != 1:
-        print(USAGE, file=sys.stderr)
+        print("usage: python …/tuner_tui/trainer CONFIG.yaml", file=sys.stderr)
         return 2
     try:
         return train_from(argv[0])
@@ -40,7 +38,12 @@ def train_from(path: str) -> int:
     # The order matters: what can be said without torch is said first, as its import takes seconds, and the Hub's
     # offline mode is read when huggingface_hub is imported.
     require_packages(NEEDED)
-    values = load_yaml(path)
+    import yaml
+
+    try:
+        values = yaml.safe_load(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from error
     if values.get("peft_method", "none") != "none":
         require_packages(("peft",))
     if values.get("quantization", "none") != "none":
@@ -54,21 +57,6 @@ def train_from(path: str) -> int:
     exit_code = run_job(*parse_config(values, path))
     leave_process_groups()
     return exit_code
-
-
-def load_yaml(path: str) -> dict[str, Any]:
-    """The mapping in the file at `path`. Raises `JobError` if there is none."""
-    import yaml
-
-    try:
-        values = yaml.safe_load(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise JobError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise JobError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise JobError(f"{path} must contain keys and values, such as `learning_rate: 5.0e-05`")
-    return values
 
 
 def require_packages(names: Sequence[str]) -> None:

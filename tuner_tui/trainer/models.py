@@ -102,18 +102,15 @@ def quantization_config(job: JobArguments, precision: str) -> Any:
 def model_config(job: JobArguments, tokenizer: Any, class_names: list[str] | None) -> Any:
     """The configuration of `job.model` with a padding token and one output for each of `class_names`."""
     if job.model in SHAPES:
-        return set_class_names(shape_config(job.model, job.task, tokenizer), class_names)
-    config = AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = tokenizer.pad_token_id
-    return set_class_names(config, class_names)
-
-
-def set_class_names(config: Any, names: list[str] | None) -> Any:
-    if names is not None:
-        config.num_labels = len(names)
-        config.id2label = dict(enumerate(names))
-        config.label2id = {name: index for index, name in enumerate(names)}
+        config = shape_config(job.model, job.task, tokenizer)
+    else:
+        config = AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
+        if getattr(config, "pad_token_id", None) is None:
+            config.pad_token_id = tokenizer.pad_token_id
+    if class_names is not None:
+        config.num_labels = len(class_names)
+        config.id2label = dict(enumerate(class_names))
+        config.label2id = {name: index for index, name in enumerate(class_names)}
     return config
 
 

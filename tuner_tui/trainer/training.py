@@ -10,8 +10,10 @@ import torch
 from transformers import DataCollatorWithPadding, TrainingArguments, default_data_collator, set_seed
 
 from .config import JobArguments
-from .data.tokenization import SplitData, TokenizedData, open_split_data, tokenize_data
+from .data.sources import SplitData, open_split_data
+from .data.tokenization import class_names, tokenize_data
 from .errors import JobError, first_line
+from .gpu_choice import use_one_kind_of_card
 from .job_trainer import JobTrainer, classification_loss, classification_metrics, predicted_class
 from .models import add_adapters, count_parameters, load_model, load_tokenizer
 from .sigterm_checkpoint import EXIT_CODE, CheckpointOnSigterm
@@ -25,42 +27,36 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
 
     The model is loaded before tokenising, which may take minutes, so that its errors are reported first.
     """
+    use_one_kind_of_card(arguments, job.quantization != "none")
     set_seed(arguments.seed)
     resume_from = find_checkpoint(arguments)
     tokenizer = load_tokenizer(job)
-    opened = open_split_data(job)
-    model = prepare_model(job, arguments, tokenizer, opened)
+    rows = open_split_data(job)
+    tables = [table for table in (rows.train, rows.evaluation) if table is not None]
+    names = class_names(tables, rows.label) if rows.label else None
+    model = prepare_model(job, arguments, tokenizer, names)
     with arguments.main_process_first(desc="preparing the data"):  # the other ranks read it from the cache
-        data = tokenize_data(job, opened, tokenizer)
+        data = tokenize_data(job, rows, names, tokenizer)
     if arguments.process_index == 0:
-        report_data(job, opened, data)
+        unit = f"blocks of {job.max_length} tokens" if names is None else "samples"
+        evaluation = "none" if data.evaluation is None else f"{len(data.evaluation):,}"
+        classes = f", {len(names)} classes" if names else ""
+        print(f"data {job.data}: {len(data.train):,} {unit} to train, {evaluation} to evaluate{classes}")
     # Loader workers, forked from here on, only pad batches and need no tokenizer threads.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     term = CheckpointOnSigterm()
     trainer = build_trainer(job, arguments, model, tokenizer, data, term)
     with term.listening():
-        train(trainer, resume_from)
+        try:
+            trainer.train(resume_from_checkpoint=resume_from)
+        except ImportError as error:  # a package for the optimizer or a kernel is missing
+            raise JobError(first_line(error)) from error
         stopped = term.stopping and trainer.state.global_step < trainer.state.max_steps
         if not stopped:
             finish_training(trainer)
     if stopped and arguments.process_index == 0:
         print(f"stopped by SIGTERM after step {trainer.state.global_step}; checkpoint in {arguments.output_dir}")
     return EXIT_CODE if stopped else 0
-
-
-def train(trainer: JobTrainer, resume_from: str | None) -> None:
-    """Run the training. Raises `JobError` if a package for the optimizer or a kernel is missing."""
-    try:
-        trainer.train(resume_from_checkpoint=resume_from)
-    except ImportError as error:
-        raise JobError(first_line(error)) from error
-
-
-def report_data(job: JobArguments, opened: SplitData, data: TokenizedData) -> None:
-    unit = "samples" if job.task == "classification" else f"blocks of {job.max_length} tokens"
-    evaluation = "none" if data.evaluation is None else f"{len(data.evaluation):,}"
-    classes = f", {len(opened.class_names)} classes" if opened.class_names else ""
-    print(f"data {job.data}: {len(data.train):,} {unit} to train, {evaluation} to evaluate{classes}")
 
 
 def find_checkpoint(arguments: TrainingArguments) -> str | None:
@@ -71,11 +67,11 @@ def find_checkpoint(arguments: TrainingArguments) -> str | None:
     return folder or None
 
 
-def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, opened: SplitData) -> Any:
+def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: Any, names: list[str] | None) -> Any:
     """The model with its adapters; prints its size."""
     set_seed(arguments.seed)  # the weights must not depend on random numbers drawn for the data
     precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "fp32"
-    loaded = load_model(job, tokenizer, opened.class_names, precision)
+    loaded = load_model(job, tokenizer, names, precision)
     model = add_adapters(loaded, job, arguments.gradient_checkpointing)
     model.config.use_cache = False
     if precision == "fp16":
@@ -101,7 +97,7 @@ def build_trainer(
     arguments: TrainingArguments,
     model: Any,
     tokenizer: Any,
-    data: TokenizedData,
+    data: SplitData,
     term: CheckpointOnSigterm,
 ) -> JobTrainer:
     """The Trainer for this task and data."""

@@ -14,7 +14,7 @@ from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.detached_process import ProcessSpec, start_detached
-from tuner_tui.tuning.earlier_runs import read_earlier_runs
+from tuner_tui.tuning.earlier_runs import expected_trial_s
 from tuner_tui.tuning.process.time_budget import least_minutes
 from tuner_tui.tuning.store import (
     WHY_EXCLUSIVE,
@@ -41,7 +41,6 @@ class TuningOptions:
 
     With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset.
 
-    With `despite_load`, a winner is confirmed also while other programs use the machine.
     `objective` is what is made faster: the whole job where its length is known, or its steady throughput.
     `cards` are the UUIDs of the cards on which trials run side by side; empty for one trial at a time. `on` a cluster
     they run on its workers, on `most_gpus` at most.
@@ -51,7 +50,6 @@ class TuningOptions:
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
     objective: Objective = "job"
-    despite_load: bool = False
     cards: tuple[str, ...] = ()
     on: Cluster | None = None
     most_gpus: int | None = None
@@ -112,7 +110,7 @@ class TimeNeeded:
 
 def time_needed(request: LaunchRequest) -> TimeNeeded:
     """Return the time that a tuning of `request` needs at least. Reads earlier runs of the job."""
-    trial_s = read_earlier_runs(request.job, request.runs_root).trial_s
+    trial_s = expected_trial_s(request.job, request.runs_root)
     minutes = least_minutes(trial_s)
     takes = "at least 5 s" if trial_s is None else f"about {trial_s:.0f} s in earlier runs"
     return TimeNeeded(

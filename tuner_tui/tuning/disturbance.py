@@ -33,10 +33,8 @@ class Quiet:
     max_cpu_share: float = 1.0
 
     @staticmethod
-    def after(load: OtherLoad, on_gpu: bool, despite_load: bool = False) -> Quiet:
-        """Return the rule for trials on a machine that had this load by others, or that no load disturbs them."""
-        if despite_load:
-            return Quiet()
+    def after(load: OtherLoad, on_gpu: bool) -> Quiet:
+        """Return the rule for trials on a machine that had this load by others."""
         gpu_in_use = on_gpu and load.gpu_share is not None and load.gpu_share > MAX_GPU_SHARE
         max_share = MAX_CPU_SHARE_WITH_GPU if on_gpu else MAX_CPU_SHARE
         cpu_in_use = load.cpu_share is not None and load.cpu_share > max_share

@@ -151,7 +151,6 @@ class TuningRecord(BaseModel):
         most_minutes: The time that the tuning may take.
         save_as: Name of the winner's preset; None to derive it from the preset or the command.
         objective: What is made faster: the whole job where its length is known, or its steady throughput.
-        despite_load: Whether a winner is confirmed also while other programs use the machine.
         cards: UUIDs of the cards on which trials run side by side; empty for one trial at a time, and on a cluster.
         on: Where trials run: "ray", on the workers of a Ray cluster; None for this machine.
         most_gpus: The most workers of a cluster that are used at once; None for all that are free.
@@ -174,7 +173,6 @@ class TuningRecord(BaseModel):
     most_minutes: float
     save_as: str | None = None
     objective: Objective = "job"
-    despite_load: bool = False
     cards: tuple[str, ...] = ()
     on: Cluster | None = None
     most_gpus: int | None = None

@@ -93,51 +93,23 @@ Objective = Literal["job", "steady"]
 """What is made faster: the whole job, start-up and compilation included, or its steady throughput."""
 
 
-MAX_ROUNDING = 1.25
-"""Ratio of the samples of two jobs up to which they are the same: the last batch of an epoch is smaller or left out."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeJob:
-    """The length of the training that is tuned.
-
-    Attributes:
-        steps: Optimizer steps with the settings of the start.
-        samples: Samples of all of these steps.
-        tokens_a_sample: Tokens without padding, or None if they are not counted.
-        pauses_s: Seconds of evaluation and saving, as far as they are known.
-        growth: Samples that other settings train on, over `samples`: above 1 for a larger effective batch if the number
-            of steps is fixed.
-    """
+    """The length of the training that is tuned: its optimizer steps with the settings of the start, their samples, and
+    their tokens without padding (None if these are not counted)."""
 
     steps: int
     samples: float
-    tokens_a_sample: float | None = None
-    pauses_s: float = 0.0
-    growth: float = 1.0
+    tokens: float | None = None
 
     @staticmethod
-    def of(start: Measurement, pauses_s: float = 0.0) -> WholeJob | None:
+    def of(start: Measurement) -> WholeJob | None:
         """Return the job of which `start` measured the first steps; None if its length is unknown."""
-        step_samples, samples_s, tokens_s = start.step_samples, start.samples_s, start.tokens_s
-        if not start.job_steps or not step_samples or not samples_s:
+        if not start.job_steps or not start.step_samples or not start.samples_s:
             return None
-        tokens = tokens_s / samples_s if tokens_s else None
-        return WholeJob(
-            steps=start.job_steps, samples=start.job_steps * step_samples, tokens_a_sample=tokens, pauses_s=pauses_s
-        )
-
-    def with_settings_of(self, runs: Sequence[Measurement]) -> WholeJob:
-        """Return the job as the settings of `runs` do it, as far as their last run shows how many steps they take."""
-        seen = (one.job_steps * one.step_samples for one in reversed(runs) if one.job_steps and one.step_samples)
-        growth = next(seen, self.samples) / self.samples
-        return self if 1 / MAX_ROUNDING < growth < MAX_ROUNDING else replace(self, growth=growth)
-
-    def amount(self, tokens: bool) -> float | None:
-        """Return all tokens (else all samples); None if tokens are not counted."""
-        if not tokens:
-            return self.samples
-        return None if self.tokens_a_sample is None else self.samples * self.tokens_a_sample
+        samples = start.job_steps * start.step_samples
+        tokens = samples * start.tokens_s / start.samples_s if start.tokens_s else None
+        return WholeJob(steps=start.job_steps, samples=samples, tokens=tokens)
 
 
 Purpose = Literal["start", "noise", "batch", "knob", "confirm"]
@@ -153,9 +125,8 @@ class Trial:
         number: Position in the search, from 1.
         changed: Knobs that differ from the best settings so far.
         bound: Maximum gain in throughput (0.12: 12 %), or None if unknown.
-        card: UUID of the card that it runs on, if trials run side by side; else None.
-        pair: Position among the runs that compare start and winner, from 0, if trials run side by side.
-        base: The winner in that comparison.
+        base: The settings that it changes; None if it changes nothing.
+        card: The card or worker that it runs on, if trials run side by side; else None.
     """
 
     number: int
@@ -164,9 +135,8 @@ class Trial:
     reason: str
     changed: tuple[str, ...] = ()
     bound: float | None = None
-    card: str | None = None
-    pair: int | None = None
     base: Settings | None = None
+    card: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +170,9 @@ class TuningConclusion:
     """The result of a search.
 
     `ratio` is the winner's speed over the start's, measured alternately, with the 95 % confidence interval `ratio_low`
-    to `ratio_high`; None if it was not confirmed. With the `objective` `job` it compares the time of all `job_steps`,
-    `start_job_s` and `best_job_s`, and `steady_ratio` compares the throughput; else `ratio` does. `start` and `best`
-    are representative measurements. `learning_rate_note` is set if the effective batch changed.
+    to `ratio_high`; None if it was not confirmed. It compares the time of all `job_steps`, `start_job_s` and
+    `best_job_s`; the throughput if these are None. `start` and `best` are representative measurements.
+    `learning_rate_note` is set if the effective batch changed.
     """
 
     winner: Settings
@@ -213,11 +183,9 @@ class TuningConclusion:
     start: Measurement | None = None
     best: Measurement | None = None
     learning_rate_note: str = ""
-    objective: Objective = "steady"
     job_steps: int | None = None
     start_job_s: float | None = None
     best_job_s: float | None = None
-    steady_ratio: float | None = None
 
     @property
     def job_times(self) -> str | None:

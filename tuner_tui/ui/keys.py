@@ -18,7 +18,6 @@ PANELS = Binding.Group("Panels")
 PROGRAM = Binding.Group("The program")
 JOBS = Binding.Group("Jobs")
 QUEUE = Binding.Group("Queue")
-HOSTS = Binding.Group("Hosts")
 
 
 def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.Group, show: bool = True) -> Binding:
@@ -129,7 +128,7 @@ TUNE_KEYS = (
     _key("shift+tab", "panel(-1)", "Previous panel", "tune.back", "Go to the previous panel", PANELS, False),
     *(
         _key(f"{number}", f"page({number})", label, f"tune.{number}", f"Go to {label}", PANELS, False)
-        for number, label in enumerate(("the trials", "the plots", "what was not tried"), start=1)
+        for number, label in enumerate(("the trials", "what was not tried"), start=1)
     ),
     _key("escape,q,o", "leave", "Back", "tune.leave", "Back to the main screen; the tuning continues", PROGRAM),
     _key("question_mark,f1", "help", "Help", "tune.help", "All keys and a glossary", PROGRAM),
@@ -155,10 +154,7 @@ QUEUE_KEYS = (
     _key("question_mark,f1", "help", "Help", "queue.help", "All keys, and a glossary", PROGRAM),
     _key("T", "app.theme", "Dark/light", "queue.theme", "Dark or light", PROGRAM, False),
 )
-WATCH_JOB_KEYS = (
-    _key("s", "sort", "Sort", "watch.sort", "Sort by the next column: GPU memory, SM share, CPU, RSS, age", JOBS),
-    _key("enter,space", "open", "Processes", "watch.open", "Show or hide the processes of a job", JOBS),
-    _key("a", "open_all", "All", "watch.open-all", "Show or hide the processes of all jobs", JOBS),
+WATCH_ROW_KEYS = (
     _key("up,k", "move(-1)", "Up", "watch.up", "Previous row", JOBS, False),
     _key("down,j", "move(1)", "Down", "watch.down", "Next row", JOBS, False),
     _key("pageup", "move(-10)", "Page up", "watch.page-up", "Ten rows up", JOBS, False),
@@ -166,23 +162,14 @@ WATCH_JOB_KEYS = (
     _key("home", "move(-9999)", "First", "watch.first", "First row", JOBS, False),
     _key("end", "move(9999)", "Last", "watch.last", "Last row", JOBS, False),
 )
+WATCH_JOB_KEYS = (
+    _key("s", "sort", "Sort", "watch.sort", "Sort by the next column: GPU memory, SM share, CPU, RSS, age", JOBS),
+    _key("enter,space", "open", "Processes", "watch.open", "Show or hide the processes of a job", JOBS),
+    _key("a", "open_all", "All", "watch.open-all", "Show or hide the processes of all jobs", JOBS),
+    *WATCH_ROW_KEYS,
+)
 WATCH_KEYS = (
     _key("question_mark,f1", "help", "Help", "watch.help", "All keys and a glossary", PROGRAM),
     _key("T", "app.theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
     _key("q,ctrl+c", "app.leave", "Quit", "watch.quit", "Quit; the jobs continue", PROGRAM),
-)
-HOST_KEYS = (
-    _key("enter", "open", "Open", "hosts.open", "Open the run, or the screen of the host, in this terminal", HOSTS),
-    _key("r", "retry", "Retry", "hosts.retry", "Connect now to the hosts that could not be reached", HOSTS),
-    _key("up,k", "move(-1)", "Up", "hosts.up", "Previous run or host", HOSTS, False),
-    _key("down,j", "move(1)", "Down", "hosts.down", "Next run or host", HOSTS, False),
-    _key("pageup", "move(-10)", "Page up", "hosts.page-up", "Ten runs or hosts up", HOSTS, False),
-    _key("pagedown", "move(10)", "Page down", "hosts.page-down", "Ten runs or hosts down", HOSTS, False),
-    _key("home", "move(-9999)", "First", "hosts.first", "First host", HOSTS, False),
-    _key("end", "move(9999)", "Last", "hosts.last", "Last run or host", HOSTS, False),
-)
-HOSTS_KEYS = (
-    _key("question_mark,f1", "help", "Help", "hosts.help", "All keys and a glossary", PROGRAM),
-    _key("T", "app.theme", "Dark/light", "hosts.theme", "Dark or light", PROGRAM, False),
-    _key("q,ctrl+c", "app.leave", "Quit", "hosts.quit", "Quit; all runs continue", PROGRAM),
 )

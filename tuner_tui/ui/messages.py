@@ -10,18 +10,6 @@ from textual.message import Message
 
 
 @dataclass(eq=False, repr=False)
-class HostOpenWanted(Message):
-    """Open the screen of `host` in this terminal, on `run` if it is not None."""
-
-    host: str
-    run: str | None
-
-
-class HostsRetryWanted(Message):
-    """Connect now to the hosts that could not be reached."""
-
-
-@dataclass(eq=False, repr=False)
 class SettingEdited(Message):
     """The user gave the field `name` a new value, as typed; the app parses and checks it."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tuner_tui.ui.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
+from tuner_tui.view.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,7 +215,7 @@ class UiState:
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
         """Return the settings whose value is another in `values`."""
         from tuner_tui.settings.model import FIELDS
-        from tuner_tui.ui.drawing.settings_form import format_field
+        from tuner_tui.view.settings_form import format_field
 
         if self.editing is None:
             return ()

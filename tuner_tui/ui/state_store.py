@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.ui import status_text
 from tuner_tui.ui.backend.records import EstimateRequest
-from tuner_tui.ui.drawing.settings_form import SettingsView
 from tuner_tui.ui.state import UiState
+from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings

@@ -6,9 +6,9 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.units import format_duration
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.run_rows import format_metrics, steps_made
-from tuner_tui.ui.drawing.tuning_rows import tuning_sentence, tuning_status
+from tuner_tui.view import number_format as f
+from tuner_tui.view.run_rows import format_metrics, steps_made
+from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.events.types import Finished
     from tuner_tui.runs.store.supervisor_state import Order
-    from tuner_tui.ui.drawing.settings_form import SettingsView
     from tuner_tui.ui.state import UiState
+    from tuner_tui.view.settings_form import SettingsView
 
 
 class StopQuestion(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.advice.crash.corpus import memory, other
-from tests.advice.crash.corpus.case import Case
-from tests.advice.crash.test_cause import read
+from tests.advice.crash.outputs import read, whole_logs
+
+LOGS = [output.log for output in whole_logs()]
 
 PIECES = st.sampled_from(
-    [line for case in (*memory.CASES, *other.CASES) for line in case.text.split("\n")]
+    [line for log in LOGS for line in log.split("\n")]
     + [
         "\r",
         "\x1b[0m",
@@ -37,9 +37,9 @@ def test_any_mixture_of_lines(lines: list[str]) -> None:
         assert finding.evidence
 
 
-@given(st.sampled_from(memory.CASES), st.integers(0, 4000), st.integers(0, 4000))
-def test_any_cut_of_an_output(case: Case, start: int, length: int) -> None:
-    read(case.text[start : start + length])
+@given(st.sampled_from(LOGS), st.integers(0, 4000), st.integers(0, 4000))
+def test_any_cut_of_an_output(log: str, start: int, length: int) -> None:
+    read(log[start : start + length])
 
 
 @given(st.binary(max_size=2000))

@@ -1,86 +1,68 @@
-"""Every output of the corpus is read as a person would read it."""
+"""Every output is read as a person would read it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.advice.crash.corpus import families, lookalikes, memory, newer, other, provoked_cases, releases, specific
-from tests.advice.crash.corpus.case import Case
+from tests.advice.crash.outputs import (
+    CUDA_27,
+    FOLDER,
+    HEALTHY_END,
+    HEALTHY_START,
+    Output,
+    read,
+    read_yaml,
+    trace,
+    whole_logs,
+)
 from tuner_tui.advice.crash.cause import crash_findings
-from tuner_tui.advice.finding import Finding
-from tuner_tui.advice.remedies.specific_errors import REMEDIES
+from tuner_tui.advice.remedies.catalog import has_remedies
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
-from tuner_tui.runs.log_parsing.crash_patterns.by_frames import BY_FRAMES
-from tuner_tui.runs.log_parsing.fatal_failure import PATTERNS
+from tuner_tui.runs.log_parsing.crash_patterns import crash_table
 from tuner_tui.runs.supervise.outcome import determine_outcome
 
-POSITIVES = (
-    *memory.CASES,
-    *other.CASES,
-    *newer.CASES,
-    *families.CASES,
-    *provoked_cases.CASES,
-    *specific.CASES,
-    *releases.CASES,
-)
-NEGATIVES = (
-    *lookalikes.CASES,
-    *newer.HEALTHY,
-    *families.HEALTHY,
-    *provoked_cases.HEALTHY,
-    *specific.HEALTHY,
-    *releases.HEALTHY,
-)
+LOGS = whole_logs()
+HEALTHY_LINES: list[str] = read_yaml(FOLDER / "healthy.yaml")
+PREFIXES = (
+    "[10:00:01] ", "10:00:01.123 ", "10:00:01 | ", "[2026-03-01 10:00:01,123][__main__][ERROR] - ",
+    "2026-03-01T10:00:01.123456Z ", "2026-03-01 10:00:01.123 | ERROR    | __main__:main:31 - ", "[rank: 3] ", "rank3: ",
+    "[3/8] ", "[gpu 3] ", "(rank 3) ", "node01: [rank3] ", "worker-0 | ", "trainer_1  | ", "ERROR:train:", "[ERROR] ",
+    "[1,3]<stderr>:", "[1,3]<stderr>: ", "0: [rank0]: ", "Mar 01 10:00:01 node01 python[4242]: ",
+    "E0301 10:00:01.123456 4242 train.py:31] ", "[task 3] ", "r3 ", "pod/train-0 ", "[train-0] ",
+    "01/03/2026 10:00:01 - ERROR - __main__ - ", "03-01 10:00:01 ERROR ", "ERROR 03-01 10:00:01 [worker_base.py:598] ",
+    "1709287201.123 ", "| ", "2026/03/01 10:00:01 ", "[2026-03-01 10:00] ", "<3> ", "stderr | ", "[stderr] ",
+    "#12 8.123 ", "> ", ">> ", "    ", "stderr: ",
+)  # fmt: skip
+"""What loggers, launchers, terminals and mails write before each line."""
 
 
-def read(text: str) -> tuple[Finding, ...]:
-    """The findings of an output of which nothing else is known."""
-    return crash_findings(Situation(RunState(), 0.0, log=tuple(text.split("\n"))))
+@pytest.mark.parametrize("output", LOGS, ids=lambda output: output.name)
+def test_a_log_has_the_cause_that_a_person_would_name(output: Output) -> None:
+    findings = read(output.log)
+    assert [finding.cause for finding in findings] == ([] if output.cause is None else [output.cause])
+    assert all(finding.evidence for finding in findings)
+    assert output.where is None or findings[0].where == output.where
+    assert output.remedy is None or output.remedy in findings[0].remedies[0].title
 
 
-def names(case: Case) -> str:
-    return case.name
+@pytest.mark.parametrize("line", HEALTHY_LINES)
+def test_a_word_in_an_output_is_not_a_crash(line: str) -> None:
+    for log in (line, HEALTHY_START + line + "\n" + HEALTHY_END):
+        assert [(finding.cause, finding.evidence) for finding in read(log)] == []
 
 
-@pytest.mark.parametrize("case", POSITIVES, ids=names)
-def test_the_cause_is_named(case: Case) -> None:
-    findings = read(case.text)
-    assert [finding.cause for finding in findings] == [case.cause]
-    assert case.where is None or findings[0].where == case.where
-    assert findings[0].evidence
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_an_error_is_read_behind_the_prefix_of_a_logger(prefix: str) -> None:
+    error = trace(CUDA_27, "main", "train", "loop", "step")
+    log = "\n".join(prefix + line for line in error.split("\n"))
+    assert [finding.cause for finding in read(log)] == ["gpu-oom"]
 
 
-@pytest.mark.parametrize("case", NEGATIVES, ids=names)
-def test_a_word_in_an_output_is_not_a_crash(case: Case) -> None:
-    assert [(finding.cause, finding.evidence) for finding in read(case.text)] == []
-
-
-@pytest.mark.parametrize(("name", "first"), [*specific.FIRST_REMEDIES.items(), *releases.FIRST_REMEDIES.items()])
-def test_a_specific_error_comes_with_its_own_remedy(name: str, first: str) -> None:
-    case = next(case for case in (*specific.CASES, *releases.CASES) if case.name == name)
-    (finding,) = read(case.text)
-    assert first in finding.remedies[0].title
-
-
-def test_every_topic_has_remedies_and_a_pattern() -> None:
-    ladders = {"broken-package", "killed-worker", "package-versions"}
-    patterns = (*PATTERNS, *(rule.pattern for rule in BY_FRAMES))
-    topics = {pattern.topic for pattern in patterns if pattern.topic is not None}
-    assert topics == {*REMEDIES, *ladders}
-
-
-def test_the_corpus_covers_every_cause() -> None:
-    assert {case.cause for case in POSITIVES} == {
-        "gpu-oom", "host-oom", "shm", "disk-full", "nan", "precision-unsupported", "attention-unsupported",
-        "fused-unsupported",
-        "missing-package", "compile-failed", "device-assert", "illegal-access", "collective-timeout", "worker-crash",
-        "checkpoint-io", "bad-arguments", "port-in-use", "offline", "unknown", "gpu-software", "hub-access",
-        "program-error",
-    }  # fmt: skip
-    assert len(POSITIVES) >= 120
-    assert len(NEGATIVES) >= 60
+def test_every_topic_has_remedies() -> None:
+    topics = {pattern.topic for pattern in (*crash_table().messages, *crash_table().frames) if pattern.topic}
+    assert not [topic for topic in topics if not has_remedies(topic)]
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -16,7 +16,14 @@ FATAL = ("memory-limit", "shm-limit", "killed-worker", "killed-trainer", "missin
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name in FATAL], ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=() if fault.name == "missing-package" else pytest.mark.full, id=fault.name)
+        for fault in FAULTS
+        if fault.name in FATAL
+    ],
+)
 def test_a_fault_that_ends_a_training_is_named(fault: Fault, tmp_path: Path) -> None:
     if fault.within and not can_mount():
         pytest.skip("no right to mount a file system")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.advice.crash.corpus.case import HEALTHY_END, HEALTHY_START, trace
-from tests.advice.crash.corpus.memory import CUDA_27, CUDA_113
-from tests.advice.crash.test_cause import read
+from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, trace
 from tests.fakes.situations import box, card
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.diagnose import diagnose
@@ -115,12 +113,6 @@ def test_a_renamed_argument_comes_before_other_releases() -> None:
     assert "releases that fit together" in second.title
 
 
-def test_tf32_off_is_the_remedy_of_tf32() -> None:
-    error = "ValueError: --tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7"
-    (remedy,) = remedies(trace(error, "main", "arguments"))
-    assert (remedy.title, remedy.change) == ("TF32 off", {"tf32": None})
-
-
 BF16 = "ValueError: Your setup doesn't support bf16/gpu. You need to assign use_cpu if you want to train on CPU."
 
 
@@ -138,29 +130,6 @@ def test_weights_in_fp16_are_not_answered_with_fp32_training() -> None:
     first = remedies(trace("ValueError: Attempting to unscale FP16 gradients.", *STEP))[0]
     assert "dtype=torch.float32" in first.title
     assert "precision" not in first.change
-
-
-@pytest.mark.parametrize(
-    ("error", "new"),
-    [
-        (
-            "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
-            "→ eval_st",
-        ),
-        ("TypeError: __init__() got an unexpected keyword argument 'eval_strategy'", "→ evaluation_strategy"),
-        ("TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'", "→ processing_class"),
-        (
-            "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'fp16_opt_level'",
-            "remove fp16_opt",
-        ),
-        ("ValueError: Some specified arguments are not used by the HfArgumentParser: ['--no_cuda', 'x']", "→ use_cpu"),
-        ("usage: t.py [-h]\nt.py: error: unrecognized arguments: --lr 3 --warmup-ratio 0.1", "→ warmup_steps"),
-        ("t.py: error: unrecognized arguments: --colour red", "correct the command"),
-    ],
-)
-def test_a_renamed_argument_comes_with_its_new_name(error: str, new: str) -> None:
-    text = error if "error: " in error else trace(error, "main", "arguments")
-    assert new in remedies(text)[0].title
 
 
 WARNING = (

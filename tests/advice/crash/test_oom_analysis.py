@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.advice.crash.test_cause import read
+from tests.advice.crash.outputs import read
 from tests.fakes.situations import box, card
 from tuner_tui.advice.crash.cause import crash_findings
 from tuner_tui.advice.crash.oom_analysis import held_by_others, is_fragmented, other_processes

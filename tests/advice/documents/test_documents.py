@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.advice.documents.items import ITEMS, Item
 from tests.fakes import inventories, situations
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.batch_scaling import scale_learning_rate
@@ -25,6 +27,29 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import Preset, find_preset, shipped_folder
 from tuner_tui.settings.resolve import resolve
 
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of `items.yaml`; `answer` is what the document says, or the truth where it errs."""
+
+    document: str
+    place: str
+    ask: tuple[Any, ...]
+    answer: Any
+
+    @property
+    def id(self) -> str:
+        """`000 batch: preset rtx3070-8gb per_device_train_batch_size`."""
+        return f"{self.document} {self.place}: {' '.join(str(word) for word in self.ask)}"
+
+
+def frozen(value: Any) -> Any:
+    """`value` with tuples for lists."""
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+
+ROWS = yaml.load(Path(__file__).with_name("items.yaml").read_text("utf-8"), yaml.CSafeLoader)
+ITEMS = [Item(**{name: frozen(value) for name, value in row.items()}) for row in ROWS]
 SIZES = {"K80": 11.2, "T4": 15.0, "V100": 15.8, "A10": 22.5, "A100": 39.4, "A100-80": 79.2}
 """GiB that the drivers of cards report that are sold with more."""
 

@@ -78,22 +78,6 @@ def test_runs_of_other_jobs_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "minutes"), [(24_000, (12, 15)), (50_000, (25, 30)), (100_000, (50, 60))], ids=["24k", "50k", "100k"]
-)
-def test_the_notes_times_on_a_t4(samples: int, minutes: tuple[float, float]) -> None:
-    job = JOB.model_copy(update={"max_samples": samples})
-    found = estimate_duration(job, T4_SETTINGS, 1, (), ("Tesla T4",))
-    assert found is not None
-    assert found.range_s is not None
-    low, high = (seconds / 60 for seconds in found.range_s)
-    assert low <= minutes[0]
-    assert high >= minutes[1]
-    assert high < 1.4 * minutes[1]
-    assert not found.measured
-    assert "not measured here" in found.rests_on
-
-
-@pytest.mark.parametrize(
     ("job", "settings", "cards"),
     [
         (JOB, T4_SETTINGS, ("NVIDIA T400",)),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fakes.inventories import box, card, python
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend
@@ -24,66 +25,34 @@ HARDWARE = {
     "conservative": K80, "balanced": RTX3070, "optimized": T4, "max-performance": A100_40,
 }  # fmt: skip
 INTERPRETER = python(bitsandbytes="0.49.0")
-Row = tuple[str, int, int | None, int, str | None, int, int | None, dict[str, Any]]
-# name, micro batch, eval batch, accumulation, precision, workers, prefetch, more; None: the preset leaves it open
-PERSISTENT = {"dataloader_persistent_workers": True}
-"""The loader of the utilisation notes with 8 workers and prefetch 4 keeps its workers."""
-ROWS: tuple[Row, ...] = (
-    ("rtx3070-8gb", 48, 96, 2, None, 4, 2, {"tf32": True}),
-    ("rtx3070-8gb-8bit", 64, 128, 2, "fp16", 4, None, {"optim": "adamw_bnb_8bit", "warmup_steps": 0.06}),
-    ("t4-16gb", 16, 32, 2, "fp16", 2, None, {"optim": "adamw_torch_fused", "gradient_checkpointing": True,
-                                            "max_length": 192, "dataloader_pin_memory": True}),
-    ("rtx3090-24gb-max-perf", 12, None, 1, "bf16", 8, 4, {"tf32": True, "optim": "adamw_torch_fused",
-                                                         "attn_implementation": "sdpa", "peft_method": "dora",
-                                                         "gradient_checkpointing": True,
-                                                         "dataloader_persistent_workers": True}),
-    ("v100-16gb", 32, None, 1, "fp16", 8, 4, {"learning_rate": 4e-5, "max_length": 128, **PERSISTENT}),
-    ("rtx3090-24gb", 48, None, 1, "bf16", 8, 4, {"dataloader_persistent_workers": True, "max_length": 128}),
-    ("a100-40gb", 64, None, 1, "bf16", 8, 4, {"max_length": 128, **PERSISTENT}),
-    ("a100-80gb", 128, None, 1, "bf16", 8, 4, {"max_length": 128, **PERSISTENT}),
-    ("k80-12gb", 16, None, 2, "fp32", 4, 2, {"learning_rate": 3e-5}),
-    ("conservative", 8, None, 4, None, 2, None, {}),
-    ("balanced", 16, None, 2, None, 4, 2, {}),
-    ("optimized", 32, None, 1, None, 8, 4, PERSISTENT),
-    ("max-performance", 64, None, 1, None, 8, 4, PERSISTENT),
-)  # fmt: skip
+NOTED: dict[str, dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("notes_presets.yaml").read_text("utf-8"), yaml.CSafeLoader
+)
 
 
 def preset(name: str) -> Preset:
     return find_preset(name, (shipped_folder(),)).preset
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_preset_is_as_the_notes_have_it(row: Row) -> None:
-    name, micro, evaluation, accumulation, precision, workers, prefetch, more = row
+@pytest.mark.parametrize("name", NOTED)
+def test_a_preset_is_as_the_notes_have_it(name: str, tmp_path: Path) -> None:
     found = preset(name)
-    wanted = {
-        "per_device_train_batch_size": micro, "per_device_eval_batch_size": evaluation,
-        "gradient_accumulation_steps": accumulation, "precision": precision, "dataloader_num_workers": workers,
-        "dataloader_prefetch_factor": prefetch, **more,
-    }  # fmt: skip
     settings = resolve(preset=found).settings
-    assert {key: getattr(settings, key) for key, value in wanted.items() if value is not None} == {
-        key: value for key, value in wanted.items() if value is not None
-    }
-    assert not {key for key, value in wanted.items() if value is None} & found.settings.keys()
+    values = NOTED[name]["values"]
+    assert {key: getattr(settings, key) for key in values} == values
+    assert not set(NOTED[name].get("open", ())) & found.settings.keys()
     assert found.after
     assert "field notes" in (found.source or "")
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_preset_carries_the_job_of_its_document_and_leaves_the_data_to_the_user(row: Row, tmp_path: Path) -> None:
-    """003 trains sentence pairs with Gemma-1B, the others classify texts with a model of BERT's size."""
-    job = preset(row[0]).job
+    job = found.job
     assert isinstance(job, BuiltinJob)
-    model = "google/gemma-3-1b-pt" if "max-perf" in row[0] and "3090" in row[0] else "bert-base-uncased"
+    model = "google/gemma-3-1b-pt" if name == "rtx3090-24gb-max-perf" else "bert-base-uncased"
     assert (job.task, job.model) == ("classification", model)
-    assert "name a CSV" in (missing_path_problem(job, tmp_path) or "")
+    assert "name a CSV" in (missing_path_problem(job, tmp_path) or ""), "the data are left to the user"
 
 
 def test_every_preset_of_the_notes_is_in_the_table() -> None:
     shipped = {path.stem for path in shipped_folder().glob("*.yaml")}
-    assert {row[0] for row in ROWS} == set(HARDWARE) == shipped - {"cpu", "demo"}
+    assert NOTED.keys() == set(HARDWARE) == shipped - {"cpu", "demo"}
 
 
 @pytest.mark.parametrize(("name", "gpu"), HARDWARE.items(), ids=list(HARDWARE))

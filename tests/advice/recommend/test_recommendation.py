@@ -54,11 +54,6 @@ def test_batch_by_memory(gpu, batch, accumulation):
     assert "starting point" in reason(found, "per_device_train_batch_size")
 
 
-@pytest.mark.parametrize(("gpu", "most"), [(K80, 24), (T4, 48), (RTX3090, 80), (A100_40, 128), (A100_80, 256)])
-def test_the_most_the_notes_got_onto_a_card_is_shown_and_not_taken(gpu, most):
-    assert "the largest that fitted" in left(recommend(box(gpu), python()), "per_device_train_batch_size", most)
-
-
 @pytest.mark.parametrize(
     ("gpu", "job", "tokens", "batch", "accumulation"),
     [

@@ -17,6 +17,7 @@ from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.job import BuiltinJob
 
 pytestmark = [
+    pytest.mark.full,  # loads torch and transformers for what test_recommendation_properties.py checks without them
     pytest.mark.train,
     pytest.mark.skipif(find_spec("transformers") is None, reason="needs the train extra"),
 ]

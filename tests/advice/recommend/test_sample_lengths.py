@@ -75,6 +75,7 @@ def test_local_data_is_measured_where_it_trains(chats: Path, data: str, lengths:
     assert found.unit == "tokens, taken as 4 characters each"
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_a_table_is_read_by_datasets(tmp_path: Path) -> None:
     import datasets

@@ -1,118 +1,28 @@
 """By how much each rung changes a setting, and where it is not offered."""
 
-# ruff: noqa: E501  (one step a line)
-
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fakes.situations import box, card, situation, training
-from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies import host, out_of_memory, training_loop
-from tuner_tui.advice.situation import Situation
+from tuner_tui.advice.remedies import out_of_memory
+from tuner_tui.advice.remedies.catalog import offered
 from tuner_tui.settings.model import Settings
 
-Rung = Callable[[Situation, Settings], Iterator[Remedy]]
+STEPS: list[dict[str, Any]] = yaml.load(Path(__file__).with_name("steps.yaml").read_text("utf-8"), yaml.CSafeLoader)
+CARDS = {"RTX 3090": (card(),), "V100": (card(name="V100", capability=(7, 0)),), "none": ()}
 
 
-def alone(rung: Callable[[Settings], Iterator[Remedy]]) -> Rung:
-    """A rung that needs no situation."""
-    return lambda _, settings: rung(settings)
-
-
-less_prefetch, fewer_checkpoints, rarer, restarted, clipped, larger_eval, rarer_eval = map(
-    alone,
-    (
-        host.less_prefetch, host.fewer_checkpoints, host.less_frequent_checkpoints, host.not_persistent,
-        training_loop.clipping, training_loop.larger_eval_batch, training_loop.less_frequent_evaluation,
-    ),
-)  # fmt: skip
-AMPERE = situation()
-VOLTA = situation(inventory=box(card(name="V100", capability=(7, 0))))
-NO_CARD = situation(inventory=box())
-STEPS: tuple[tuple[Rung, Situation, dict[str, Any], dict[str, Any] | None], ...] = (
-    # The notes of the 3070: 6 workers become 4 and prefetch 4 becomes 2; of the 8-bit notes: 4 workers become 6.
-    (host.fewer_workers, AMPERE, {"dataloader_num_workers": 6}, {"dataloader_num_workers": 4}),
-    (host.fewer_workers, AMPERE, {"dataloader_num_workers": 1}, None),
-    (host.fewer_workers, situation(inventory=box(card(), cores=4)), {"dataloader_num_workers": 8}, {"dataloader_num_workers": 3}),
-    (host.more_workers, situation(state=training(rates={"data_wait_share": 0.4})), {"dataloader_num_workers": 4}, {"dataloader_num_workers": 6}),
-    (host.more_workers, situation(state=training(rates={"data_wait_share": 0.9})), {"dataloader_num_workers": 15}, None),
-    (host.more_workers, situation(state=training(rates={"data_wait_share": 0.9}), inventory=box(card(), cores=64)), {"dataloader_num_workers": 15}, {"dataloader_num_workers": 16}),
-    (host.more_workers, situation(state=training(rates={"data_wait_share": None}), inventory=box(card(), cores=5)), {"dataloader_num_workers": 4}, None),
-    # 004: at least fewer evaluations and saves; an evaluation batch is twice the training's.
-    (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 31}, {"per_device_eval_batch_size": 32}),
-    (larger_eval, AMPERE, {"per_device_train_batch_size": 16, "per_device_eval_batch_size": 32}, None),
-    (rarer_eval, AMPERE, {"eval_strategy": "steps", "eval_steps": 100}, {"eval_steps": 200}),
-    (rarer_eval, AMPERE, {"eval_strategy": "epoch"}, None),
-    (clipped, AMPERE, {"max_grad_norm": 0.0}, {"max_grad_norm": 1.0}),
-    (clipped, AMPERE, {"max_grad_norm": 1.5}, {"max_grad_norm": 1.0}),
-    (clipped, AMPERE, {"max_grad_norm": 1.0}, None),
-    (clipped, AMPERE, {"max_grad_norm": 0.5}, None),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 4}, {"dataloader_prefetch_factor": 2}),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 2}),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": 2}, None),
-    (less_prefetch, AMPERE, {"dataloader_prefetch_factor": None}, None),
-    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 3}, {"dataloader_prefetch_factor": 4}),
-    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": None}, {"dataloader_prefetch_factor": 4}),
-    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 4}, None),
-    (host.more_prefetch, AMPERE, {"dataloader_num_workers": 0}, None),
-    (host.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": False}, {"dataloader_persistent_workers": True}),
-    (host.persistent, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, None),
-    (host.persistent, AMPERE, {"dataloader_num_workers": 0}, None),
-    (host.pinned, AMPERE, {"dataloader_pin_memory": False}, {"dataloader_pin_memory": True}),
-    (host.pinned, AMPERE, {"dataloader_pin_memory": True}, None),
-    (host.pinned, NO_CARD, {"dataloader_pin_memory": False}, None),
-    (host.not_pinned, AMPERE, {"dataloader_pin_memory": True}, {"dataloader_pin_memory": False}),
-    (host.not_pinned, NO_CARD, {"dataloader_pin_memory": True}, None),
-    (restarted, AMPERE, {"dataloader_num_workers": 1, "dataloader_persistent_workers": True}, {"dataloader_persistent_workers": False}),
-    (restarted, AMPERE, {}, None),
-    (fewer_checkpoints, AMPERE, {"save_total_limit": None}, {"save_total_limit": 1}),
-    (fewer_checkpoints, AMPERE, {"save_total_limit": 2}, {"save_total_limit": 1}),
-    (fewer_checkpoints, AMPERE, {"save_total_limit": 1}, None),
-    (rarer, AMPERE, {"save_strategy": "steps", "save_steps": 500}, {"save_steps": 1000}),
-    (rarer, AMPERE, {"save_strategy": "epoch"}, None),
-    # 002: eval batch 128 becomes 96; 001: 32 becomes 24 and max length 192 becomes 128.
-    (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 128}, {"per_device_eval_batch_size": 96}),
-    (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 32}, {"per_device_eval_batch_size": 24}),
-    (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 16}, {"per_device_eval_batch_size": 12}),
-    (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 15}, {"per_device_eval_batch_size": 7}),
-    (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 2}, {"per_device_eval_batch_size": 1}),
-    (out_of_memory.smaller_eval_batch, AMPERE, {"per_device_eval_batch_size": 1}, None),
-    (out_of_memory.shorter_sequences, AMPERE, {"max_length": 192}, {"max_length": 128}),
-    (out_of_memory.shorter_sequences, AMPERE, {"max_length": 512}, {"max_length": 336}),
-    (out_of_memory.shorter_sequences, AMPERE, {"max_length": 40}, {"max_length": 32}),
-    (out_of_memory.shorter_sequences, AMPERE, {"max_length": 32}, None),
-    (out_of_memory.checkpointing, AMPERE, {"gradient_checkpointing": False}, {"gradient_checkpointing": True}),
-    (out_of_memory.checkpointing, AMPERE, {"gradient_checkpointing": True}, None),
-    (out_of_memory.mixed_precision, AMPERE, {"precision": "fp32"}, {"precision": "bf16"}),
-    (out_of_memory.mixed_precision, VOLTA, {"precision": "fp32"}, {"precision": "fp16"}),
-    (out_of_memory.mixed_precision, AMPERE, {"precision": "fp16"}, None),
-    (out_of_memory.mixed_precision, NO_CARD, {"precision": "fp32"}, None),
-    (out_of_memory.eight_bit_optimizer, AMPERE, {"optim": "adamw_torch"}, {"optim": "adamw_bnb_8bit"}),
-    (out_of_memory.eight_bit_optimizer, AMPERE, {"optim": "adamw_torch_fused"}, {"optim": "adamw_bnb_8bit"}),
-    (out_of_memory.eight_bit_optimizer, AMPERE, {"optim": "sgd"}, None),
-    (out_of_memory.eight_bit_optimizer, AMPERE, {"optim": "adamw_torch", "peft_method": "lora"}, None),
-    (out_of_memory.eight_bit_optimizer, NO_CARD, {"optim": "adamw_torch"}, None),
-    # The conservative preset has 8; the next smaller one is offered before.
-    (out_of_memory.safe_batch, AMPERE, {"per_device_train_batch_size": 48, "gradient_accumulation_steps": 2}, {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 12}),
-    (out_of_memory.safe_batch, AMPERE, {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}, None),
-    (out_of_memory.safe_batch, AMPERE, {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}, None),
-    (out_of_memory.pure_bf16, AMPERE, {}, {"weights_dtype": "bf16", "precision": "bf16"}),
-    (out_of_memory.pure_bf16, AMPERE, {"weights_dtype": "bf16", "precision": "bf16"}, None),
-    (out_of_memory.pure_bf16, AMPERE, {"peft_method": "lora"}, None),
-    (out_of_memory.pure_bf16, VOLTA, {}, None),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("rung", "where", "now", "change"), STEPS)
-def test_a_rung_changes_this_much(
-    rung: Rung, where: Situation, now: dict[str, Any], change: dict[str, Any] | None
-) -> None:
-    found = [dict(remedy.change) for remedy in rung(where, Settings(**now))]
-    assert found == ([] if change is None else [change])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step['rung']} {step['now']}")
+def test_a_rung_changes_this_much(step: dict[str, Any]) -> None:
+    machine = box(*CARDS[step.get("gpu", "RTX 3090")], cores=step.get("cores", 16))
+    now = situation(inventory=machine, state=training(rates={"data_wait_share": step.get("data_wait", 0.02)}))
+    found = [dict(remedy.change) for remedy in offered(step["rung"], now, Settings(**step["now"]))]
+    assert found == ([step["change"]] if "change" in step else [])
 
 
 @pytest.mark.parametrize(

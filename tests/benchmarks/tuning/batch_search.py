@@ -1,13 +1,11 @@
 """Batch search on random simulated GPUs: number of runs, out-of-memory errors, and the batch found.
 
-Run: `python -m tests.benchmarks.tuning.batch_search [gpus] [gpus of the other packages] [first seed]`. Lightning's two
-modes and accelerate's finder run as installed, on the first of the same GPUs; accelerate's starts from 512, the largest
-size that fits on any of them. The searches run on as many GPUs whose memory grows in blocks and is fragmented, too.
+Run: `python -m tests.benchmarks.tuning.batch_search [gpus] [first seed]`. The searches run on as many GPUs whose memory
+grows in blocks and is fragmented, too.
 """
 
 from __future__ import annotations
 
-import gc
 import statistics
 import sys
 from collections.abc import Callable
@@ -101,21 +99,14 @@ SEARCHES: dict[str, Finder] = {
 
 
 def main() -> None:
-    """Print the table: this program, this program on the others' GPUs, the others."""
-    from tests.benchmarks.tuning import batch_finders
-
-    count, peers, first = (int(word) for word in (*sys.argv[1:], *("2000", "300", "0")[len(sys.argv) - 1 :]))
-    # Both packages collect garbage before every run; what is alive already need not be looked through each time.
-    gc.freeze()
+    """Print a line for each search, on random machines and on those whose memory grows in blocks."""
+    count, first = (int(word) for word in (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 1 :]))
     seeds = range(first, first + count)
     machines, fragmented = [random_gpu(seed) for seed in seeds], [fragmented_gpu(seed) for seed in seeds]
     print(f"seeds {first} … {first + count - 1}")
     for name, finder in SEARCHES.items():
         print(line(f"{name}, {count}", finds(finder, machines)))
-        print(line(f"{name}, {peers}", finds(finder, machines[:peers])))
         print(line(f"{name}, in blocks", finds(finder, fragmented)))
-    for finder in (batch_finders.lightning_power, batch_finders.lightning_binsearch, batch_finders.accelerate_finder):
-        print(line(finder.__name__, finds(finder, machines[:peers])))
 
 
 if __name__ == "__main__":

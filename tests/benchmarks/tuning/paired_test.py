@@ -88,7 +88,9 @@ def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
     for number in range(BETWEEN):
         run("knob", START.changed(dataloader_num_workers=number + 1))
     while not (pairs := PairedTest(SearchContext(START, SPACE, tuple(tried)), WINNER)).decided:
-        run("confirm", pairs.next())
+        settings = pairs.next()
+        assert settings is not None
+        run("confirm", settings)
     return (pairs.interval or (1.0, 1.0, 1.0))[1] > 1, len(pairs.ratios)
 
 

@@ -1,15 +1,16 @@
 """Result of the tuner relative to a full grid, and its share of the grid's time, over random trainings.
 
-Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed]`. The chosen settings are judged by their
-true throughput, without noise, relative to the best point of the grid that leaves the reserve free. Each run of grid
-and search takes its simulated time.
+Run: `python -m tests.benchmarks.tuning.tune_quality [trainings] [first seed] [cards]`. The chosen settings are judged
+by their true throughput, without noise, relative to the best point of the grid that leaves the reserve free. Each run
+of grid and search takes its simulated time; with `cards`, the search runs a trial on each of them at once.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.benchmarks.tuning.batch_search import quantile
 from tests.benchmarks.tuning.simulated_training import (
@@ -21,6 +22,8 @@ from tests.benchmarks.tuning.simulated_training import (
 )
 from tuner_tui.tuning.search.batch_search import RESERVE
 from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.search.side_by_side import comparable, proposals_on, scaled
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial
 
 WANTED = 0.97
 AS_FAST = 0.995
@@ -55,11 +58,9 @@ class Tuned:
         return sum(one.measurement.outcome == "out-of-memory" for one in self.search.trials)
 
 
-def tuned(training: SimulatedTraining) -> Tuned:
+def tuned(training: SimulatedTraining, cards: int = 1) -> Tuned:
     """Run search and grid on one training."""
-    search = Search(training.start, training.space)
-    while (trial := search.propose()) is not None:
-        search = search.record(trial, training.run(trial.settings, trial.number))
+    search, seconds = searched_on(training, cards) if cards > 1 else searched(training)
     assert search.verdict is not None
     rates = {knobs: training.samples_s(knobs) for knobs in training.grid()}
     limit = training.capacity * (1 - RESERVE)
@@ -69,9 +70,38 @@ def tuned(training: SimulatedTraining) -> Tuned:
         training.samples_s(Knobs.of(training.start)),
         training.samples_s(Knobs.of(search.verdict.winner)),
         max(rate for knobs, rate in rates.items() if training.peaks(knobs)[0] <= limit),
-        sum(one.measurement.seconds for one in search.trials),
+        seconds,
         sum(seconds_of(knobs) if rate else OUT_OF_MEMORY_S for knobs, rate in rates.items()),
     )
+
+
+def searched(training: SimulatedTraining) -> tuple[Search, float]:
+    """Return the search at its end, and its seconds."""
+    search = Search(training.start, training.space)
+    while (trial := search.propose()) is not None:
+        search = search.record(trial, training.run(trial.settings, trial.number))
+    return search, sum(one.measurement.seconds for one in search.trials)
+
+
+def searched_on(training: SimulatedTraining, cards: int) -> tuple[Search, float]:
+    """The same on several cards, whose speed differs by up to 3 %."""
+    rng = random.Random(training.seed)
+    speeds = {f"GPU-{number}": rng.uniform(0.97, 1.0) for number in range(cards)}
+    search, now = Search(training.start, training.space), 0.0
+    done: tuple[CompletedTrial, ...] = ()
+    running: dict[str, tuple[float, Trial, Measurement]] = {}
+    while True:
+        for card, speed in speeds.items():
+            under_way = [trial for _, trial, _ in running.values()]
+            if card not in running and (trials := proposals_on(search, card, under_way)):
+                run = scaled(training.run(trials[0].settings, trials[0].number), speed)
+                running[card] = now + run.seconds, trials[0], run
+        if not search.proposals:
+            return search, now
+        card = min(running, key=lambda one: running[one][0])
+        now, trial, run = running.pop(card)
+        done = (*done, CompletedTrial(trial, run))
+        search = replace(search, trials=comparable(done))
 
 
 def lines(found: list[Tuned]) -> str:
@@ -99,8 +129,8 @@ def _spread(values: list[float], share: float) -> str:
 
 def main() -> None:
     """The figures."""
-    count, first = (int(word) for word in (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 1 :]))
-    found = [tuned(random_training(seed)) for seed in range(first, first + count)]
+    count, first, cards = (int(word) for word in (*sys.argv[1:], *("2000", "0", "1")[len(sys.argv) - 1 :]))
+    found = [tuned(random_training(seed), cards) for seed in range(first, first + count)]
     print(lines(found))
 
 

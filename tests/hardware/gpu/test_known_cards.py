@@ -1,39 +1,22 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.gpu.known_cards import CARDS, known_card
 from tuner_tui.hardware.inventory import REQUIREMENTS, abilities
 
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("known_cards.yaml").read_text())
 
-@pytest.mark.parametrize(
-    ("driver_name", "name", "capability", "memory_gib"),
-    [
-        ("Tesla T4", "T4", (7, 5), 16),
-        ("Tesla K80", "K80", (3, 7), 12),
-        ("Tesla V100-SXM2-16GB", "V100", (7, 0), None),
-        ("NVIDIA A100-SXM4-80GB", "A100", (8, 0), None),
-        ("NVIDIA A10", "A10", (8, 6), 24),
-        ("NVIDIA GeForce RTX 3070", "RTX 3070", (8, 6), 8),
-        ("NVIDIA GeForce RTX 3070 Ti", "RTX 3070 Ti", (8, 6), 8),
-        ("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER", (8, 9), 16),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", "RTX 4090", (8, 9), None),
-        ("NVIDIA L40S", "L40S", (8, 9), 48),
-        ("NVIDIA L4", "L4", (8, 9), 24),
-        ("NVIDIA H100 80GB HBM3", "H100", (9, 0), None),
-        ("NVIDIA H200", "H200", (9, 0), 141),
-        ("NVIDIA GH200 480GB", "GH200", (9, 0), None),
-        ("NVIDIA B200", "B200", (10, 0), 180),
-        ("NVIDIA GB200", "GB200", (10, 0), 186),
-        ("NVIDIA GeForce RTX 5090", "RTX 5090", (12, 0), 32),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell", (12, 0), 96),
-    ],
-)
-def test_names_as_drivers_write_them(driver_name: str, name: str, capability: tuple[int, int], memory_gib: int | None):
+
+@pytest.mark.parametrize(("driver_name", "name", "capability", "memory_gib"), EXAMPLES["names as drivers write them"])
+def test_names_as_drivers_write_them(driver_name: str, name: str, capability: list[int], memory_gib: int | None):
     card = known_card(driver_name)
     assert card is not None
-    assert (card.name, card.capability) == (name, capability)
+    assert (card.name, card.capability) == (name, tuple(capability))
     assert card.memory_bytes == (None if memory_gib is None else memory_gib * GIB)
 
 

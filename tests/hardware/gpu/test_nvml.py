@@ -278,11 +278,11 @@ def test_cards_are_asked_side_by_side():
     assert problems == ()
 
 
-@pytest.mark.parametrize("command", ["detect", "doctor"])
-def test_a_command_reports_hung_cards(box: BoxOf, command: str):
+@pytest.mark.parametrize("words", [["doctor", "--hardware"], ["doctor"]])
+def test_a_command_reports_hung_cards(box: BoxOf, words: list[str]):
     hung = box(Scenario(tuple(FakeGpu(latency_s=3600.0) for _ in range(8)))).environment
     done = subprocess.run(
-        [sys.executable, "-m", "tuner_tui", command], env=hung, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "tuner_tui", *words], env=hung, capture_output=True, text=True, timeout=300
     )
     assert all(f"GPU {index} does not respond" in done.stdout for index in range(8))
 

@@ -34,7 +34,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "start", ["fork", *(pytest.param(start, marks=pytest.mark.full) for start in ("spawn", "forkserver"))]
+)
 def test_a_trainer_below_a_shell_has_two_workers(tmp_path: Path, start: str):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")

@@ -58,6 +58,7 @@ def test_what_is_in_effect(lightning: ObservedProcess) -> None:
     assert "lightning" in seen
 
 
+@pytest.mark.full
 def test_resumes_from_a_checkpoint_on_a_stream_and_stops(
     lightning_resumed: ObservedProcess, lightning_output: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_resumes_from_a_checkpoint_on_a_stream_and_stops(
     assert (lightning_output / "checkpoint-11.ckpt").is_file()
 
 
+@pytest.mark.full
 def test_loaders_that_lightning_reads_take_what_is_injected(lightning_resumed: ObservedProcess) -> None:
     loader, left = lightning_resumed.of(Injected)
     assert (loader.values, loader.not_found) == ({"per_device_train_batch_size": 3}, ())
@@ -77,6 +79,7 @@ def test_loaders_that_lightning_reads_take_what_is_injected(lightning_resumed: O
     assert settings_in_effect(lightning_resumed.events)["per_device_train_batch_size"] == 3
 
 
+@pytest.mark.full
 def test_its_trainer_takes_what_is_injected_and_the_checkpoint(
     tmp_path: Path, lightning: ObservedProcess, lightning_output: Path
 ) -> None:
@@ -111,6 +114,7 @@ def test_its_trainer_takes_what_is_injected_and_the_checkpoint(
     assert settings_in_effect(given.events)["autocast_dtype"] == "bfloat16"
 
 
+@pytest.mark.full
 def test_a_stop_in_mid_epoch_is_resumed_without_skipping_batches(tmp_path: Path) -> None:
     """After the stop, the callback saves a cut epoch as a complete one: 1 of its 5 steps would be all that is made."""
     out, script = tmp_path / "out", str(SCRIPTS / "lightning_fit.py")

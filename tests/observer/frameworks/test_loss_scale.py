@@ -8,7 +8,7 @@ import pytest
 
 from tests.observer.observed_process import SCRIPTS, SITE, run_python
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.full]
 
 
 def test_reported_loss_scale_equals_that_of_the_gradient() -> None:

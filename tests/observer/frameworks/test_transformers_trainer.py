@@ -69,29 +69,30 @@ def test_what_is_in_effect(trainer: ObservedProcess) -> None:
     assert {"transformers", "loss_ignores_accumulation"} <= seen.values.keys()
 
 
-def test_resumes_where_it_was(resumed: ObservedProcess) -> None:
-    assert resumed.exit_code == 0, resumed.errors
-    [plan] = resumed.of(Plan)
+def test_resumes_where_it_was(trainer_resumed: ObservedProcess) -> None:
+    assert trainer_resumed.exit_code == 0, trainer_resumed.errors
+    [plan] = trainer_resumed.of(Plan)
     assert (plan.first_step, plan.total_steps) == (5, 10)
-    final = last_steps(resumed.events)
+    final = last_steps(trainer_resumed.events)
     assert (final.step, final.own_steps, final.micro_steps) == (6, 1, 2)
-    phases = [event.phase for event in resumed.of(Phase)]
+    phases = [event.phase for event in trainer_resumed.of(Phase)]
     assert phases[:3] == ["starting", "skipping", "training"]
 
 
-def test_stop_saves_and_ends(resumed: ObservedProcess, trainer_output: Path) -> None:
-    assert [event.step for event in resumed.of(Checkpoint)] == [6]
+def test_stop_saves_and_ends(trainer_resumed: ObservedProcess, trainer_output: Path) -> None:
+    assert [event.step for event in trainer_resumed.of(Checkpoint)] == [6]
     assert (trainer_output / "checkpoint-6" / "trainer_state.json").is_file()
-    assert isinstance(resumed.events[-1], Ended)
+    assert isinstance(trainer_resumed.events[-1], Ended)
 
 
-def test_injected_before_a_subclass_looks(resumed: ObservedProcess) -> None:
-    assert "weight decay 0.25 0.25" in resumed.output
-    [injected] = resumed.of(Injected)
+def test_injected_before_a_subclass_looks(trainer_resumed: ObservedProcess) -> None:
+    assert "weight decay 0.25 0.25" in trainer_resumed.output
+    [injected] = trainer_resumed.of(Injected)
     assert injected.values == {"weight_decay": 0.25}
     assert injected.not_found == ("no_such_field",)
 
 
+@pytest.mark.full
 def test_a_script_that_asks_for_no_checkpoint_is_given_one(
     tmp_path: Path, trainer: ObservedProcess, trainer_output: Path
 ) -> None:

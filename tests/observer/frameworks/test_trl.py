@@ -7,7 +7,7 @@ import pytest
 from tests.observer.observed_process import ObservedProcess, last_steps, printed_losses, settings_in_effect
 from tuner_tui.runs.events.types import InEffect, Injected, Metrics, Plan, Steps
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.full]
 
 
 def test_same_seed_same_losses_with_and_without(trl: ObservedProcess, trl_unwatched: str) -> None:

@@ -84,6 +84,7 @@ def test_weights_and_optimizer_states_are_reported(loop: tuple[ObservedProcess, 
     assert measured(loop[0]).resident_bytes == 3 * 64 * 8 * 4 + 4
 
 
+@pytest.mark.full
 def test_what_workers_had_ready_is_used_up_before_it_counts(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "workers")
     seen = lengths(observed)
@@ -99,18 +100,21 @@ def test_a_training_that_ends_early_is_measured_by_its_steps(tmp_path: Path) -> 
     assert (tmp_path / "after").exists()
 
 
+@pytest.mark.full
 def test_a_training_that_ends_right_after_its_warm_up_is_measured_by_nearly_all_of_it(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "8", "workers", warmup_s=0)
     assert (measured(observed).warmup_steps, measured(observed).steps) == (2, 6)
     assert measured(observed).optimizer_s is None, "it was timed in the last step alone"
 
 
+@pytest.mark.full
 def test_too_short_a_training_says_so_by_its_steps(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), "1")
     assert measured(observed).steps == 0
     assert measured(observed).spread is None
 
 
+@pytest.mark.full
 def test_what_is_compiled_on_the_way_sets_the_measuring_back(tmp_path: Path) -> None:
     """Torch compiles the model for each new length until it gives that up."""
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "compiled")
@@ -120,6 +124,7 @@ def test_what_is_compiled_on_the_way_sets_the_measuring_back(tmp_path: Path) -> 
     assert measured(observed).steps >= 3
 
 
+@pytest.mark.full
 def test_of_batches_by_total_length_the_worst_come_first(tmp_path: Path) -> None:
     """The most tokens, the longest sample, the most samples: 33 of 3 tokens keep to 100 as one of 90 does."""
     observed = tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "tokens")
@@ -148,6 +153,7 @@ def test_samples_without_batches_have_no_longest_batch(sampler: Iterable[Any]) -
     assert loader.sampler is sampler
 
 
+@pytest.mark.full
 def test_a_stream_has_no_longest_batch(tmp_path: Path) -> None:
     figures = measured(tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "stream"))
     assert "a stream" in figures.longest
@@ -178,6 +184,7 @@ def test_a_trainer_meets_its_longest_batches_and_evaluates_one(trainer: tuple[Ob
     assert 15 in seen[-2:], "accelerate fetches one batch ahead"
 
 
+@pytest.mark.full
 def test_an_evaluation_that_runs_out_of_memory_is_the_end(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_trainer.py", str(tmp_path / "out"), "evaluation=large")
     assert observed.exit_code == 1
@@ -185,6 +192,7 @@ def test_an_evaluation_that_runs_out_of_memory_is_the_end(tmp_path: Path) -> Non
     assert not observed.of(TrialMeasured)
 
 
+@pytest.mark.full
 def test_another_error_of_the_evaluation_is_reported(tmp_path: Path) -> None:
     observed = tried(tmp_path, "trial_trainer.py", str(tmp_path / "out"), "evaluation=wrong")
     assert observed.exit_code == 0
@@ -279,6 +287,7 @@ def test_the_length_of_a_sample(sample: object, length: int | None) -> None:
     assert found == ({} if length is None else {0: length})
 
 
+@pytest.mark.full
 def test_an_optimizer_with_a_closure_is_not_timed_separately(tmp_path: Path) -> None:
     """Lightning hands forward and backward to the optimizer as a closure."""
     if importlib.util.find_spec("lightning") is None:

@@ -61,7 +61,8 @@ def test_without_a_checkpoint_the_command_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("apply", "accepts"), [("yaml", True), ("hf-args", True), ("inject", False), ("hydra", False), ("none", False)]
+    ("apply", "accepts"),
+    [("yaml", True), ("hf-args", True), ("inject", False), ("placeholders", False), ("none", False)],
 )
 def test_whether_the_command_accepts_a_checkpoint(apply: ApplyMode, accepts: bool) -> None:
     assert accepts_checkpoint(CommandJob(command=("x",), apply=apply)) is accepts

@@ -18,6 +18,7 @@ from hypothesis import given
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.dialect import (
+    TABLES,
     Dialect,
     dialect_by_name,
     dialect_keys,
@@ -33,6 +34,8 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.presets import load_preset
+
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text())
 
 SETTINGS = Settings(
     per_device_train_batch_size=4,
@@ -143,30 +146,12 @@ def test_plain_hugging_face_is_the_dialect_without_words() -> None:
     assert write_settings(dialects()["hf"], SETTINGS, None, FIELDS).values == to_hf(SETTINGS).values
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (("trl", "sft", "--config", "x.yaml"), "trl"),
-        (("/env/bin/llamafactory-cli", "train", "x.yaml"), "llama-factory"),
-        (("python", "-m", "axolotl.cli.train", "x.yml"), "axolotl"),
-        (("swift", "sft", "x.yaml"), "ms-swift"),
-        (("python", "train.py"), "hf"),
-    ],
-)
+@pytest.mark.parametrize(("command", "name"), EXAMPLES["a tool is known by its command"])
 def test_a_tool_is_known_by_its_command(command: tuple[str, ...], name: str) -> None:
     assert dialect_of_command(command).name == name
 
 
-@pytest.mark.parametrize(
-    ("keys", "name"),
-    [
-        ({"base_model": "a", "sequence_len": 1}, "axolotl"),
-        ({"finetuning_type": "lora", "model_name_or_path": "a"}, "llama-factory"),
-        ({"tuner_type": "lora"}, "ms-swift"),
-        ({"use_peft": True}, "trl"),
-        ({"learning_rate": 1.0}, "hf"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "name"), EXAMPLES["a tool is known by its file"])
 def test_a_tool_is_known_by_its_file(keys: dict[str, Any], name: str) -> None:
     assert dialect_of_file(keys).name == name
 
@@ -177,18 +162,7 @@ def test_a_tool_nobody_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "values", "settings", "left_out"),
-    [
-        # axolotl takes bf16 where the card has it, else fp16
-        ("axolotl", {"bf16": "auto", "fp16": None, "micro_batch_size": 2}, {"per_device_train_batch_size": 2}, "bf16"),
-        ("axolotl", {"bf16": "auto", "fp16": False, "tf32": "auto"}, {}, "tf32"),
-        ("axolotl", {"bf16": "full"}, {"precision": "bf16"}, None),
-        ("axolotl", {"gradient_checkpointing": "offload"}, {"gradient_checkpointing": True}, None),
-        ("axolotl", {"use_eaft": True, "seed": 3}, {"seed": 3}, "use_eaft"),
-        ("llama-factory", {"bf16": "${BF16}", "learning_rate": "{{ lr }}"}, {}, "learning_rate"),
-        ("llama-factory", {"flash_attn": "auto"}, {"attn_implementation": "auto"}, None),
-        ("hf", {"bf16": "auto", "seed": 1}, {"seed": 1}, "bf16"),
-    ],
+    ("tool", "values", "settings", "left_out"), EXAMPLES["values that a file leaves open are left out"]
 )
 def test_values_that_a_file_leaves_open_are_left_out(
     tool: str, values: dict[str, Any], settings: dict[str, Any], left_out: str | None
@@ -200,21 +174,7 @@ def test_values_that_a_file_leaves_open_are_left_out(
 
 
 @pytest.mark.parametrize(
-    ("tool", "values", "settings", "note"),
-    [
-        ("axolotl", {"flash_attention": True}, {"attn_implementation": "flash_attention_2"}, "axolotl 0.19"),
-        ("axolotl", {"flash_attention": False, "seed": 1}, {"seed": 1}, ""),
-        ("axolotl", {"evaluation_strategy": "no"}, {"eval_strategy": "no"}, "transformers 4.51"),
-        ("axolotl", {"warmup_ratio": 0.1}, {"warmup_steps": 0.1}, ""),
-        ("axolotl", {"group_by_length": True}, {"train_sampling_strategy": "group_by_length"}, ""),
-        ("ms-swift", {"train_type": "lora"}, {"peft_method": "lora"}, "ms-swift 4"),
-        ("llama-factory", {"flash_attn": True}, {"attn_implementation": "flash_attention_2"}, "older releases"),
-        ("trl", {"max_seq_length": 64}, {"max_length": 64}, "TRL renamed it in 0.16"),
-        ("trl", {"max_seq_length": 64, "max_length": 32}, {"max_length": 32}, "max_length is given as well"),
-        ("hf", {"warmup_ratio": 0.1}, {"warmup_steps": 0.1}, "transformers 5.15"),
-        ("hf", {"tokenizer": "x", "seed": 1}, {"seed": 1}, "processing_class"),
-        ("hf", {"fp16_opt_level": "O1", "seed": 1}, {"seed": 1}, "Apex"),
-    ],
+    ("tool", "values", "settings", "note"), EXAMPLES["keys of older releases are translated with the release"]
 )
 def test_keys_of_older_releases_are_translated_with_the_release(
     tool: str, values: dict[str, Any], settings: dict[str, Any], note: str
@@ -225,45 +185,17 @@ def test_keys_of_older_releases_are_translated_with_the_release(
     assert bool(found.notes) == bool(note)
 
 
+def test_the_tables_name_every_function_that_stands_beside_them() -> None:
+    functions = re.findall(r"^def ([a-z]\w+)", (TABLES.parent / "hooks.py").read_text(), re.MULTILINE)
+    assert not [name for name in functions if f"!py hooks.{name}\n" not in TABLES.read_text()]
+
+
 def test_an_old_key_goes_when_its_setting_is_written() -> None:
     assert "flash_attention" in dialect_keys(dialects()["axolotl"], "attn_implementation")
     assert "train_type" in dialect_keys(dialects()["ms-swift"], "peft_method")
 
 
-QUANTIZED = {"peft_method": "lora", "quantization": "nf4"}
-
-
-@pytest.mark.parametrize(
-    ("tool", "values", "settings"),
-    [
-        ("axolotl", {"adapter": "qlora", "load_in_4bit": True, "load_in_8bit": False}, QUANTIZED),
-        ("axolotl", {"adapter": "lora", "load_in_8bit": True}, {"peft_method": "lora", "quantization": "int8"}),
-        ("axolotl", {"adapter": "lora", "load_in_4bit": False}, {"peft_method": "lora", "quantization": "none"}),
-        ("llama-factory", {"finetuning_type": "lora", "quantization_bit": 4}, QUANTIZED),
-        ("llama-factory", {"quantization_bit": 4, "quantization_type": "fp4"}, {"quantization": "fp4"}),
-        ("llama-factory", {"quantization_bit": 8, "quantization_method": "bitsandbytes"}, {"quantization": "int8"}),
-        ("llama-factory", {"quantization_bit": 4, "quantization_method": "hqq"}, {}),
-        ("llama-factory", {"quantization_bit": 4, "double_quantization": False},
-         {"quantization": "nf4", "bnb_4bit_use_double_quant": False}),
-        ("llama-factory-v1", {"peft_config": {"name": "lora"}, "quant_config": {"name": "bnb", "quantization_bit": 4}},
-         QUANTIZED),
-        ("ms-swift", {"tuner_type": "lora", "quant_bits": 4, "quant_method": "bnb"}, QUANTIZED),
-        ("ms-swift", {"tuner_type": "lora", "quant_bits": 4, "quant_method": "hqq"}, {"peft_method": "lora"}),
-        ("trl", {"use_peft": True, "load_in_4bit": True}, QUANTIZED),
-        ("trl", {"load_in_4bit": True, "bnb_4bit_quant_type": "fp4", "use_bnb_nested_quant": True},
-         {"quantization": "fp4", "bnb_4bit_use_double_quant": True}),
-        ("litgpt", {"quantize": "bnb.nf4-dq", "lora_r": 8},
-         {**QUANTIZED, "lora_r": 8, "bnb_4bit_use_double_quant": True}),
-        ("torchtune", {"model": {"_component_": "torchtune.models.llama3_1.qlora_llama3_1_8b", "lora_rank": 8}},
-         {**QUANTIZED, "lora_r": 8, "bnb_4bit_use_double_quant": True}),
-        ("unsloth", {"from_pretrained.load_in_4bit": True, "get_peft_model()": True}, QUANTIZED),
-        ("hf-python",
-         {"BitsAndBytesConfig.load_in_4bit": True, "BitsAndBytesConfig.bnb_4bit_quant_type": "nf4",
-          "BitsAndBytesConfig.bnb_4bit_compute_dtype": "bfloat16", "LoraConfig()": True},
-         {**QUANTIZED, "bnb_4bit_compute_dtype": "bf16"}),
-        ("hf", {"load_in_8bit": True}, {"quantization": "int8"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("tool", "values", "settings"), EXAMPLES["quantized weights are read"])
 def test_quantized_weights_are_read(tool: str, values: dict[str, Any], settings: dict[str, Any]) -> None:
     assert dict(read_settings(dialects()[tool], values).settings) == settings
 
@@ -295,17 +227,18 @@ dtype: half  # to change
 
 @pytest.fixture
 def brewer(tmp_path: Path) -> Path:
-    """A folder with a file of the tool that CONTRIBUTING adds, and that tool's dialect in `tools`."""
+    """A folder with a file of the tool that CONTRIBUTING adds, and the tables of all tools with that one."""
     text = (Path(__file__).parents[3] / ".github" / "CONTRIBUTING.md").read_text()
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools" / "brewer.py").write_text(text.partition("```python\n")[2].partition("```")[0])
+    section = text.partition("## Add a training tool")[2].partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "tools.yaml").write_text(f"{TABLES.read_text()}\n{section}")
     (tmp_path / "brew.yaml").write_text(BREWED)
     return tmp_path
 
 
 def with_brewer(folder: Path, *words: str) -> str:
-    """What the program prints where the file of CONTRIBUTING lies next to those of the other tools."""
-    add = f"from tuner_tui.settings.dialects import tools; tools.__path__.append({str(folder / 'tools')!r})"
+    """What the program prints with the tables in the folder."""
+    tables = f"pathlib.Path({str(folder / 'tools.yaml')!r})"
+    add = f"import pathlib; from tuner_tui.settings.dialects import dialect; dialect.TABLES = {tables}"
     done = subprocess.run(
         [sys.executable, "-c", f"{add}; from tuner_tui.cli.main import main; main()", *words],
         cwd=folder,
@@ -318,7 +251,8 @@ def with_brewer(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_the_file_of_contributing_is_all_that_a_tool_needs(brewer: Path) -> None:
+@pytest.mark.full
+def test_the_section_in_contributing_is_all_that_a_tool_needs(brewer: Path) -> None:
     """By hand: three values change in place, and the exported file says them in the tool's words."""
     flags = ("--set", "precision=bf16", "--set", "per_device_train_batch_size=2", "--set", "learning_rate=1e-4")
     diff = with_brewer(brewer, "recommend", "brew.yaml", "--patch", *flags).splitlines()
@@ -331,7 +265,7 @@ def test_the_file_of_contributing_is_all_that_a_tool_needs(brewer: Path) -> None
         "-dtype: half  # to change",
         "+dtype: brain  # to change",
     ]
-    exported = yaml.safe_load(with_brewer(brewer, "export", "brew.yaml", "--to", "brewer"))
+    exported = yaml.safe_load(with_brewer(brewer, "presets", "export", "brew.yaml", "--to", "brewer"))
     assert (exported["kettle"], exported["rounds"]) == ({"micro_batch": 4, "accumulate": 8}, 3)
     found = json.loads(with_brewer(brewer, "doctor", "brew.yaml", "--json"))
     wrong = {one["name"]: one["sentence"] for one in found if one["state"] == "wrong"}

@@ -26,7 +26,12 @@ chat_template: |
   learning_rate: no key
 # the end
 """
-FOREIGN = [one for one in dialects().values() if one.name != "hf"]
+QUICK = {"axolotl", "hf-python"}
+OTHER_TOOLS = [
+    pytest.param(tool, id=name, marks=() if name in QUICK else pytest.mark.full)
+    for name, tool in dialects().items()
+    if name != "hf"
+]
 
 
 def test_only_the_value_changes() -> None:
@@ -86,7 +91,7 @@ def sections(tool: Dialect) -> set[str]:
     return {key.rpartition(".")[0] for key in keys if "." in key} if tool.nested else set()
 
 
-@pytest.mark.parametrize("tool", FOREIGN, ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", OTHER_TOOLS)
 @given(settings=all_settings)
 def test_a_patched_file_gives_the_settings(tool: Dialect, settings: Settings) -> None:
     own = {"unknown": {"kept": 1}, **unflatten({f"{section}.x": 1 for section in sections(tool)})}

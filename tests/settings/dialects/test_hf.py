@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
@@ -10,6 +13,8 @@ from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS, SCRIPT_FIELDS, arg
 from tuner_tui.settings.dialects.tools.hugging_face import to_arguments
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.model import FIELDS, Settings
+
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("hf.yaml").read_text())
 
 PLAIN = frozenset(FIELDS) - SCRIPT_FIELDS - {"precision", "train_sampling_strategy", "eval_strategy"}
 V4_46 = PLAIN | {"bf16", "fp16", "evaluation_strategy", "warmup_ratio", "group_by_length"}
@@ -106,63 +111,12 @@ def test_arguments_are_written_for_hf_argument_parser():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("values", "settings"),
-    [
-        ({"per_device_train_batch_size": "48"}, {"per_device_train_batch_size": 48}),
-        ({"learning_rate": "1e-5"}, {"learning_rate": 1e-5}),
-        ({"fp16": "true", "bf16": "false"}, {"precision": "fp16"}),
-        ({"bf16": True}, {"precision": "bf16"}),
-        ({"fp16": False}, {"precision": "fp32"}),
-        ({"warmup_ratio": "0.06"}, {"warmup_steps": 0.06}),
-        ({"warmup_ratio": 0.06, "warmup_steps": 0}, {"warmup_steps": 0.06}),
-        ({"warmup_ratio": 0.06, "warmup_steps": 50}, {"warmup_steps": 50.0}),
-        ({"evaluation_strategy": "no"}, {"eval_strategy": "no"}),
-        ({"eval_strategy": False}, {"eval_strategy": "no"}),
-        ({"group_by_length": "yes"}, {"train_sampling_strategy": "group_by_length"}),
-        ({"group_by_length": False}, {"train_sampling_strategy": "random"}),
-        ({"activation_checkpointing": True}, {"gradient_checkpointing": True}),
-        ({"activation_checkpointing": None, "gradient_checkpointing": True}, {"gradient_checkpointing": True}),
-        ({"activation_checkpointing": False, "gradient_checkpointing": True}, {"gradient_checkpointing": False}),
-        ({"max_steps": "-1"}, {"max_steps": None}),
-        ({"max_steps": 100}, {"max_steps": 100}),
-        ({"tf32": None}, {"tf32": None}),
-        ({"save_total_limit": 0}, {"save_total_limit": None}),
-        ({"save_total_limit": 3}, {"save_total_limit": 3}),
-        ({"eval_steps": 0}, {"eval_steps": None}),
-        ({"attn_implementation": "sdpa"}, {"attn_implementation": "sdpa"}),
-        ({"save_steps": 500.0}, {"save_steps": 500}),
-        ({"per_gpu_train_batch_size": 4}, {"per_device_train_batch_size": 4}),
-        ({"use_peft": True}, {"peft_method": "lora"}),
-        ({"use_peft": True, "use_dora": True}, {"peft_method": "dora"}),
-        ({"use_peft": False}, {"peft_method": "none"}),
-        ({"learning_rate": None, "seed": 1}, {"seed": 1}),
-    ],
-)
+@pytest.mark.parametrize(("values", "settings"), EXAMPLES["old and new spellings are read"])
 def test_old_and_new_spellings_are_read(values, settings):
     assert from_hf(values).settings == settings
 
 
-@pytest.mark.parametrize(
-    ("values", "note"),
-    [
-        ({"fp16_opt_level": "O2"}, "fp16_opt_level ignored: an option of NVIDIA Apex"),
-        ({"output_dir": "out"}, "output_dir ignored: an argument of TrainingArguments"),
-        ({"no_cuda": True}, "no_cuda ignored: removed from transformers 5, which calls it use_cpu"),
-        (
-            {"model_name_or_path": "gpt2"},
-            "model_name_or_path ignored: not a setting; an argument of the training script",
-        ),
-        ({"my_own_flag": 1}, "my_own_flag ignored: not a setting; an argument of the training script"),
-        ({"gradient_checkpointing_kwargs": {"use_reentrant": False}}, "gradient_checkpointing_kwargs ignored"),
-        ({"save_strategy": "best"}, "save_strategy ignored: saving at the best"),
-        ({"eval_steps": 0.2}, "eval_steps ignored: a share of all steps"),
-        ({"train_sampling_strategy": "batch_rebalance"}, "train_sampling_strategy ignored"),
-        ({"warmup_ratio": 1.0}, "warmup_ratio ignored"),
-        ({"attn_implementation": "kernels-community/flash-attn3"}, "attn_implementation ignored: kernels-community"),
-        ({"per_gpu_eval_batch_size": 8, "per_device_eval_batch_size": 4}, "per_gpu_eval_batch_size ignored"),
-    ],
-)
+@pytest.mark.parametrize(("values", "note"), EXAMPLES["what is no setting is left out with a note"])
 def test_what_is_no_setting_is_left_out_with_a_note(values, note):
     imported = from_hf(values)
     assert any(said.startswith(note) for said in imported.notes)
@@ -170,43 +124,12 @@ def test_what_is_no_setting_is_left_out_with_a_note(values, note):
     assert imported.ignored
 
 
-@pytest.mark.parametrize(
-    ("values", "note"),
-    [
-        ({"warmup_ratio": 0.06}, "warmup_ratio is read as warmup_steps 0.06: removed by transformers 5.15"),
-        (
-            {"evaluation_strategy": "steps"},
-            "evaluation_strategy is read as eval_strategy steps: removed by transformers 4.51",
-        ),
-        (
-            {"group_by_length": True},
-            "group_by_length is read as train_sampling_strategy group_by_length: renamed in transformers 5.2",
-        ),
-        (
-            {"per_gpu_train_batch_size": 4},
-            "per_gpu_train_batch_size is read as per_device_train_batch_size 4: removed from transformers 5",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("values", "note"), EXAMPLES["a translation is told"])
 def test_a_translation_is_told(values, note):
     assert from_hf(values).notes == (note,)
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"per_device_train_batchsize": 48}, "did you mean 'per_device_train_batch_size'?"),
-        ({"learning_rat": 1}, "did you mean 'learning_rate'?"),
-        ({"fp16": True, "bf16": True}, "bf16 and fp16 cannot both be on"),
-        ({"bf16": "auto"}, "bf16 must be on or off, not 'auto'"),
-        ({"warmup_ratio": "much"}, "warmup_ratio must be a number"),
-        ({"warmup_ratio": -1}, "warmup_ratio: warmup_steps must be"),
-        ({"max_steps": [1]}, "max_steps must be a number"),
-        ({"per_device_train_batch_size": 0}, "per_device_train_batch_size must be a whole number"),
-        ({"seed": {"a": 1}}, "seed must be a whole number"),
-        ({"evaluation_strategy": "sometimes"}, "evaluation_strategy: eval_strategy must be"),
-    ],
-)
+@pytest.mark.parametrize(("values", "said"), EXAMPLES["bad values and misspelt settings are errors"])
 def test_bad_values_and_misspelt_settings_are_errors(values, said):
     with pytest.raises(FieldError) as caught:
         from_hf(values)

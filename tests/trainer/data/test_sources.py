@@ -14,18 +14,11 @@ datasets = pytest.importorskip("datasets")
 pytest.importorskip("transformers")
 
 from tuner_tui.trainer.config import JobArguments  # noqa: E402
-from tuner_tui.trainer.data.sources import Columns, RawData, find_evaluation_file, open_source, split_source  # noqa: E402
-from tuner_tui.trainer.data.tokenization import (  # noqa: E402
-    class_names,
-    class_numbers,
-    cut_blocks,
-    open_split_data,
-    tokenizer_processes,
-)
+from tuner_tui.trainer.data.sources import open_split_data, usable_rows  # noqa: E402
+from tuner_tui.trainer.data.tokenization import class_names, class_numbers, cut_blocks  # noqa: E402
 from tuner_tui.trainer.errors import JobError  # noqa: E402
 
 ROWS: list[tuple[Any, Any]] = [(f"this is text number {n}", ("good", "bad")[n % 2]) for n in range(40)]
-COLUMNS = Columns("text", label="label")
 
 
 def table(rows: Sequence[tuple[Any, Any]]) -> Any:
@@ -52,23 +45,37 @@ def write_parquet(path: Path, rows: Sequence[tuple[Any, Any]]) -> Path:
     ("write", "name"), [(write_csv, "d.csv"), (write_jsonl, "d.jsonl"), (write_parquet, "d.parquet")]
 )
 def test_each_file_format_gives_the_same_rows(write: Any, name: str, tmp_path: Path) -> None:
-    source = open_source(JobArguments(data=str(write(tmp_path / name, ROWS))))
-    assert [(row["text"], row["label"]) for row in source.train] == ROWS
-    assert source.columns == COLUMNS
+    rows = open_split_data(JobArguments(data=str(write(tmp_path / name, ROWS))))
+    assert rows.evaluation is not None
+    assert (len(rows.train), len(rows.evaluation)) == (36, 4)
+    assert sorted((row["text"], row["label"]) for part in (rows.train, rows.evaluation) for row in part) == sorted(ROWS)
 
 
 def test_words_that_mean_nothing_to_pandas_are_labels_like_any_other(tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "d.csv", [("first", "NA"), ("second", "None"), ("null", "yes")])
-    opened = open_source(JobArguments(data=str(path)))
-    assert opened.train["label"][:] == ["NA", "None", "yes"]
-    assert opened.train["text"][:] == ["first", "second", "null"]
+    write_csv(tmp_path / "eval.csv", ROWS)
+    path = write_csv(tmp_path / "train.csv", [("first", "NA"), ("second", "None"), ("null", "yes")])
+    train = open_split_data(JobArguments(data=str(path))).train
+    assert sorted(train["text"]) == ["first", "null", "second"]
+    assert sorted(train["label"]) == ["NA", "None", "yes"]
+
+
+def test_columns_are_named_or_text_and_label(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "d.csv", ROWS, ("body", "mood"))
+    rows = open_split_data(JobArguments(data=str(path), text_column="body", label_column="mood"))
+    assert (rows.texts, rows.label) == (["body"], "mood")
+    assert open_split_data(JobArguments(data=str(path), task="causal-lm", text_column="body")).label is None
+    pair = open_split_data(
+        JobArguments(data=str(path), text_column="body", text_pair_column="mood", label_column="mood")
+    )
+    assert pair.texts == ["body", "mood"]
+    with pytest.raises(JobError, match=r"no column `label`; it has body, mood: set text_column and label_column"):
+        open_split_data(JobArguments(data=str(path), text_column="body"))
 
 
 @pytest.mark.parametrize("name", ["eval.csv", "valid.csv", "validation.csv", "dev.csv", "test.csv"])
 def test_an_evaluation_file_beside_is_found(name: str, tmp_path: Path) -> None:
-    train = write_csv(tmp_path / "train.csv", ROWS)
+    write_csv(tmp_path / "train.csv", ROWS)
     write_csv(tmp_path / name, ROWS[:7])
-    assert find_evaluation_file(train) == tmp_path / name
     opened = open_split_data(JobArguments(data=str(tmp_path)))
     assert opened.evaluation is not None
     assert (len(opened.train), len(opened.evaluation)) == (40, 7)
@@ -105,41 +112,31 @@ def test_data_that_cannot_be_used_is_one_sentence(
         open_split_data(JobArguments(data=str(path)))
 
 
-def test_a_tenth_is_set_apart_and_no_text_is_on_both_sides() -> None:
-    train, evaluation = split_source(RawData(table(ROWS * 3), None, COLUMNS), None)
-    assert evaluation is not None
-    assert len(train) + len(evaluation) == 120
-    assert 12 <= len(evaluation) <= 15
-    assert not set(train["text"]) & set(evaluation["text"])
+def test_the_split_is_the_same_every_time(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "d.csv", ROWS)
+    first, second = (open_split_data(JobArguments(data=str(path))).evaluation for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert list(first["text"]) == list(second["text"])
 
 
-def test_the_split_is_the_same_every_time_and_whatever_the_order() -> None:
-    one = split_source(RawData(table(ROWS), None, COLUMNS), None)[1]
-    other = split_source(RawData(table(ROWS[::-1]), None, COLUMNS), None)[1]
-    assert one is not None
-    assert other is not None
-    assert set(one["text"]) == set(other["text"])
-
-
-def test_data_of_one_text_has_no_evaluation() -> None:
-    train, evaluation = split_source(RawData(table([("same", "a"), ("same", "b")]), None, COLUMNS), None)
-    assert (len(train), evaluation) == (2, None)
+def test_one_row_has_no_evaluation(tmp_path: Path) -> None:
+    rows = open_split_data(JobArguments(data=str(write_csv(tmp_path / "d.csv", ROWS[:1]))))
+    assert (len(rows.train), rows.evaluation) == (1, None)
 
 
 def test_rows_without_text_or_label_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [*ROWS, ("", "good"), ("   ", "good"), (None, "bad"), ("text", None), ("text", "")]
-    train, evaluation = split_source(RawData(table(rows), None, COLUMNS), None)
-    assert evaluation is not None
-    assert len(train) + len(evaluation) == 40
+    assert len(usable_rows(table(rows), "text", "label")) == 40
     assert "left out 5 rows" in capsys.readouterr().out
 
 
-def test_max_samples_bounds_training_and_evaluation() -> None:
-    rows = [(f"text {n}", n % 3) for n in range(2000)]
-    train, evaluation = split_source(RawData(table(rows), None, COLUMNS), 400)
-    assert evaluation is not None
-    assert (len(train), len(evaluation)) == (400, 100)
-    assert set(train["label"]) == {0, 1, 2}
+def test_max_samples_limits_training_and_evaluation(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "d.csv", [(f"text {n}", n % 3) for n in range(2000)])
+    rows = open_split_data(JobArguments(data=str(path), max_samples=400))
+    assert rows.evaluation is not None
+    assert (len(rows.train), len(rows.evaluation)) == (400, 100)
+    assert set(rows.train["label"]) == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
@@ -165,15 +162,13 @@ def test_names_of_a_hub_dataset_are_kept_and_its_unlabelled_rows_left_out() -> N
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
     rows = {"text": [f"text {n}" for n in range(20)], "label": [0, 1] * 9 + [-1, -1]}
     data = datasets.Dataset.from_dict(rows, features=features)
-    train, evaluation = split_source(RawData(data, None, COLUMNS), None)
-    assert evaluation is not None
-    assert len(train) + len(evaluation) == 18
-    assert class_names([train], "label") == ["neg", "pos"]
+    assert len(usable_rows(data, "text", "label")) == 18
+    assert class_names([data], "label") == ["neg", "pos"]
 
 
 @pytest.mark.parametrize(
     ("labels", "sentence"),
-    [(["a", "a"], r"one class only \(a\)"), ([0.5, 1.0], "contains fractions"), ([[1], [2]], "contains lists")],
+    [(["a", "a"], "contains 1 classes"), ([0.5, 1.0], "contains fractions"), ([[1], [2]], "contains lists")],
 )
 def test_labels_that_are_no_classes(labels: list[Any], sentence: str) -> None:
     with pytest.raises(JobError, match=sentence):
@@ -185,7 +180,3 @@ def test_documents_are_cut_into_blocks_across_their_borders() -> None:
     blocks = cut_blocks(documents, 3)
     assert [list(block) for block in blocks["input_ids"]] == [[1, 2, 3], [4, 5, 6]]
     assert [list(block) for block in blocks["labels"]] == [[1, 2, 3], [4, 5, 6]]
-
-
-def test_small_data_is_tokenised_without_further_processes() -> None:
-    assert tokenizer_processes(10_000) is None

@@ -42,6 +42,7 @@ def state(tmp_path: Path) -> State:
     return State(tmp_path)
 
 
+@pytest.mark.full
 def test_of_two_that_begin_in_the_same_moment_one_tunes_and_nothing_of_the_other_is_left(state: State) -> None:
     folders = [state.new(), state.new()]
     both = threading.Barrier(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.listed_search import ListedRunner, measured
+from tests.fakes.listed_search import ListedCards, measured
 from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.presets import Preset, save_preset
@@ -48,5 +48,5 @@ def test_the_file_alone_decides_what_is_run(tmp_path: Path) -> None:
 def test_a_run_that_was_ended_from_outside_is_repeated_once(tmp_path: Path) -> None:
     killed = Measurement(outcome="failed", seconds=1.0, passing=True)
     request = LaunchRequest(job=SCRIPT, resolved=resolved(), cwd=tmp_path)
-    runner = ListedRunner([killed, measured(7.0)])
+    runner = ListedCards([killed, measured(7.0)])
     assert run_preset(request, runner, TrialCallbacks()).throughput == 7.0

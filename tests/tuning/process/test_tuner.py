@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.listed_search import ListedRunner, ListedSearch, measured
+from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measured
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -50,10 +50,10 @@ class Bench:
         self.time = NOON
         self.deadline = NOON + minutes * 60
 
-    def tune(self, runner: ListedRunner, known: TrialHistory | None = None) -> TuningEnded:
+    def tune(self, runner: ListedCards, known: TrialHistory | None = None) -> TuningEnded:
         log = TrialLog(self.folder)
         log.add(TuningStarted(t=self.time, capacity_bytes=100, limit_bytes=97))
-        tuner = Tuner(self.folder, log, runner, ListedSearch, self.deadline, lambda: self.time)
+        tuner = Tuner(self.folder, log, runner, RUNNER, ListedSearch.after, self.deadline, lambda: self.time)
         ended = tuner.tune(known or TrialHistory(START))
         log.add(ended)
         return ended
@@ -67,12 +67,12 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def micros(runner: ListedRunner) -> list[int]:
+def micros(runner: ListedCards) -> list[int]:
     return [trial.settings.per_device_train_batch_size for trial in runner.ran]
 
 
 def test_one_trial_after_another_until_the_search_is_done(bench: Bench) -> None:
-    runner = ListedRunner([measured(100), measured(150), measured(120), measured(151)])
+    runner = ListedCards([measured(100), measured(150), measured(120), measured(151)])
     ended = bench.tune(runner)
     assert micros(runner) == [8, 16, 32, 16]
     assert ended.status == "finished"
@@ -81,7 +81,7 @@ def test_one_trial_after_another_until_the_search_is_done(bench: Bench) -> None:
 
 
 def test_what_is_written_is_what_is_read(bench: Bench) -> None:
-    bench.tune(ListedRunner([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)]))
+    bench.tune(ListedCards([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)]))
     view = TuningReader(bench.folder).poll()
     assert (view.status, view.id, view.capacity_bytes, view.limit_bytes) == ("finished", "t001", 100, 97)
     assert [one.measurement.throughput for one in view.tried] == [100, 150, 120, 151]
@@ -95,7 +95,7 @@ def test_what_is_written_is_what_is_read(bench: Bench) -> None:
 def test_the_view_while_a_trial_runs(bench: Bench) -> None:
     reader, seen = TuningReader(bench.folder), []
     lock = acquire_lock(bench.folder.lock)
-    bench.tune(ListedRunner([measured()] * 4, before=lambda number: seen.append(reader.poll())))
+    bench.tune(ListedCards([measured()] * 4, before=lambda number: seen.append(reader.poll())))
     first, second = seen[:2]
     assert (first.status, first.current_run, first.left_low_s) == ("running", "r001", None)
     assert (second.current_run, second.left_low_s, second.left_high_s) == ("r002", 10.0, 20.0)
@@ -108,10 +108,10 @@ def test_the_view_while_a_trial_runs(bench: Bench) -> None:
 
 def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
     own = START.changed(per_device_train_batch_size=24)
-    runner = ListedRunner([measured()] * 4, seen=own, unreachable=frozenset({"precision"}))
+    runner = ListedCards([measured()] * 4, seen=own, unreachable=frozenset({"precision"}))
     bench.tune(runner)
     assert set(micros(runner)[1:]) <= {16, 24, 32}
-    assert runner.starts[0] == own
+    assert runner.starts[1:] == [own] * 3
     assert bench.known().trials[0].trial.settings == own
     assert bench.known().unreachable == {"precision"}
 
@@ -124,12 +124,12 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
         if now == number:
             bench.folder.abort()
 
-    ended = bench.tune(ListedRunner(answers, before=abort))
+    ended = bench.tune(ListedCards(answers, before=abort))
     assert ended.status == "aborted"
     assert len(bench.known().trials) == number - 1
     assert (ended.verdict is None) == (number == 1)
     bench.folder.control.unlink()
-    rest = ListedRunner(answers[number - 1 :])
+    rest = ListedCards(answers[number - 1 :])
     assert bench.tune(rest, bench.known()).status == "finished"
     assert len(rest.ran) == 4 - (number - 1), "nothing is measured twice"
     assert TuningReader(bench.folder).poll().status == "finished"
@@ -137,7 +137,7 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
 
 def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=2.0)
-    runner = ListedRunner([measured(100, seconds=20.0), measured(101)])
+    runner = ListedCards([measured(100, seconds=20.0), measured(101)])
     ended = bench.tune(runner)
     assert (ended.status, ended.early) == ("finished", True)
     assert "tune --resume t001" in ended.sentence
@@ -146,9 +146,9 @@ def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None
 
 def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> None:
     bench = Bench(tmp_path, minutes=2.0)
-    bench.tune(ListedRunner([measured(100, seconds=20.0), measured(101)]))
+    bench.tune(ListedCards([measured(100, seconds=20.0), measured(101)]))
     bench.deadline += 3600
-    more = ListedRunner([measured(130), measured(131)])
+    more = ListedCards([measured(130), measured(131)])
     ended = bench.tune(more, bench.known())
     assert [trial.purpose for trial in more.ran] == ["batch", "confirm"]
     assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
@@ -175,17 +175,17 @@ def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -
     bench = Bench(tmp_path, minutes=0.1)
     trial = Trial(number=1, purpose="start", settings=START, reason="")
     known = TrialHistory(START).after(trial, TrialReport(measured(seconds=40.0), START))
-    runner = ListedRunner([])
+    runner = ListedCards([])
     ended = bench.tune(runner, known)
     assert (runner.ran, ended.status, ended.early) == ([], "finished", True)
     assert "--most-minutes 5`" in ended.sentence, "forty seconds and some, two pairs and the check"
 
 
 def test_a_trial_is_predicted_before_it_starts_and_limited_once_one_was_measured(bench: Bench) -> None:
-    runner = ListedRunner([measured(100, seconds=20.0), measured(150), measured(120), measured(151)])
+    runner = ListedCards([measured(100, seconds=20.0), measured(150), measured(120), measured(151)])
     log = TrialLog(bench.folder)
-    tuner = Tuner(bench.folder, log, runner, ListedSearch, bench.deadline, lambda: bench.time, predicted_s=12.0)
-    tuner.tune(TrialHistory(START))
+    search, clock = ListedSearch.after, lambda: bench.time
+    Tuner(bench.folder, log, runner, RUNNER, search, bench.deadline, clock, predicted_s=12.0).tune(TrialHistory(START))
     started = [entry for entry in read_entries(bench.folder) if isinstance(entry, TrialStarted)]
     assert [one.expected_s for one in started[:2]] == [12.0, 20.0]
     assert [(one.expected_s, one.give_up_s) for one in runner.callbacks[:2]] == [(12.0, None), (20.0, 80.0)]
@@ -202,7 +202,7 @@ def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None
 
 def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:
     over = Measurement(outcome="aborted", seconds=1.0, sentence="The time limit of the tuning was reached.")
-    ended = bench.tune(ListedRunner([measured(100), measured(150), over]))
+    ended = bench.tune(ListedCards([measured(100), measured(150), over]))
     assert ended.status == "finished"
     assert ended.verdict is not None
     assert ended.verdict.winner.per_device_train_batch_size == 16
@@ -211,13 +211,13 @@ def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:
 
 
 def test_time_that_ends_before_the_first_figure_is_a_failure(bench: Bench) -> None:
-    ended = bench.tune(ListedRunner([Measurement(outcome="aborted", seconds=1.0)]))
+    ended = bench.tune(ListedCards([Measurement(outcome="aborted", seconds=1.0)]))
     assert (ended.status, ended.verdict) == ("failed", None)
     assert "before anything was measured" in ended.sentence
 
 
 def test_a_torn_and_an_unknown_line_are_not_there(bench: Bench) -> None:
-    bench.tune(ListedRunner([measured()] * 4))
+    bench.tune(ListedCards([measured()] * 4))
     whole = bench.folder.trials.read_bytes()
     torn = whole.splitlines(keepends=True)[2][:40]
     bench.folder.trials.write_bytes(whole + b'{"kind":"of-the-future","v":9}\n' + torn)
@@ -228,7 +228,7 @@ def test_a_torn_and_an_unknown_line_are_not_there(bench: Bench) -> None:
 
 def test_a_tuning_that_nobody_works_on_and_that_did_not_end_was_killed(bench: Bench) -> None:
     log = TrialLog(bench.folder)
-    trial = ListedSearch(TrialHistory(START)).propose()
+    trial = ListedSearch.after(TrialHistory(START)).propose()
     assert trial is not None
     log.add(TuningStarted(t=1.0))
     log.add(TrialStarted(t=2.0, trial=trial, run="r001"))
@@ -247,7 +247,7 @@ def test_a_tuning_that_was_just_made_is_about_to_run(bench: Bench) -> None:
 
 
 def test_entries_survive_the_way_to_the_file() -> None:
-    search = ListedSearch(TrialHistory(START))
+    search = ListedSearch.after(TrialHistory(START))
     trial = search.propose()
     assert trial is not None
     known = TrialHistory(START).after(replace(trial, bound=0.25), TrialReport(measured(), START))
@@ -275,7 +275,7 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
     environ = {"TUNER_STATE_DIR": str(tmp_path), "HF_TOKEN": "secret"}
     request = LaunchRequest(job=job, resolved=resolved(learning_rate=1e-3), cwd=tmp_path, environ=environ)
-    folder = create_tuning(request, TuningOptions(True, 3, "mine", "steady", True))
+    folder = create_tuning(request, TuningOptions(True, 3, "mine", "steady"))
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert folder.record.stat().st_mode & 0o777 == 0o600
     assert "hf_abc" not in folder.record.read_text()
@@ -283,7 +283,7 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     record = read_tuning_record(folder)
     assert record.resolved == request.resolved
     assert (record.free_batch, record.most_minutes, record.save_as, record.id) == (True, 3, "mine", "t001")
-    assert (record.objective, record.despite_load) == ("steady", True)
+    assert record.objective == "steady"
     assert find_tuning("1", tmp_path / "tunings") == folder
     with pytest.raises(TuningNotFoundError, match="The newest are t001"):
         find_tuning("t009", tmp_path / "tunings")

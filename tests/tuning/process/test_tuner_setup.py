@@ -1,8 +1,7 @@
-"""A tuning put together: what may be tried by what is known, the estimate it begins with, what is said of the card."""
+"""A tuning put together: what may be tried by what is known, the estimate it begins with."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.tuning.create import TunerSpec
-from tuner_tui.tuning.earlier_runs import EarlierRuns
-from tuner_tui.tuning.process.tuner import TrialHistory, TuningContext, describe_room_change, estimate_prior
+from tuner_tui.tuning.process.tuner import TrialHistory, TuningContext, estimate_prior
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.store import TuningRecord
-from tuner_tui.tuning.trial import CompletedTrial, Trial, WholeJob
+from tuner_tui.tuning.trial import Trial, WholeJob
 from tuner_tui.tuning.trials.runner import TrialReport
 
 GIB = 2**30
@@ -51,28 +49,16 @@ def test_what_the_trials_showed_bounds_what_is_tried() -> None:
 
 
 def test_the_whole_job_is_compared_unless_steady_speed_is_asked_for() -> None:
-    """20 samples a step for 300 steps, and half a second a step of evaluation as in an earlier run."""
+    """20 samples a step for 300 steps."""
     long = known(speed=40.0, step_time_s=0.5, job_steps=300)
-    context = replace(setting(box()), earlier=EarlierRuns(pause_s=0.5))
-    assert context.space(long).whole_job == WholeJob(steps=300, samples=6000.0, pauses_s=150.0)
+    assert setting(box()).space(long).whole_job == WholeJob(steps=300, samples=6000.0)
     assert setting(box(), objective="steady").space(long).whole_job is None
     assert setting(box()).space(known()).whole_job is None
-
-
-def test_a_limit_below_the_room_stays_the_limit() -> None:
-    limited = setting(box(card("RTX 3090")), memory_limit_bytes=8 * GIB)
-    assert limited.space(known(room_bytes=20 * GIB)).capacity_bytes == 8 * GIB
-    assert limited.space(known(room_bytes=6 * GIB)).capacity_bytes == 6 * GIB
 
 
 def test_on_the_host_a_limit_or_its_own_memory_is_the_bound() -> None:
     assert setting(box()).space(TrialHistory(START.settings)).capacity_bytes == box().memory.usable_bytes
     assert setting(box(), memory_limit_bytes=3 * GIB).space(TrialHistory(START.settings)).capacity_bytes == 3 * GIB
-
-
-def test_the_effective_batch_is_held_unless_asked_otherwise() -> None:
-    assert setting(box()).space(TrialHistory(START.settings)).hold_effective_batch
-    assert not setting(box(), free_batch=True).space(TrialHistory(START.settings)).hold_effective_batch
 
 
 def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_path: Path) -> None:
@@ -108,10 +94,3 @@ def test_a_start_above_the_data_which_its_own_trial_showed_is_not_the_winner() -
     verdict = Search(now.start, small.space(now), now.trials).verdict
     assert verdict is not None
     assert verdict.winner.per_device_train_batch_size <= 5
-
-
-def test_a_card_that_others_share_is_told_of() -> None:
-    trial = Trial(number=1, purpose="start", settings=START.settings, reason="")
-    tried = [CompletedTrial(trial, replace(measured(), room_bytes=int(gib * GIB))) for gib in (20, 19.9, 17)]
-    assert describe_room_change(tried[:2]) == describe_room_change([]) == ""
-    assert "changed by 3.0 GiB; at least 17.0 GiB" in describe_room_change(tried)

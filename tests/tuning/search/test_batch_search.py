@@ -145,62 +145,6 @@ def test_a_phase_that_is_steeper_beyond_the_measured_sizes_is_within_the_proof()
     assert state.best.batch in (40, 41, 42)  # (77.6 - 14.8) / 1.5 = 41.9
 
 
-def test_the_growth_between_two_sizes_is_at_least_that_of_each_sample() -> None:
-    """1 took 3 of 24 GiB, 5 took 5: each sample 0.5 GiB by these, 1 GiB if nothing is resident; in between 0.71 GiB."""
-    searched = BatchSearch(24 * GIB, max_batch=64).record(BatchProbe(1, 3 * GIB)).record(BatchProbe(5, 5 * GIB))
-    proposal = searched.propose()
-    assert proposal is not None
-    assert proposal.batch == 30  # 5 + (23.28 - 5) / 0.71
-
-
-def test_sizes_that_took_the_same_are_not_exceeded_without_bound() -> None:
-    """By one and two samples of 14 GiB a third one takes nothing, but memory may grow in blocks."""
-    searched = BatchSearch(24 * GIB, max_batch=512)
-    for batch in (1, 2):
-        searched = searched.record(BatchProbe(batch, 14 * GIB, 14 * GIB, 13 * GIB))
-    proposal = searched.propose()
-    assert proposal is not None
-    assert proposal.batch == 32
-
-
-def test_a_sample_whose_memory_may_be_the_optimizer_steps_is_joined_by_another() -> None:
-    """13 GiB of 16 with 9 resident: two samples of 4 GiB would not fit, but AdamW's step may have taken them."""
-    one = BatchSearch(16 * GIB, max_batch=64).record(BatchProbe(1, 13 * GIB, None, 9 * GIB))
-    proposal = one.propose()
-    assert proposal is not None
-    assert proposal.batch == 2
-    assert BatchSearch(16 * GIB, max_batch=64).record(BatchProbe(1, 13 * GIB, 13 * GIB, 9 * GIB)).propose() is None
-
-
-def test_an_estimate_knows_the_slope_no_better_after_one_small_run() -> None:
-    """One sample took 10 of 24 GiB, as estimated: with 0.1 GiB each, 20 % more for the others is 110 of them."""
-    prior = PeakModel(9.9 * GIB, 0.1 * GIB)
-    searched = BatchSearch(24 * GIB, max_batch=512, prior=prior).record(BatchProbe(1, 10 * GIB, 10 * GIB))
-    proposal = searched.propose()
-    assert proposal is not None
-    assert proposal.batch == 111  # 1 + (23.28 - 10) / 0.12
-
-
-def test_after_a_failure_that_the_line_explains_the_search_stays_close_to_it() -> None:
-    """2 GiB + 0.1 GiB a sample: 210 ran out of memory at 23 of 24 GiB, so fragmentation takes the rest."""
-    searched = BatchSearch(24 * GIB, max_batch=512)
-    for batch in (10, 60):
-        searched = searched.record(BatchProbe(batch, int((2 + 0.1 * batch) * GIB), int((2 + 0.1 * batch) * GIB)))
-    proposal = searched.record(BatchProbe(210, None)).propose()
-    assert proposal is not None
-    assert 195 <= proposal.batch <= 206  # 24 × 0.97² - 2 = 20.6
-
-
-def test_below_a_size_that_took_too_much_the_line_through_both_is_followed() -> None:
-    """10 took 12 GiB and 20 took 23.5 of 24, which leaves less than the reserve: 23.28 less 0.4 % are at 19.7."""
-    searched = BatchSearch(24 * GIB, max_batch=64)
-    for batch, gib in ((10, 12.0), (20, 23.5)):
-        searched = searched.record(BatchProbe(batch, int(gib * GIB), int(gib * GIB)))
-    proposal = searched.propose()
-    assert proposal is not None
-    assert proposal.batch == 19
-
-
 def test_after_running_out_of_memory_far_above_what_fits_the_next_size_is_between() -> None:
     """Two samples fit and 128 do not: 16 is the geometric mean."""
     searched = BatchSearch(24 * GIB, max_batch=512).record(BatchProbe(2, 6 * GIB)).record(BatchProbe(128, None))
@@ -226,10 +170,3 @@ def test_a_size_that_failed_a_second_time_is_not_trusted() -> None:
     assert searched.best == BatchProbe(32, 40 * GIB)
     again = searched.record(BatchProbe(32, None))
     assert again.best == BatchProbe(16, 30 * GIB)
-
-
-def test_one_run_among_few_permitted_sizes_is_joined_by_a_smaller_one() -> None:
-    searched = BatchSearch(24 * GIB, max_batch=64, allowed=divisors(64)).record(BatchProbe(8, 16 * GIB, 16 * GIB))
-    proposal = searched.propose()
-    assert proposal is not None
-    assert proposal.batch == 4

@@ -6,7 +6,6 @@ import pytest
 
 from tests.benchmarks.tuning.simulated_training import GIB
 from tests.tuning.search.builders import (
-    CARD,
     linear_measurement,
     measured,
     out_of_memory,
@@ -17,7 +16,7 @@ from tests.tuning.search.builders import (
 )
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import MAX_TRIALS, Search
-from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial
+from tuner_tui.tuning.trial import Measurement, Trial
 
 START = Settings(per_device_train_batch_size=64)
 
@@ -67,13 +66,6 @@ def test_without_a_known_bound_of_memory_it_falls_by_halves() -> None:
     assert sizes(search)[:3] == [64, 32, 16]
     assert search.verdict is not None
     assert search.verdict.winner.per_device_train_batch_size <= 16
-
-
-def test_a_start_that_takes_no_step_ends_it_in_plain_words() -> None:
-    search = run_search(Search(START, space(START)), lambda trial: ended("no-step", "It took no optimizer step."))
-    assert sizes(search) == [64]
-    assert search.verdict is not None
-    assert search.verdict.sentence == "It took no optimizer step."
 
 
 def killed() -> Measurement:
@@ -191,21 +183,6 @@ def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
     assert search.verdict.winner.precision == "fp32"
 
 
-def test_where_accumulation_is_not_taken_the_micro_batch_stays_and_other_knobs_go_on() -> None:
-    start = Settings(gradient_accumulation_steps=8)
-
-    def run(trial: Trial) -> Measurement:
-        if trial.settings.gradient_accumulation_steps != 8:
-            return ended("not-applied", "Accumulation stays 8.", not_applied=("gradient_accumulation_steps",))
-        return measured(100.0 if trial.settings.precision == "fp32" else 150.0)
-
-    search = run_search(Search(start, space(start)), run)
-    assert purposes(search).count("batch") == 1
-    assert search.verdict is not None
-    assert search.verdict.winner.precision == "bf16"
-    assert search.verdict.winner.per_device_train_batch_size == 8
-
-
 def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size() -> None:
     start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
 
@@ -219,23 +196,6 @@ def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size()
     assert search.verdict.winner.per_device_train_batch_size < 16
     assert search.verdict.best is not None
     assert search.verdict.best.outcome == "measured"
-
-
-def test_a_card_whose_memory_moves_is_trusted_at_its_worst() -> None:
-    start = Settings(gradient_accumulation_steps=8, per_device_train_batch_size=2)
-
-    def run(trial: Trial) -> Measurement:
-        moved = 4 * GIB if trial.purpose == "confirm" else 0
-        return linear_measurement(trial, base=4 * GIB + moved)
-
-    search = run_search(Search(start, space(start)), run)
-    assert search.verdict is not None
-    peaks = [
-        one.measurement.peak_bytes or CARD + 1
-        for one in search.trials
-        if one.trial.settings == search.verdict.winner
-    ]  # fmt: skip
-    assert max(peaks) <= CARD * 0.97
 
 
 def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:
@@ -266,23 +226,6 @@ def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None
     assert search.verdict is not None
     assert search.verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
     assert search.verdict.winner.per_device_train_batch_size == 16
-
-
-def test_what_did_not_fit_with_a_knob_is_tried_smaller() -> None:
-    start = Settings(gradient_accumulation_steps=1, per_device_train_batch_size=16)
-
-    def run(trial: Trial) -> Measurement:
-        compiled = trial.settings.torch_compile
-        parts = StepBreakdown(data_wait=0.0, optimizer=0.0, padding=0.0)
-        result = linear_measurement(trial, sample=(2 if compiled else 1) * GIB, own_s=0.005 if compiled else 0.01)
-        return result if result.outcome != "measured" else measured(
-            result.samples_s or 0.0, result.peak_bytes or 0, breakdown=parts
-        )  # fmt: skip
-
-    search = run_search(Search(start, space(start)), run)
-    assert search.verdict is not None
-    assert search.verdict.winner.torch_compile
-    assert search.verdict.winner.per_device_train_batch_size == 8
 
 
 def test_an_aborted_trial_is_proposed_again() -> None:

@@ -16,7 +16,6 @@ from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, Trial
 
 START, WINNER = Settings(), Settings(torch_compile=True)
-SEEDS = 300
 
 
 def run(purpose: Purpose, settings: Settings, rate: float, spread: float = 0.02) -> CompletedTrial:
@@ -45,7 +44,9 @@ def test_the_order_within_a_pair_turns() -> None:
     turns: list[Settings] = []
     tried: list[CompletedTrial] = []
     for _ in range(2 * MAX_PAIRS):
-        turns.append(pairs(*tried).next())
+        settings = pairs(*tried).next()
+        assert settings is not None
+        turns.append(settings)
         tried.append(run("confirm", turns[-1], 100.0))
     assert turns[:4] == [START, WINNER, WINNER, START]
     assert turns[4:] == turns[:4]
@@ -136,14 +137,16 @@ def test_noise_that_is_known_gives_the_interval_of_the_normal_distribution() -> 
     assert confidence_half_width([0.1, 0.5, 0.3, 0.2], 0.02, 0.02) == pytest.approx(1.96 * 0.01, rel=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("box", BOXES, ids=lambda box: box.name)
-def test_a_winner_that_is_no_faster_is_seldom_called_so(box: Box) -> None:
-    assert sum(confirmed(box, 1.0, seed)[0] for seed in range(SEEDS)) <= 0.075 * SEEDS, "5 % and its chance"
+def test_a_winner_that_is_no_faster_is_seldom_confirmed(box: Box) -> None:
+    assert sum(confirmed(box, 1.0, seed)[0] for seed in range(300)) <= 0.075 * 300, "5 % and its chance"
 
 
-def test_a_winner_on_a_drifting_box_is_found() -> None:
+def test_on_a_drifting_machine_a_winner_is_confirmed_if_it_is_faster() -> None:
     drifting = next(box for box in BOXES if box.name == "drifting")
-    assert sum(confirmed(drifting, 1.05, seed)[0] for seed in range(SEEDS)) >= 0.9 * SEEDS
+    assert sum(confirmed(drifting, 1.05, seed)[0] for seed in range(40)) >= 36
+    assert sum(confirmed(drifting, 1.0, seed)[0] for seed in range(40)) <= 4
 
 
 def test_unsteady_runs_count_at_the_end_if_all_others_are_of_one_order() -> None:

@@ -7,12 +7,11 @@ import statistics
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from tests.benchmarks.tuning.batch_search import quantile
 from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random_training
-from tests.benchmarks.tuning.tune_quality import AS_FAST, WANTED, tuned
+from tests.benchmarks.tuning.tune_quality import AS_FAST, WANTED, searched, tuned
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.tuning.search.results import same_memory_line
@@ -31,7 +30,6 @@ def run(training: SimulatedTraining, trial: Trial, trouble: float) -> Measuremen
     return training.run(trial.settings, trial.number)
 
 
-@examples(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.0, 0.1, 0.5]))
 def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: float) -> None:
     training = random_training(seed)
@@ -52,18 +50,17 @@ def test_every_search_ends_and_proposes_only_what_may_run(seed: int, trouble: fl
     assert verdict.winner == training.start or verdict.winner in {one.trial.settings for one in search.trials}
 
 
-@pytest.mark.parametrize("seed", [8500811, 7811138, *range(9_000_000, 9_000_030)])
-def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line(seed: int) -> None:
-    failed: list[Settings] = []
-    for one in tuned(random_training(seed)).search.trials:
-        now = one.trial.settings
-        sizes = [before.per_device_train_batch_size for before in failed if same_memory_line(before, now)]
-        assert now.per_device_train_batch_size < min(sizes, default=MAX_MICRO + 1)
-        if one.measurement.outcome == "out-of-memory":
-            failed.append(now)
+def test_where_a_size_ran_out_of_memory_no_larger_one_follows_on_its_line() -> None:
+    for seed in (8500811, 7811138, *range(9_000_000, 9_000_030)):
+        failed: list[Settings] = []
+        for one in searched(random_training(seed))[0].trials:
+            now = one.trial.settings
+            sizes = [before.per_device_train_batch_size for before in failed if same_memory_line(before, now)]
+            assert now.per_device_train_batch_size < min(sizes, default=MAX_MICRO + 1)
+            if one.measurement.outcome == "out-of-memory":
+                failed.append(now)
 
 
-@examples(max_examples=12, deadline=None)
 @given(st.integers(0, 10_000_000), st.sampled_from([0.0, 0.2]))
 def test_a_search_built_anew_from_its_trials_goes_on_where_it_was(seed: int, trouble: float) -> None:
     training = random_training(seed)
@@ -77,12 +74,13 @@ def test_a_search_built_anew_from_its_trials_goes_on_where_it_was(seed: int, tro
     assert again.skipped == search.skipped
 
 
-def test_targets_over_many_trainings() -> None:
-    found = [tuned(random_training(seed)) for seed in range(5_000_000, 5_000_030)]
+@pytest.mark.parametrize("count", [8, pytest.param(60, marks=pytest.mark.full)])
+def test_targets_over_many_trainings(count: int) -> None:
+    found = [tuned(random_training(seed)) for seed in range(5_000_000, 5_000_000 + count)]
     assert statistics.median(one.share for one in found) >= WANTED
     assert quantile([one.share for one in found], 0.25) >= WANTED
     assert max(one.time_share for one in found) <= 0.15
-    assert statistics.mean(one.ooms for one in found) <= 0.1
+    assert sum(one.ooms for one in found) <= max(1, 0.1 * count)
     assert all(one.chosen >= one.start * AS_FAST for one in found)
 
 

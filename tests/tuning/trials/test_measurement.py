@@ -73,10 +73,6 @@ def test_ranks_are_added_up_and_the_fullest_card_decides() -> None:
     assert found.breakdown.data_wait == 0.125
 
 
-def test_what_a_limit_counts_goes_before_the_resident_set() -> None:
-    assert measurement(rank(rss_peak_bytes=50, data_peak_bytes=70)).peak_bytes == 70
-
-
 def test_out_of_memory_goes_before_everything_else_but_an_abort() -> None:
     assert measurement(run=oom_state()).outcome == "out-of-memory"
     assert measurement(rank(), run=oom_state("evaluating")).outcome == "out-of-memory"
@@ -110,11 +106,6 @@ def test_no_step(ranks: tuple[TrialMeasured, ...], run: RunState, words: str) ->
     assert words in found.sentence
 
 
-def test_stop_reason_is_no_step_with_its_reason() -> None:
-    found = measurement(stop_reason="It without an optimizer step in 5 minutes.")
-    assert (found.outcome, found.sentence) == ("no-step", "It without an optimizer step in 5 minutes.")
-
-
 def test_what_somebody_else_ended_says_little_of_its_settings() -> None:
     def failed(**how: Any) -> RunState:
         return state(exited=Exited(t=9.0, **how), finished=Finished(t=9.0, outcome="failed"), step=None)
@@ -140,11 +131,6 @@ def test_the_rest_of_an_epoch_is_no_other_size(rest: tuple[int, ...]) -> None:
 def test_a_dataset_smaller_than_a_batch_is_measured_with_its_size() -> None:
     found = measurement(rank(batch_shape=(3, 12), dataset_samples=3))
     assert (found.outcome, found.dataset_samples) == ("measured", 3)
-
-
-def test_a_batch_that_nobody_asked_for_is_its_own() -> None:
-    found = measurement(rank(batch_shape=(4, 12)), chosen=frozenset())
-    assert found.outcome == "measured"
 
 
 def test_a_trainer_says_its_micro_batch_itself() -> None:

@@ -90,6 +90,8 @@ def test_a_trial_is_a_run_like_any_other(trials: Trials) -> None:
     assert found.dataset_samples == 640
     assert found.peak_bytes is not None
     assert done.settings.per_device_train_batch_size == 16
+    assert found.overhead_s is not None
+    assert 0.1 < found.overhead_s < found.seconds
     record = read_record(trials.folders[0])
     assert (record.id, record.tuning) == (found.run_id, "t007")
     assert record.argv[2] == "16"
@@ -97,32 +99,7 @@ def test_a_trial_is_a_run_like_any_other(trials: Trials) -> None:
     assert record.resolved.origin("dataloader_num_workers").kind is OriginKind.PRESET
 
 
-EPOCHS = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-torch.manual_seed(0)
-data = TensorDataset(torch.rand(320, 8), torch.rand(320, 1))
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-num_epochs = 500
-for epoch in range(num_epochs):
-    for inputs, targets in DataLoader(data, batch_size=8, shuffle=True):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(inputs), targets).backward()
-        optimizer.step()
-"""
-
-
-@pytest.mark.train
-def test_a_trial_measures_the_start_up_and_finds_the_length_of_the_whole_job(trials: Trials) -> None:
-    found = trials.run(trials.runner(trials.script(EPOCHS))).measurement
-    assert found.outcome == "measured", found.sentence
-    assert found.job_steps == 500 * 320 // 8
-    assert found.overhead_s is not None
-    assert 0.1 < found.overhead_s < found.seconds
-
-
+@pytest.mark.full
 @pytest.mark.train
 @pytest.mark.parametrize(("max_steps", "steps"), [(None, 51), (7, 7)])
 def test_a_trainer_would_take_its_own_number_of_steps(trials: Trials, max_steps: int | None, steps: int) -> None:
@@ -148,6 +125,7 @@ def test_a_command_that_ignores_its_settings_is_found_out(trials: Trials) -> Non
     assert "16 was requested, but batches of 4 were observed" in found.sentence
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_ranks_are_added_up_and_all_of_them_ended(trials: Trials) -> None:
     job = command("ranks", launcher="torchrun", processes=2)
@@ -159,22 +137,18 @@ def test_ranks_are_added_up_and_all_of_them_ended(trials: Trials) -> None:
     assert not read_status(folder).live
 
 
-def test_out_of_memory(trials: Trials) -> None:
-    job = trials.script("raise MemoryError('Unable to allocate 9.00 TiB')")
-    found = trials.run(trials.runner(job)).measurement
-    assert (found.outcome, found.throughput) == ("out-of-memory", None)
-    assert "Unable to allocate 9.00 TiB" in found.sentence
-
-
-def test_a_failure_is_told_in_a_sentence(trials: Trials) -> None:
-    found = trials.run(trials.runner(trials.script("import no_such_package"))).measurement
-    assert found.outcome == "failed"
-    assert "no_such_package" in found.sentence
-
-
-def test_a_command_that_ends_without_a_step(trials: Trials) -> None:
-    found = trials.run(trials.runner(trials.script("print('nothing to do')"))).measurement
-    assert found.outcome == "no-step"
+@pytest.mark.parametrize(
+    ("script", "outcome", "words"),
+    [
+        ("raise MemoryError('Unable to allocate 9.00 TiB')", "out-of-memory", "Unable to allocate 9.00 TiB"),
+        ("import no_such_package", "failed", "no_such_package"),
+        ("print('nothing to do')", "no-step", "was not observed"),
+    ],
+)
+def test_a_trial_without_figures_says_what_happened(trials: Trials, script: str, outcome: str, words: str) -> None:
+    found = trials.run(trials.runner(trials.script(script))).measurement
+    assert (found.outcome, found.throughput) == (outcome, None)
+    assert words in found.sentence
 
 
 def test_a_command_that_never_takes_a_step_is_ended(trials: Trials) -> None:
@@ -198,6 +172,7 @@ def test_the_time_of_the_tuning_is_not_overrun(trials: Trials) -> None:
     assert (found.outcome, found.sentence) == ("aborted", "The time limit of the tuning was reached.")
 
 
+@pytest.mark.full
 def test_a_trial_whose_supervisor_is_killed_is_ended_all_the_same(trials: Trials) -> None:
     job = trials.script("import signal\nwhile True: signal.pause()")
 
@@ -258,6 +233,7 @@ def test_patience(state: RunState, now: float, words: str) -> None:
     assert bool(why) == bool(words)
 
 
+@pytest.mark.full
 def test_a_trial_that_takes_several_times_its_prediction_is_given_up(trials: Trials) -> None:
     """It starts and trains no step, for which the protocol alone would wait five minutes."""
     job = trials.script("import signal, torch\nsignal.pause()")

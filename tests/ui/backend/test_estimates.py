@@ -32,8 +32,8 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
 from tuner_tui.ui.backend.records import DataOutlook, EstimateRequest, MemoryOutlook
-from tuner_tui.ui.drawing.cells import line_width, plain_text
 from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, memory_bar, source
+from tuner_tui.view.cells import line_width, plain_text
 
 SMALL = estimate_from_phases(
     (MemoryPhase("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
@@ -60,7 +60,7 @@ def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
 
 def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
-        "peak VRAM ━━━━━━━━━━╸──── ✓ 56 of 80 GiB ± 2",
+        "peak VRAM ━━━━━━━━━━╍──── ✓ 56 of 80 GiB ± 2",
         "fits · largest micro batch 22 · closed form",
         "time not known before a first run",
     ]

@@ -81,7 +81,7 @@ def test_where_trials_shall_run_is_recorded() -> None:
     here, records = Tunings(lambda job: ("GPU-a", "GPU-b")), []
     placements: tuple[TrialPlacement, ...] = ("gpus", "sequential", "ray")
     for placement in placements:
-        folder = TuningFolder(here.start(nothing, TuningWish(9.0, "job", placement)))
+        folder = TuningFolder(here.start(nothing, TuningWish(9.0, placement)))
         records.append(read_tuning_record(folder))
         wait_unlocked(folder.lock)
     assert [(record.cards, record.on) for record in records] == [(("GPU-a", "GPU-b"), None), ((), None), ((), "ray")]

@@ -10,8 +10,8 @@ import pytest
 from tests.fakes.queue_access import FakeQueue, some_lines
 from tests.fakes.ui_backend import FakeBox
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until
-from tuner_tui.ui.drawing.cells import plain_text
 from tuner_tui.ui.screens.queue import QueueScreen, queue_rows
+from tuner_tui.view.cells import plain_text
 
 Compare = Callable[..., bool]
 

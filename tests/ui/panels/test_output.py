@@ -8,19 +8,20 @@ from typing import cast
 from textual import on
 from textual.app import App, ComposeResult
 
+from tests.ui.pilots import until
 from tuner_tui.runs.read.log_reader import LogWindow
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.output import (
     WINDOW_LINES,
     LogScroll,
     OutputPanel,
-    SearchField,
     after_window,
     find_match,
     scroll_by,
     scroll_to_end,
     visible_lines,
 )
+from tuner_tui.ui.terminal.base_widgets import LineInput
 from tuner_tui.ui.theme import DARK
 
 LINE_BYTES = 10
@@ -138,86 +139,66 @@ class OutputApp(App[None]):
     def lines(self) -> list[str]:
         return [strip.text.strip("│ ") for strip in self.screen._compositor.render_strips()[1:-1]]
 
+    @property
+    def anchor(self) -> int | None:
+        return cast(LogWindowWanted, self.wanted[-1]).anchor
+
     @on(LogWindowWanted)
     @on(LogSearchWanted)
     def _want(self, message: LogWindowWanted | LogSearchWanted) -> None:
         self.wanted.append(message)
 
 
-async def test_the_panel_follows_the_end() -> None:
+async def test_keys_scroll_through_the_log() -> None:
     app = OutputApp()
     async with app.run_test(size=(60, 12)) as pilot:
         app.panel.focus()
-        await pilot.pause()
-        assert app.lines[0] == "No output yet."
+        await until(pilot, lambda: app.lines[0] == "No output yet.")
         app.panel.log_window = window(800, 1000, 1000)
-        await pilot.pause()
-        await pilot.pause()
-        assert app.lines[-1] == "line 0999"
+        await until(pilot, lambda: app.lines[-1] == "line 0999")
         assert "following" in str(app.panel.border_subtitle)
         await pilot.press("up")
-        await pilot.pause()
+        await until(pilot, lambda: app.lines[-1] == "line 0998")
         assert not app.panel.following
-        assert app.lines[-1] == "line 0998"
-        assert cast(LogWindowWanted, app.wanted[-1]).anchor == 8000
+        assert app.anchor == 8000
         await pilot.press("end")
-        await pilot.pause()
-        assert app.panel.following
-        assert cast(LogWindowWanted, app.wanted[-1]).anchor is None
-
-
-async def test_home_asks_for_the_first_line() -> None:
-    app = OutputApp()
-    async with app.run_test(size=(60, 12)) as pilot:
-        app.panel.focus()
-        app.panel.log_window = window(800, 1000, 1000)
+        await until(pilot, lambda: app.panel.following)
+        assert app.anchor is None
         await pilot.press("home")
-        await pilot.pause()
-        assert cast(LogWindowWanted, app.wanted[-1]).anchor == 0
+        await until(pilot, lambda: app.anchor == 0)
         app.panel.log_window = window(0, 200, 1000)
-        await pilot.pause()
-        await pilot.pause()
-        assert app.lines[0] == "line 0000"
+        await until(pilot, lambda: app.lines[0] == "line 0000")
+        app.panel.log_window = LogWindow(lines=("x" * 25 + "y" * 60,), anchors=(0,), end=85, total_bytes=85)
+        await pilot.press("right", "right")
+        await until(pilot, lambda: app.lines[0] == "…" + "y" * 44)
+        app.panel.log_window = None
+        await until(pilot, lambda: app.lines[0] == "No output yet.")
+        assert app.panel.following
 
 
-async def test_a_search_finds_within_the_window_and_then_asks_beyond_it() -> None:
+async def test_a_search_goes_both_ways_and_asks_beyond_the_window() -> None:
     app = OutputApp()
     async with app.run_test(size=(60, 12)) as pilot:
         app.panel.focus()
         app.panel.log_window = window(800, 1000, 1000)
         await pilot.pause()
         app.panel.action_find()
-        await pilot.press(*"0850", "enter")
-        await pilot.pause()
-        await pilot.pause()
-        assert "line 0850" in app.lines
-        assert not app.query_one(SearchField).has_class("-open")
-        assert not app.panel.following, "what was found stays in sight"
-        await pilot.press("n")
-        await pilot.pause()
-        asked = app.wanted[-1]
-        assert isinstance(asked, LogSearchWanted)
-        assert (asked.text, asked.backwards, asked.start) == ("0850", True, 8000), "from the end a search goes back"
-        await pilot.press("N")
-        await pilot.pause()
-        asked = app.wanted[-1]
-        assert isinstance(asked, LogSearchWanted)
-        assert (asked.backwards, asked.start) == (False, 10000)
-
-
-async def test_hits_of_the_window_are_gone_through_both_ways() -> None:
-    app = OutputApp()
-    async with app.run_test(size=(60, 12)) as pilot:
-        app.panel.focus()
-        app.panel.log_window = window(0, 200, 1000)
-        await pilot.press("home", "slash")
+        await pilot.press("x", "escape")
+        assert app.focused is app.panel
+        assert not app.wanted
         app.panel.action_find()
         await pilot.press(*"50", "enter")
-        for key, line in (("", "line 0050"), ("n", "line 0150"), ("N", "line 0050")):
+        for key, line in (("", "line 0950"), ("n", "line 0850"), ("N", "line 0950")):  # from the end it goes back
             await pilot.press(*key)
-            await pilot.pause()
-            await pilot.pause()
-            assert line in app.lines
+            await until(pilot, lambda: line in app.lines)  # noqa: B023
+        assert not app.query_one(LineInput).has_class("-open")
+        assert not app.panel.following, "what was found stays in sight"
+        await pilot.press("n", "n")
+        asked = app.wanted[-1]
+        assert isinstance(asked, LogSearchWanted)
+        assert (asked.text, asked.backwards, asked.start) == ("50", True, 8000)
+        app.panel.log_window = window(750, 950, 1000)
+        await until(pilot, lambda: app.lines[0] == "line 0750")
 
 
 async def test_a_log_that_grows_is_not_taken_for_the_hit_of_a_search() -> None:
@@ -228,63 +209,6 @@ async def test_a_log_that_grows_is_not_taken_for_the_hit_of_a_search() -> None:
         await pilot.pause()
         app.panel.action_find()
         await pilot.press(*"nowhere", "enter")
-        await pilot.pause()
         app.panel.log_window = window(801, 1001, 1001)
-        await pilot.pause()
-        await pilot.pause()
+        await until(pilot, lambda: app.lines[-1] == "" or "line 1000" in app.lines)
         assert app.panel.following
-        assert app.lines[-1] == "" or "line 1000" in app.lines
-
-
-async def test_the_window_a_search_brings_is_shown_at_its_hit() -> None:
-    app = OutputApp()
-    async with app.run_test(size=(60, 12)) as pilot:
-        app.panel.focus()
-        app.panel.log_window = window(800, 1000, 1000)
-        await pilot.pause()
-        app.panel.action_find()
-        await pilot.press(*"0123", "enter")
-        await pilot.pause()
-        assert isinstance(app.wanted[-1], LogSearchWanted)
-        app.panel.log_window = window(123, 323, 1000)
-        await pilot.pause()
-        await pilot.pause()
-        assert app.lines[0] == "line 0123"
-        assert not app.panel.following
-
-
-async def test_escape_gives_the_search_up() -> None:
-    app = OutputApp()
-    async with app.run_test(size=(60, 12)) as pilot:
-        app.panel.log_window = window(0, 5, 5)
-        app.panel.action_find()
-        await pilot.press("x", "escape")
-        await pilot.pause()
-        assert not app.query_one(SearchField).has_class("-open")
-        assert app.focused is app.panel
-        assert not app.wanted
-
-
-async def test_long_lines_are_read_sideways() -> None:
-    app = OutputApp()
-    async with app.run_test(size=(30, 6)) as pilot:
-        app.panel.focus()
-        app.panel.log_window = LogWindow(lines=("x" * 25 + "y" * 40,), anchors=(0,), end=65, total_bytes=65)
-        await pilot.pause()
-        await pilot.press("right", "right")
-        await pilot.pause()
-        await pilot.pause()
-        assert app.lines[0] == "…" + "y" * 24
-
-
-async def test_no_window_forgets_the_place() -> None:
-    app = OutputApp()
-    async with app.run_test(size=(60, 12)) as pilot:
-        app.panel.focus()
-        app.panel.log_window = window(0, 200, 200)
-        await pilot.press("home")
-        app.panel.log_window = None
-        await pilot.pause()
-        await pilot.pause()
-        assert app.panel.following
-        assert app.lines[0] == "No output yet."

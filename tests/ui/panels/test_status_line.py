@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S, finished, running
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.ui.drawing.cells import is_narrow, line_width, plain_text
 from tuner_tui.ui.panels.status_line import StatusScene, progress_bar, status_line
+from tuner_tui.view.cells import is_narrow, line_width, plain_text
 
 GIB = 1024**3
 
@@ -27,16 +27,12 @@ def text(shown: StatusScene, width: int = 120) -> str:
 def test_a_run_that_trains_shows_its_progress() -> None:
     shown = text(scene(running(START_S)))
     assert shown.startswith("● r007  demo  training ━")
-    for part in (" 14 %", "step 1,240/9,000", "ETA ", "loss 1.8404"):
-        assert part in shown
-
-
-def test_a_narrow_line_keeps_phase_share_and_time_left() -> None:
-    shown = text(scene(running(START_S)), 60)
-    assert "training" in shown
-    assert "14 %" in shown
-    assert "ETA" in shown
-    assert "steps/s" not in shown
+    assert all(part in shown for part in (" 14 %", "step 1,240/9,000", "ETA ", "loss 1.8404"))
+    # A row with a character that is not known to be one cell wide is written whole each second.
+    assert is_narrow(shown)
+    narrow = text(scene(running(START_S)), 60)
+    assert all(part in narrow for part in ("training", "14 %", "ETA"))
+    assert "steps/s" not in narrow
 
 
 @given(st.integers(1, 240), st.sampled_from(["training", "saving", "starting"]), st.sampled_from([1, 7, 9000]))
@@ -45,13 +41,17 @@ def test_every_width_is_filled_exactly(width: int, phase: str, step: int) -> Non
         assert line_width(status_line(scene(state), width)) == width
 
 
-def test_without_a_run_the_next_keys() -> None:
-    idle = "No run yet · t trains the demo · e your own command · p a preset"
-    assert text(StatusScene(idle), 80) == idle
-
-
-def test_a_run_that_is_still_being_read_has_no_figures() -> None:
-    assert text(scene(None)) == "● r007  reading the run …"
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (StatusScene("No run yet · t trains the demo"), "No run yet · t trains the demo"),
+        (scene(None), "● r007  reading the run …"),
+        (scene(running(START_S), pending="Slurm job 12 waits."), "● r007 pending  Slurm job 12 waits."),
+        (scene(running(START_S), lost="The supervisor ended."), "✗ r007 lost  The supervisor ended."),
+    ],
+)
+def test_what_is_not_a_running_training_is_a_sentence(shown: StatusScene, words: str) -> None:
+    assert text(shown) == words
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,6 @@ def test_a_stall_is_red_with_its_age_and_without_a_time_left() -> None:
     assert "! r007" in plain_text(shown)
     assert any(span.text == "stalled: no step for 1 min 35 s" and span.style == "bad" for span in shown)
     assert "ETA –" in plain_text(shown)
-
-
-def test_a_stop_that_was_requested_is_said() -> None:
     assert "! stop requested" in text(scene(running(START_S, stop_requested="stop")))
 
 
@@ -92,23 +89,8 @@ def test_steps_of_an_unknown_whole_have_no_dash() -> None:
     assert "step 301" in text(scene(replace(running(START_S), step=301, total_steps=None)))
 
 
-def test_a_run_that_waits_in_slurm_says_why() -> None:
-    shown = text(scene(running(START_S), pending="Slurm job 12 waits to start: waiting for resources."))
-    assert shown == "● r007 pending  Slurm job 12 waits to start: waiting for resources."
-
-
-def test_a_run_that_lost_its_supervisor_says_so() -> None:
-    shown = text(scene(running(START_S), lost="The supervisor ended without a result."))
-    assert shown == "✗ r007 lost  The supervisor ended without a result."
-
-
 @pytest.mark.parametrize(("done", "filled"), [(None, 0), (0.0, 0), (0.5, 10), (1.0, 20), (1.7, 20)])
 def test_the_bar_shows_the_part_that_is_done(done: float | None, filled: int) -> None:
     shown = plain_text(progress_bar(done, 20, "good"))
     assert len(shown) == 20
     assert shown.count("━") == filled
-
-
-def test_only_the_changed_cells_of_a_status_line_are_written() -> None:
-    """A row with a character that is not known to be one cell wide is written whole each second."""
-    assert is_narrow(text(scene(running(START_S))))

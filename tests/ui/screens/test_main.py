@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from textual.binding import Binding
 from textual.widgets import OptionList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
@@ -19,16 +18,9 @@ from tuner_tui.ui.screens.help import GLOSSARY, help_groups
 ALL_KEYS = (*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *EDIT_KEYS, *OUTPUT_KEYS, *COMPARE_KEYS, *TUNE_KEYS)
 
 
-@pytest.mark.parametrize("key", ALL_KEYS, ids=lambda key: key.id)
-def test_every_key_has_an_id_a_tooltip_and_a_group(key: Binding) -> None:
-    assert key.id
-    assert key.tooltip
-    assert key.group is not None
-
-
-def test_no_two_keys_share_an_id() -> None:
-    ids = [key.id for key in ALL_KEYS]
-    assert len(set(ids)) == len(ids)
+def test_every_key_has_an_id_of_its_own_a_tooltip_and_a_group() -> None:
+    assert all(key.id and key.tooltip and key.group is not None for key in ALL_KEYS)
+    assert len({key.id for key in ALL_KEYS}) == len(ALL_KEYS)
 
 
 def test_help_names_every_key_of_the_main_screen() -> None:
@@ -37,77 +29,52 @@ def test_help_names_every_key_of_the_main_screen() -> None:
     assert any(word == "effective batch" for word, _ in GLOSSARY)
 
 
-async def test_numbers_go_to_the_panels() -> None:
-    async with on_screen(busy_box(), size=(80, 24)) as pilot:
+async def test_numbers_tab_and_clicks_go_to_the_panels() -> None:
+    async with on_screen(failed_box(), size=(80, 24)) as pilot:
         main = app_of(pilot).main
+        assert main.query_one(PageTabs).trouble == (1, "failed")
         for number, page in enumerate(PAGES, start=1):
             await pilot.press(f"alt+{number}")
             assert main.page == page
             assert main.query_one(f"#{page}").display
             assert main.query_one(PageTabs).shown == page
-
-
-async def test_plain_numbers_go_to_the_panels_from_anywhere_but_the_form() -> None:
-    async with on_screen(busy_box(), size=(80, 24)) as pilot:
-        await pilot.press("alt+2", "4")
-        assert app_of(pilot).main.page == "output"
-
-
-async def test_tab_goes_round() -> None:
-    async with on_screen(FakeBox(), size=(80, 24)) as pilot:
-        await pilot.press(*["tab"] * len(PAGES))
-        assert app_of(pilot).main.page == "settings"
+        await pilot.press("4")
+        assert main.page == "output"
+        await pilot.press("alt+1", *["tab"] * len(PAGES))
+        assert main.page == "settings"
         assert cursor_on(pilot) is not None
         await pilot.press("shift+tab")
-        assert app_of(pilot).main.page == PAGES[-1]
-
-
-async def test_a_click_on_the_strip_shows_the_page() -> None:
-    async with on_screen(busy_box(), size=(80, 24)) as pilot:
+        assert main.page == PAGES[-1]
+        await pilot.press("alt+1", "2")  # in the form too
+        assert main.page == "live"
+        await pilot.press("slash")
+        assert main.page == "output", "slash searches the output from elsewhere"
+        await pilot.press("escape")
         await pilot.click(PageTabs, offset=(16, 0))
-        assert app_of(pilot).main.page == "live"
+        assert main.page == "live"
 
 
-async def test_the_strip_counts_the_troubles() -> None:
-    async with on_screen(failed_box(), size=(80, 24)) as pilot:
-        assert app_of(pilot).main.query_one(PageTabs).trouble == (1, "failed")
-
-
-async def test_the_footer_shows_what_can_be_done() -> None:
+async def test_the_footer_shows_what_can_be_done_and_takes_clicks() -> None:
     async with on_screen(FakeBox()) as pilot:
-        line = app_of(pilot).main.query_one(KeyFooter)
-        text = line.render().plain
+        footer = app_of(pilot).main.query_one(KeyFooter)
+        text = footer.render().plain
         assert "t Train" in text
         assert "Stop" not in text
         assert text.rstrip().endswith("? Help")
         await pilot.press("enter")
-        await until(pilot, lambda: "enter Accept" in line.render().plain)
-        assert "Train" not in line.render().plain
-
-
-async def test_the_footer_of_a_running_training_stops_and_saves() -> None:
-    async with on_screen(busy_box()) as pilot:
-        text = app_of(pilot).main.query_one(KeyFooter).render().plain
-        assert "s Stop" in text
-        assert "c Checkpoint" in text
-        assert "a Apply" in text
-        assert "Train" not in text
-
-
-async def test_a_click_on_the_footer_does_what_the_key_does() -> None:
-    async with on_screen(FakeBox()) as pilot:
+        await until(pilot, lambda: "enter Accept" in footer.render().plain)
+        assert "Train" not in footer.render().plain
+        await pilot.press("escape")
         await pilot.click(KeyFooter, offset=(115, 0))
-        await until(pilot, lambda: dialog(pilot) == "Help")
-
-
-async def test_help_opens_and_closes() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        await pilot.press("question_mark")
         await until(pilot, lambda: dialog(pilot) == "Help")
         await pilot.press("q")
         await until(pilot, lambda: dialog(pilot) == "")
         await pilot.press("f1")
         await until(pilot, lambda: dialog(pilot) == "Help")
+    async with on_screen(busy_box()) as pilot:
+        text = app_of(pilot).main.query_one(KeyFooter).render().plain
+        assert all(key in text for key in ("s Stop", "c Checkpoint", "a Apply"))
+        assert "Train" not in text
 
 
 async def test_the_palette_does_what_the_keys_do() -> None:
@@ -122,22 +89,9 @@ async def test_the_palette_does_what_the_keys_do() -> None:
 
 async def test_the_theme_goes_from_dark_to_light_and_back() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("T")
-        await until(pilot, lambda: pilot.app.theme == "tuner-light")
-        await pilot.press("T")
-        await until(pilot, lambda: pilot.app.theme == "tuner-dark")
-
-
-async def test_without_colour_there_is_no_theme_to_change() -> None:
-    async with on_screen(FakeBox(), colour=False) as pilot:
-        await pilot.press("T")
-        assert pilot.app.theme == "tuner-plain"
-
-
-async def test_slash_searches_the_output_from_elsewhere() -> None:
-    async with on_screen(busy_box()) as pilot:
-        await pilot.press("alt+2", "slash")
-        assert app_of(pilot).main.page == "output"
+        for theme in ("tuner-light", "tuner-dark"):
+            await pilot.press("T")
+            await until(pilot, lambda: pilot.app.theme == theme)  # noqa: B023
 
 
 async def test_no_size_is_refused() -> None:
@@ -154,13 +108,10 @@ async def test_no_size_is_refused() -> None:
 @pytest.mark.parametrize("options", [{"ascii_only": True}, {"colour": False}, {"theme": "light"}])
 async def test_no_look_is_refused(options: dict[str, Any]) -> None:
     async with on_screen(busy_box(), **options) as pilot:
-        await pilot.press("d", "escape", "enter", "escape", "p", "escape")
+        await pilot.press("T", "d", "escape", "enter", "escape", "p", "escape")
         assert dialog(pilot) == ""
-
-
-async def test_ascii_means_ascii() -> None:
-    async with on_screen(busy_box(), ascii_only=True) as pilot:
-        assert screen_text(pilot.app).isascii()
+        assert screen_text(pilot.app).isascii() == ("ascii_only" in options)
+        assert (pilot.app.theme == "tuner-plain") == ("colour" in options), "without colour there is no theme to change"
 
 
 async def test_the_screen_goes_on_under_a_dialog() -> None:

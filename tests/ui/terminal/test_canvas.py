@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.reactive import reactive
 
 from tests.fakes.terminal import TerminalApp
-from tuner_tui.ui.drawing.cells import Row, TextSpan, line
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.ui.terminal.cell_writer import Ascii
 from tuner_tui.ui.theme import DARK, LIGHT
+from tuner_tui.view.cells import Row, TextSpan, line
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 

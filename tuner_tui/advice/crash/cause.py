@@ -24,14 +24,19 @@ from tuner_tui.advice.findings.memory_leak import MemoryLocation, leak_before_oo
 from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.specific_errors import REMOVED, RENAMED, unknown_argument
-from tuner_tui.advice.remedies.training_loop import CORRECT_COMMAND
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.remedies.unsupported_features import unsupported_precision
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import OutOfMemory, Raised
-from tuner_tui.runs.log_parsing.crash_patterns import memory_errors
-from tuner_tui.runs.log_parsing.crash_patterns.by_frames import TRANSPARENT, WRAPPERS
-from tuner_tui.runs.log_parsing.crash_patterns.pattern import Confidence, CrashPattern
+from tuner_tui.runs.log_parsing.crash_patterns import (
+    GPU_MEMORY_FULL,
+    HOST_MEMORY_FULL,
+    TRANSPARENT,
+    WRAPPERS,
+    Confidence,
+    CrashPattern,
+)
 from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, parse_launcher_report, reports_success
 from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, classify, find_fatal_failure
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
@@ -137,10 +142,10 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
         exited = situation.state.exited
         evidence = (*evidence, *(() if exited is None else exited.evidence))
-    elif sentence == memory_errors.HOST_MEMORY_FULL:
+    elif sentence == HOST_MEMORY_FULL:
         limit = host_memory_limit(situation)
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
-    if not remedies or remedies == (CORRECT_COMMAND,):
+    if not remedies or remedies == (remedy("correct-command"),):
         remedies = (*(_advice_in(cause.message) or cause.checks), *remedies)
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
@@ -214,7 +219,7 @@ def _cause_from_observer(state: RunState) -> CrashCause | None:
     pattern = _classify_event(event)
     if isinstance(event, OutOfMemory):
         cause = pattern.cause if pattern is not None and pattern.cause in MEMORY_CAUSES else "gpu-oom"
-        sentence = memory_errors.HOST_MEMORY_FULL if cause == "host-oom" else memory_errors.GPU_MEMORY_FULL
+        sentence = HOST_MEMORY_FULL if cause == "host-oom" else GPU_MEMORY_FULL
         return CrashCause(cause, sentence, "certain", (_shorten(event.message),), where, message=event.message)
     evidence = (_shorten(f"{event.type}: {event.message}"),)
     if pattern is None:

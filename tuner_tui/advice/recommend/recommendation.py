@@ -396,7 +396,7 @@ def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
         draft.note(f"Estimate: the training needs {size}, and this machine has {has}. Use a smaller model.")
     elif model.parameters > SLOW_ON_A_PROCESSOR:
         draft.note(
-            f"On the CPU, a step of {model.label} takes minutes. `tuner-tui recommend --on 3090` plans for a GPU."
+            f"On the CPU, a step of {model.label} takes minutes. `tuner-tui recommend --gpu 3090` plans for a GPU."
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from tuner_tui.advice.crash.oom_analysis import host_memory_limit, raise_limit
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.remedies import (
@@ -15,9 +16,11 @@ from tuner_tui.advice.remedies import (
     training_loop,
     unsupported_features,
 )
+from tuner_tui.advice.remedies.table import applies, has_ladder, names_of, remedy
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings
 
 Ladder = Callable[[Situation, str | None], tuple[Remedy, ...]]
 
@@ -26,64 +29,6 @@ RELATIVE_FIELDS = frozenset({
     "learning_rate", "eval_steps", "save_steps",
 })  # fmt: skip
 """Settings whose new value is computed from the old one."""
-LADDERS: Mapping[str, Ladder] = {
-    "gpu-oom": out_of_memory.ladder,
-    "gpu-memory-near-limit": out_of_memory.ladder,
-    "slow-rank": host.slow_rank,
-    "cpu-contended": host.contended_cores,
-    "host-oom": host.memory,
-    "host-memory-near-limit": host.memory,
-    "swapping": host.memory,
-    "shm": host.shared_memory,
-    "shm-near-limit": host.shared_memory,
-    "disk-full": host.disk,
-    "disk-nearly-full": host.disk,
-    "checkpoint-io": host.checkpoint,
-    "data-wait": host.data_wait,
-    "too-many-workers": host.too_many_workers,
-    "gpu-underused": gpu.underused,
-    "gpu-memory-unused": gpu.spare_memory,
-    "launch-bound": gpu.launch_bound,
-    "slow-kernels": gpu.busy_and_slow,
-    "throttled": lambda situation, where: (gpu.COOLING,),
-    "gpu-error": lambda situation, where: (gpu.DEBUG_KERNELS,) if where == "program" else (gpu.RESET_CARD,),
-    "other-process": lambda situation, where: (gpu.CLOSE_OTHERS,),
-    "compiling": lambda situation, where: (gpu.FIRST_EPOCH,),
-    "precision-unsupported": unsupported_features.precision,
-    "attention-unsupported": unsupported_features.attention,
-    "fused-unsupported": unsupported_features.fused,
-    "compile-failed": unsupported_features.compiler,
-    "missing-package": unsupported_features.package,
-    "broken-package": unsupported_features.broken_package,
-    "nan": training_loop.non_finite,
-    "diverged": training_loop.divergence,
-    "worker-crash": training_loop.worker_crash,
-    "killed-worker": host.memory,
-    "package-versions": specific_errors.matching_releases,
-    "evaluation-share": training_loop.evaluation_share,
-    "save-share": training_loop.save_share,
-    "padding": training_loop.padding,
-    "loss-scale": training_loop.loss_scale,
-    "device-assert": lambda situation, where: (training_loop.CHECK_INDEXES,),
-    "illegal-access": lambda situation, where: (training_loop.PLAIN_KERNELS,),
-    "collective-timeout": lambda situation, where: (training_loop.FIRST_RANK,),
-    "bad-arguments": specific_errors.argument_ladder,
-    "port-in-use": specific_errors.port_ladder,
-    "offline": lambda situation, where: (training_loop.GO_ONLINE, training_loop.DOWNLOAD_FIRST),
-    "not-in-effect": lambda situation, where: (
-        (training_loop.PASS_SETTINGS,) if where == "unreachable" else (training_loop.FIND_OVERRIDE,)
-    ),
-    "no-fallback": lambda situation, where: (training_loop.START_SMALL,),
-    "stalled": lambda situation, where: (training_loop.WAIT_OR_STOP,),
-    "between-steps": lambda situation, where: (training_loop.LESS_OFTEN, training_loop.FIND_LINE),
-    "memory-grows": lambda situation, where: (
-        training_loop.KEEP_NUMBERS,
-        training_loop.FIND_HOLDER_ON_CARD if where == "gpu" else training_loop.FIND_HOLDER_ON_HOST,
-    ),
-}
-"""The ladder of each cause: its remedies in the order to try them, given the situation and the finding's location."""
-
-
 LOADER_FIELDS = frozenset({
     "per_device_train_batch_size", "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
     "dataloader_persistent_workers",
@@ -113,18 +58,75 @@ def remedies_for(
     # A remedy is built for the situation, then filtered: it must change something, start from a value that the training
     # really uses, reach it, and lead to a peak that fits. Where memory is short and no step fits alone, all are shown,
     # as two together may.
-    ladder = LADDERS.get(topic or "") or LADDERS.get(cause)
-    specific = specific_errors.remedies_of_topic(topic or "")
     remedies = [
-        replace(remedy, peak=expected_peak(situation, offered.change))
-        for offered in specific or (() if ladder is None else ladder(situation, where))
-        if changes_something(offered, situation)
-        and starts_from_known_values(offered, situation)
-        and (remedy := reachable(offered, situation)) is not None
+        replace(reached, peak=expected_peak(situation, offer.change))
+        for offer in _ladder(topic if has_remedies(topic) else cause, situation, where)
+        if changes_something(offer, situation)
+        and starts_from_known_values(offer, situation)
+        and (reached := reachable(offer, situation)) is not None
     ]
-    fitting = tuple(remedy for remedy in remedies if remedy.peak is None or remedy.peak.verdict != "too large")
-    alone = any(remedy.peak is not None for remedy in fitting)
+    fitting = tuple(
+        candidate for candidate in remedies if candidate.peak is None or candidate.peak.verdict != "too large"
+    )
+    alone = any(candidate.peak is not None for candidate in fitting)
     return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
+
+
+def has_remedies(name: str | None) -> bool:
+    """Whether a cause or topic has remedies."""
+    return name is not None and (name in COMPUTED or has_ladder(name))
+
+
+def _ladder(name: str | None, situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    if name is None or not has_remedies(name):
+        return ()
+    return COMPUTED[name](situation, where) if name in COMPUTED else climb(name, situation, where)
+
+
+def climb(name: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
+    """The remedies of a ladder of `remedies.yaml` that apply."""
+    names = names_of(name, situation, where)
+    return tuple(offer for rung in names for offer in offered(rung, situation, situation.settings))
+
+
+def offered(name: str, situation: Situation, settings: Settings | None) -> Iterator[Remedy]:
+    """The remedy of a name, computed or by its row, if it applies; without settings nothing is computed."""
+    if name in RUNGS:
+        yield from () if settings is None else RUNGS[name](situation, settings)
+    elif applies(name, situation, settings):
+        yield remedy(name, None, **({} if settings is None else dict(settings)))
+
+
+def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
+    if situation.settings is None:
+        names = names_of("gpu-oom-in-words", situation, where)
+        skipped = {"adapters-in-words", "pure-bf16-in-words"} if out_of_memory.log_shows_adapters(situation) else set()
+        return tuple(remedy(name) for name in names if name not in skipped)
+    half = "halve-batch" if situation.has_own_loop else "halve"
+    unknown = "smaller-micro-batch" in names_of("gpu-oom", situation, where)
+    unknown = unknown and not situation.is_known("per_device_train_batch_size")
+    fallback = situation.job is not None and not situation.job.fallback and not situation.has_own_loop
+    return (
+        *((remedy(half),) if unknown else ()),
+        *climb("gpu-oom", situation, where),
+        *((remedy("automatic-fallback"),) if fallback else ()),
+    )
+
+
+COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
+"""Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
+
+
+def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Fewer loader processes, which multiply host memory. Without a GPU, the GPU memory remedies apply as well."""
+    limit = host_memory_limit(situation)
+    more = remedy("raise-memory-limit") if limit is None else raise_limit(limit)
+    if where in COMPUTE_LOCATIONS and situation.has_gpu is False:
+        return (*_out_of_memory(situation, where), more)
+    if where in {"loading", "checkpoint"}:
+        return (more, remedy("low-memory-loading"))
+    return (*climb("host-memory", situation), more)
 
 
 def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:
@@ -154,7 +156,8 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
         return None
     by_hand = names & unreachable_settings(situation)
     if job.apply == "placeholders":
-        by_hand |= {name for name in names if not any(f"{{{name}}}" in word for word in job.command)}
+        given = (name for name in names if name not in job.aliases)
+        by_hand |= {name for name in given if not any(f"{{{name}}}" in word for word in job.command)}
     elif job.apply == "inject" and own_loop:
         by_hand |= names - LOADER_FIELDS
     if not by_hand:
@@ -163,3 +166,45 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
     return replace(
         remedy, change={}, why=f"{remedy.why}. Set it in the script or its options: {listed} cannot be passed at launch"
     )
+
+
+RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
+    "more-workers": host.more_workers,
+    "fewer-workers": host.fewer_workers,
+    "more-prefetch": host.more_prefetch,
+    "rarer-checkpoints": host.rarer_checkpoints,
+    "much-larger-batch": gpu.much_larger_batch,
+    "larger-batch": gpu.larger_batch,
+    "sixteen-bits": gpu.sixteen_bits,
+    "no-checkpointing": gpu.no_checkpointing,
+    "wider-precision": training_loop.wider_precision,
+    "lower-learning-rate": training_loop.lower_learning_rate,
+    "larger-eval-batch": training_loop.larger_eval_batch,
+    "rarer-evaluation": training_loop.rarer_evaluation,
+    "no-accumulation": training_loop.no_accumulation,
+    "smaller-micro-batch": out_of_memory.smaller_micro_batch,
+    "mixed-precision": out_of_memory.mixed_precision,
+    "smaller-eval-batch": out_of_memory.smaller_eval_batch,
+    "shorter-sequences": out_of_memory.shorter_sequences,
+    "eight-bit-optimizer": out_of_memory.eight_bit_optimizer,
+    "safe-batch": out_of_memory.safe_batch,
+}
+"""Remedies that a function computes, by their names in ladders."""
+COMPUTED: Mapping[str, Ladder] = {
+    "gpu-oom": _out_of_memory,
+    "gpu-memory-near-limit": _out_of_memory,
+    "slow-rank": host.slow_rank,
+    "cpu-contended": host.contended_cores,
+    "host-oom": _host_memory,
+    "host-memory-near-limit": _host_memory,
+    "swapping": _host_memory,
+    "killed-worker": _host_memory,
+    "precision-unsupported": unsupported_features.precision,
+    "missing-package": unsupported_features.package,
+    "broken-package": unsupported_features.broken_package,
+    "package-versions": specific_errors.matching_releases,
+    "padding": training_loop.padding,
+    "bad-arguments": specific_errors.argument_ladder,
+    "port-in-use": specific_errors.port_ladder,
+}
+"""Ladders that depend on more than the place, by cause or topic; the others are in `remedies.yaml`."""

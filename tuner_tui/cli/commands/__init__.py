@@ -1,24 +1,11 @@
-"""The commands, each registered by a module of this package. Importing the package imports none of them."""
+"""The commands, each in the module of its name. Importing the package imports none of them."""
 
-COMMANDS = {
-    "screen": "screen",
-    "demo": "screen",
-    "detect": "machines.detect",
-    "doctor": "machines.doctor",
-    "recommend": "settings.recommend",
-    "estimate": "settings.estimate",
-    "run": "runs.run",
-    "queue": "runs.queue",
-    "tune": "settings.tune",
-    "ps": "runs.ps",
-    "attach": "runs.attach",
-    "watch": "machines.watch",
-    "hosts": "machines.hosts",
-    "logs": "runs.logs",
-    "stop": "runs.stop",
-    "diff": "runs.diff",
-    "diagnose": "runs.diagnose",
-    "presets": "settings.presets",
-    "export": "settings.export",
-    "import": "settings.export",
+PANELS = {
+    "Start": ("demo", "run", "tune", "stop", "queue"),
+    "Look": ("watch", "ps", "logs", "diagnose", "diff"),
+    "Plan": ("doctor", "recommend", "estimate"),
+    "Manage": ("presets",),
 }
+"""The commands under the headings of `--help`."""
+COMMANDS = {name: name for names in PANELS.values() for name in names} | {"demo": "screen", "screen": "screen"}
+"""The module of each command: it has a function of that name, or `register(app)`, which adds a group."""

@@ -27,12 +27,6 @@ class ThemeName(StrEnum):
 Theme = Annotated[ThemeName, typer.Option("--theme", help="Colours.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the hidden command `screen`, the default without a command, and `demo`."""
-    app.command("screen", hidden=True)(screen)
-    app.command("demo")(demo)
-
-
 def screen(
     name: Annotated[
         str | None, typer.Argument(metavar="[RUN|PRESET|FILE]", help="A preset, a run or a configuration file.")
@@ -45,23 +39,12 @@ def screen(
         int | None,
         typer.Option(metavar="N", min=0, max=MAX_FALLBACKS, help="OOM retries with smaller micro batches, at most N."),
     ] = None,
-    hosts: Annotated[
-        list[str] | None, typer.Option(metavar="HOST,HOST", help="Show these machines, as `tuner-tui hosts` does.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="With --hosts: print JSON.")] = False,
 ) -> None:
     """Open the screen on a run, a preset or a configuration file."""
-    if hosts:
-        from tuner_tui.cli.commands.machines.hosts import watch_hosts
-
-        watch_hosts(hosts, as_json, ascii_only)
-    if as_json:
-        fail("--json belongs to --hosts; `tuner-tui watch --json` and `tuner-tui ps --json` describe this machine.")
     open_named(name, parse_set_flags(values or ()), interpreter, theme.value, ascii_only, fallback)
 
 
 def demo(
-    context: typer.Context,
     ascii_only: AsciiOnly = False,
     theme: Theme = ThemeName.DARK,
     interpreter: InterpreterPath = None,
@@ -74,9 +57,9 @@ def demo(
     if sys.stdin.isatty() and sys.stdout.isatty():
         open_named(DEMO_PRESET, parse_set_flags(values or ()), interpreter, theme.value, ascii_only)
     else:
-        from tuner_tui.cli.commands.runs.run import run
+        from tuner_tui.cli.commands.run import run
 
-        run(context, preset=DEMO_PRESET, interpreter=interpreter, values=values)
+        run(preset=DEMO_PRESET, interpreter=interpreter, values=values)
 
 
 def parse_set_flags(values: Sequence[str]) -> dict[str, str]:

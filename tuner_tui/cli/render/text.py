@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import UNKNOWN
 
 WIDTH = 100
 """Columns of a report."""
-LABEL = 13
 
 
 def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:
@@ -38,11 +36,6 @@ def format_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), ind
     return lines
 
 
-def labelled_line(label: str, text: str) -> str:
-    """Return one line with `label` in the left column."""
-    return f"{label:<{LABEL}}{text}".rstrip()
-
-
 def hanging_lines(first: str, text: str, width: int = WIDTH) -> list[str]:
     """Wrap `text` behind `first`; the following lines are indented by the length of `first`."""
     return wrap_text(text, width, initial_indent=first, subsequent_indent=" " * len(first))
@@ -62,11 +55,6 @@ def shorten(text: str, width: int) -> str:
     """Return `text` on one line of at most `width` characters, with an ellipsis where it was cut."""
     clean = replace_unprintable(text)
     return clean if len(clean) <= width else f"{clean[: width - 1]}…"
-
-
-def format_unit(value: float | None, unit: str) -> str:
-    """Return a whole number with its unit, `–` where it is unknown."""
-    return UNKNOWN if value is None else f"{value:.0f} {unit}"
 
 
 def format_steps(step: int | None, total: int | None) -> str:

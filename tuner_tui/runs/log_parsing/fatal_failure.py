@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tuner_tui.runs.log_parsing.crash_patterns import gpu_errors, memory_errors, program_errors
-from tuner_tui.runs.log_parsing.crash_patterns.by_frames import BY_FRAMES, TRANSPARENT, WRAPPERS
-from tuner_tui.runs.log_parsing.crash_patterns.pattern import CrashPattern
+from tuner_tui.runs.log_parsing.crash_patterns import TRANSPARENT, WRAPPERS, CrashPattern, crash_table
 from tuner_tui.runs.log_parsing.failures import (
     DEALT_WITH,
     Failure,
@@ -199,11 +197,13 @@ def classify(failure: Failure) -> CrashPattern | None:
         return by_headline
     # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
     by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
-    return by_headline if by_message is None or by_message.cause in WRAPPERS else by_message
+    if by_message is None or (by_headline is not None and by_message.cause in WRAPPERS):
+        return by_headline
+    return by_message
 
 
 def _first_pattern(text: str) -> CrashPattern | None:
-    return next((pattern for pattern in PATTERNS if pattern.regex.search(text)), None)
+    return next((pattern for pattern in crash_table().messages if pattern.matches(text)), None)
 
 
 def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> CrashPattern | None:
@@ -212,11 +212,11 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
     frames = [frame for frame in frames if not TRANSPARENT.search(frame)]
     return next(
         (
-            rule.pattern
-            for rule in BY_FRAMES
-            if rule.headline.search(failure.headline)
-            and any(rule.frame.search(frame) for frame in frames[-rule.depth :])
-            and (by_words is None or by_words.cause in rule.replaces)
+            pattern
+            for pattern in crash_table().frames
+            if pattern.headline.search(failure.headline)
+            and any(pattern.frame.search(frame) for frame in frames[-pattern.depth :])
+            and (by_words is None or by_words.cause in pattern.replaces)
         ),
         None,
     )
@@ -289,36 +289,9 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         if line.quiet or line.number in in_exceptions:
             continue
         text = WATCHDOG.sub("", line.text.strip().removeprefix("what():").strip())
-        pattern = next((pattern for pattern in BARE if pattern.regex.search(text)), None)
+        pattern = next((pattern for pattern in crash_table().bare if pattern.matches(text)), None)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = _first_pattern(text)
         if pattern is not None:
             found.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
     return found
-
-
-# The first pattern that matches decides, so specific causes come before general ones: what exhausts a resource, then
-# files, kernels and settings that are named exactly, then errors of the program, and last what only reports another
-# process's end. Look-alikes come first because they contain the words of a memory error.
-PATTERNS: tuple[CrashPattern, ...] = (
-    *memory_errors.LOOK_ALIKES,
-    *memory_errors.GPU_MEMORY,
-    *memory_errors.HOST_MEMORY,
-    *program_errors.PATTERNS,
-    *gpu_errors.ATTENTION_PATTERNS,
-    *gpu_errors.FUSED_PATTERNS,
-    *gpu_errors.ASSERTS,
-    *gpu_errors.ILLEGALS,
-    *program_errors.PRECISION,
-    *gpu_errors.COMPILE_PATTERNS,
-    *program_errors.NOT_FINITE,
-    *gpu_errors.NETWORK,
-    *program_errors.PACKAGES,
-    *program_errors.DATA,
-    *program_errors.WORKERS,
-    *program_errors.USAGE,
-    *program_errors.CODE,
-    *gpu_errors.COLLECTIVES,
-    *gpu_errors.UNEXPLAINED,
-)
-BARE: tuple[CrashPattern, ...] = tuple(pattern for pattern in PATTERNS if pattern.bare)

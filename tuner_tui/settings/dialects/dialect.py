@@ -1,11 +1,10 @@
 """Describes a tool's names and values for the settings as data, and reads and writes settings by such a description.
 
-`dialects` finds the descriptions of all tools; `dialect_of_command` and `dialect_of_file` choose one.
+`dialects` reads the descriptions in `tools/tools.yaml`; `dialect_of_command` and `dialect_of_file` choose one.
 """
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Literal
+
+import yaml
 
 from tuner_tui.settings.dialects import hf, tools
 from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf, setting_of_argument
@@ -45,27 +46,6 @@ class Renamed:
     values: Mapping[Any, Any] | None = None
 
 
-def precision_switches(bf16: str, fp16: str) -> Mapping[Value, WrittenKeys]:
-    """The values of `precision` where a tool has a switch for each 16-bit type."""
-    return {
-        "fp32": {bf16: False, fp16: False},
-        "bf16": {bf16: True, fp16: False},
-        "fp16": {bf16: False, fp16: True},
-    }
-
-
-def lightning_precision(key: str) -> Mapping[Value, WrittenKeys]:
-    """The values of `precision` in the words of Lightning, whose Fabric litgpt uses."""
-    return {"bf16": {key: "bf16-mixed"}, "fp16": {key: "16-mixed"}, "fp32": {key: "32-true"}}
-
-
-LIGHTNING_WORDS: Mapping[str | int, Value] = {
-    "bf16": "bf16", "bf16-true": "bf16", "bfloat16": "bf16", "16": "fp16", "16-true": "fp16", "fp16": "fp16",
-    "float16": "fp16", "32": "fp32", "fp32": "fp32", "float32": "fp32", "no": "fp32", 16: "fp16", 32: "fp32",
-}  # fmt: skip
-"""Words of older releases and of users' own files for `precision`, and the closest value."""
-
-
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How one tool spells the settings in its configuration, which has the form `form`.
@@ -78,8 +58,8 @@ class Dialect:
     otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
     key such as `optimizer.lr` is in a section. The tool takes only whole numbers for the settings `whole`.
 
-    `command` starts the tool, one of whose `programs` it is, `choose_command` where that depends on the values and the
-    path of the file. `model_keys` and `data_keys` name model and dataset, the first that is given counts. A key of
+    `command` starts the tool, one of whose `programs` it is; `choose_command` gives another by the values and the path
+    of the file, or None. `model_keys` and `data_keys` name model and dataset, the first that is given counts. A key of
     `environment` that the file sets needs a variable and its value.
 
     Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
@@ -109,7 +89,7 @@ class Dialect:
     file_keys: frozenset[str] = frozenset()
     nested: bool = False
     whole: frozenset[str] = frozenset()
-    choose_command: Callable[[Mapping[str, Any], Path], str] | None = None
+    choose_command: Callable[[Mapping[str, Any], Path], str | None] | None = None
     model_keys: tuple[str, ...] = ("model_name_or_path",)
     data_keys: tuple[str, ...] = ("dataset_name", "train_file", "dataset", "data_files")
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -409,16 +389,51 @@ OF_TRANSFORMERS = re.compile(
 CERTAIN = 10
 """What a key that only one tool has counts for, in keys that others may have as well."""
 
+TABLES = Path(tools.__path__[0], "tools.yaml")
+SETS = frozenset({"file_keys", "certain_keys", "whole"})
+TUPLES = frozenset({"programs", "model_keys", "data_keys", "users_sections"})
+MAPPINGS_OF_TUPLES = frozenset({"leaves", "environment"})
+
 
 @cache
 def dialects() -> Mapping[str, Dialect]:
-    """The dialects of every module in `tools`, the plain Hugging Face one first.
+    """The dialects in `tools.yaml`, the plain Hugging Face one first.
 
     Loaded at the first use: the built-in job needs none of them.
     """
-    modules = (import_module(f"{tools.__name__}.{found.name}") for found in pkgutil.iter_modules(tools.__path__))
-    found = [dialect for module in modules for dialect in vars(module).values() if isinstance(dialect, Dialect)]
-    return {dialect.name: dialect for dialect in sorted(found, key=lambda dialect: (dialect.name != HF, dialect.name))}
+    tables = yaml.load(TABLES.read_bytes(), _TableLoader)  # noqa: S506  of this package
+    del tables["shared"]
+    names = sorted(tables, key=lambda name: (name != HF, name))
+    return {name: _parse_table(name, tables[name]) for name in names}
+
+
+class _TableLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads `!py hooks.name_optimizer` as that attribute of a module of `tools`."""
+
+
+def _import_attribute(_loader: Any, node: yaml.ScalarNode) -> Any:
+    module, _, name = str(node.value).partition(".")
+    return getattr(import_module(f"{tools.__name__}.{module}"), name)
+
+
+_TableLoader.add_constructor("!py", _import_attribute)
+
+
+def _parse_table(name: str, table: Mapping[str, Any]) -> Dialect:
+    """The dialect of a table, in which lists stand for tuples and sets."""
+    fields: dict[str, Any] = {**table, "names": table.get("names", {})}
+    for key in SETS & fields.keys():
+        fields[key] = frozenset(fields[key])
+    for key in TUPLES & fields.keys():
+        fields[key] = tuple(fields[key])
+    for key in MAPPINGS_OF_TUPLES & fields.keys():
+        fields[key] = {inner: tuple(values) for inner, values in fields[key].items()}
+    if "also_read" in fields:
+        also_read = fields["also_read"].items()
+        fields["also_read"] = {setting: tuple((keys, value) for keys, value in pairs) for setting, pairs in also_read}
+    if "renamed" in fields:
+        fields["renamed"] = {old: Renamed(**new) for old, new in fields["renamed"].items()}
+    return Dialect(name=name, **fields)
 
 
 def dialect_by_name(name: str) -> Dialect:

@@ -14,8 +14,6 @@ ROOT_MARKS = (
     ".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yaml", "environment.yml",
 )  # fmt: skip
 """What the top of a checkout has; only there is the whole checkout searched."""
-TRAINING = r"(?m)^(?!\s*class\b).*\b(\w*Trainer|Accelerator|deepspeed\.initialize)\("
-"""What the source of a script that trains calls."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
 EVALUATES = ("eval", "predict", "infer", "generate", "test", "bench")

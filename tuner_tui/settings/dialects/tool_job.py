@@ -32,7 +32,7 @@ from tuner_tui.settings.job import ApplyMode, CommandJob, trains_on_text
 from tuner_tui.settings.model import FIELDS, shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
-APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "hydra"}
+APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "placeholders"}
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
@@ -73,7 +73,8 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
         return _job_of_shell(dialect, file, path, flat)
     if dialect.of_launcher and (found := _job_of_launcher(dialect, path)) is not None:
         return found
-    command = dialect.command if dialect.choose_command is None else dialect.choose_command(file.values, path)
+    chosen = None if dialect.choose_command is None else dialect.choose_command(file.values, path)
+    command = chosen or dialect.command
     script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
     if script is None and dialect.name == HF:
         reading = find_command(path)
@@ -99,7 +100,7 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
         command=words,
         apply=apply,
         dialect=HF if apply == "inject" else dialect.name,
-        aliases=_aliases(dialect, flat) if apply == "hydra" else {},
+        aliases=_aliases(dialect, flat) if dialect.form == "overrides" else {},
         model=model,
         task=_task(flat, model, words),
         data=_first_text(flat, dialect.data_keys),
@@ -134,7 +135,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     if not file.command:
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
     if dialect.form == "overrides":
-        own = {"apply": "hydra", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
+        own = {"apply": "placeholders", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
         return CommandJob.model_validate({**common, **own, "command": file.command, "env": file.environment})
     tool = dialect_of_command(file.command).name
     spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **own_keys(dialect, flat)}

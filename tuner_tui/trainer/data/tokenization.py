@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import datasets
@@ -12,9 +11,12 @@ import numpy as np
 
 from ..config import JobArguments
 from ..errors import JobError
-from .sources import Columns, open_source, split_source
+from .sources import EVAL_SHARE_OF_SAMPLES, SplitData, first_rows
 
 MOST_CLASSES = 10_000
+DOCUMENTS_PER_BATCH = 10_000
+# English text has four to five characters per token. With twice that, documents that are hard to compress suffice too.
+MAX_CHARACTERS_PER_TOKEN = 8
 
 
 def class_names(tables: Sequence[Any], column: str) -> list[str]:
@@ -23,19 +25,16 @@ def class_names(tables: Sequence[Any], column: str) -> list[str]:
     A Hub dataset's own names are kept; numbers are in numeric order, strings in alphabetical. `JobError` for fractions,
     and where there is one class only.
     """
-    own = getattr(tables[0].features[column], "names", None)
-    if own:
-        return list(own)
-    if not isinstance(tables[0].features[column], datasets.Value):
+    feature = tables[0].features[column]
+    if getattr(feature, "names", None):
+        return list(feature.names)
+    if not isinstance(feature, datasets.Value):
         raise JobError(f"column `{column}` contains lists or records; classification needs one class per row")
     distinct = {value for table in tables for value in table[column]}
     if any(isinstance(value, float) and not value.is_integer() for value in distinct):
         raise JobError(f"column `{column}` contains fractions; classification needs classes")
     if not 1 < len(distinct) <= MOST_CLASSES:
-        sort = (
-            f"one class only ({next(iter(distinct))})" if len(distinct) == 1 else f"{len(distinct):,} different values"
-        )
-        raise JobError(f"column `{column}` contains {sort}; classification needs 2 to {MOST_CLASSES:,} classes")
+        raise JobError(f"column `{column}` contains {len(distinct):,} classes, not 2 to {MOST_CLASSES:,}")
     return [class_name(value) for value in sorted(distinct, key=lambda value: (isinstance(value, str), value))]
 
 
@@ -52,49 +51,39 @@ def class_numbers(table: Any, column: str, names: Sequence[str]) -> list[int]:
     return [number[class_name(value)] for value in table[column]]
 
 
-# Less work than that is done before further processes have started and imported what they need.
-ROWS_PER_PROCESS = 50_000
-DOCUMENTS_PER_BATCH = 10_000
+def tokenize_data(job: JobArguments, rows: SplitData, names: list[str] | None, tokenizer: Any) -> SplitData:
+    """Tokenised tables: one sample per row for classification, blocks of `max_length` for a language model.
 
-
-def tokenizer_processes(rows: int) -> int | None:
-    """Number of processes for tokenising; None for small data, for which starting them takes longer than it saves.
-
-    A fast tokenizer uses all cores for a batch; further processes only speed up reading and writing rows.
+    `max_samples` limits blocks here, those of the evaluation to a quarter of it.
     """
-    count = min(len(os.sched_getaffinity(0)), rows // ROWS_PER_PROCESS, 16)
-    return count if count > 1 else None
+
+    def tokenised(table: Any, max_blocks: int | None) -> Any:
+        if names is not None:
+            return tokenize_classification(table, rows, names, tokenizer, job.max_length)
+        if max_blocks is not None:
+            characters = max_blocks * job.max_length * MAX_CHARACTERS_PER_TOKEN
+            table = table.select(range(documents_needed(table, rows.texts[0], characters)))
+        return tokenize_blocks(table, rows.texts[0], tokenizer, job.max_length, max_blocks)
+
+    train = tokenised(rows.train, job.max_samples)
+    most = None if job.max_samples is None else max(1, job.max_samples // EVAL_SHARE_OF_SAMPLES)
+    return replace(rows, train=train, evaluation=rows.evaluation and tokenised(rows.evaluation, most))
 
 
-def tokenize_classification(table: Any, columns: Columns, names: list[str], tokenizer: Any, max_length: int) -> Any:
+def documents_needed(table: Any, column: str, characters: int) -> int:
+    """The number of leading documents that together hold `characters`, or all of them."""
+    total = 0
+    for index, row in enumerate(table.select_columns([column])):
+        total += len(str(row[column]))
+        if total >= characters:
+            return index + 1
+    return len(table)
+
+
+def tokenize_classification(table: Any, rows: SplitData, names: list[str], tokenizer: Any, max_length: int) -> Any:
     """Rows of `input_ids`, `attention_mask`, `labels` and `length` (tokens), not padded."""
-    texts = [name for name in (columns.text, columns.pair) if name]
-    encoded = encode(cast_to_text(table, texts), texts, tokenizer, {"truncation": True, "max_length": max_length})
-    return encoded.add_column("labels", class_numbers(table, columns.label or "", names))
-
-
-def encode(table: Any, texts: list[str], tokenizer: Any, options: dict[str, Any]) -> Any:
-    """Tokenise the columns `texts`. Maps the tokenizer itself, which worker processes can unpickle."""
-    return table.map(
-        tokenizer,
-        input_columns=texts,
-        batched=True,
-        fn_kwargs={**options, "return_length": True},
-        remove_columns=table.column_names,
-        num_proc=tokenizer_processes(len(table)),
-        desc="tokenising",
-    )
-
-
-def cast_to_text(table: Any, columns: list[str]) -> Any:
-    """`table` with `columns` as strings. Raises `JobError` if a column holds lists or records."""
-    for name in columns:
-        feature = table.features[name]
-        if not isinstance(feature, datasets.Value):
-            raise JobError(f"column `{name}` contains lists or records, not text")
-        if feature.dtype not in ("string", "large_string"):
-            table = table.cast_column(name, datasets.Value("string"))
-    return table
+    encoded = encode(table, rows.texts, tokenizer, {"truncation": True, "max_length": max_length})
+    return encoded.add_column("labels", class_numbers(table, rows.label or "", names))
 
 
 def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, max_blocks: int | None) -> Any:
@@ -102,8 +91,7 @@ def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, ma
 
     The rest that fills no block is left out. `JobError` if nothing fills one.
     """
-    texts = cast_to_text(table.select_columns([column]), [column])
-    encoded = encode(texts, [column], tokenizer, {"return_attention_mask": False, "verbose": False})
+    encoded = encode(table, [column], tokenizer, {"return_attention_mask": False, "verbose": False})
     blocks = encoded.with_format("arrow").map(
         cut_blocks,
         batched=True,
@@ -116,9 +104,24 @@ def tokenize_blocks(table: Any, column: str, tokenizer: Any, max_length: int, ma
         raise JobError(
             f"the text is shorter than one block of max_length {max_length} tokens; use a smaller max_length"
         )
-    if max_blocks is not None and len(blocks) > max_blocks:
-        blocks = blocks.select(range(max_blocks))
-    return blocks.with_format("numpy")
+    return first_rows(blocks, max_blocks or len(blocks)).with_format("numpy")
+
+
+def encode(table: Any, texts: list[str], tokenizer: Any, options: dict[str, Any]) -> Any:
+    """Tokenise the columns `texts`. Raises `JobError` if one holds lists or records."""
+    for name in texts:
+        if not isinstance(table.features[name], datasets.Value):
+            raise JobError(f"column `{name}` contains lists or records, not text")
+        if table.features[name].dtype not in ("string", "large_string"):
+            table = table.cast_column(name, datasets.Value("string"))
+    return table.map(
+        tokenizer,
+        input_columns=texts,
+        batched=True,
+        fn_kwargs={**options, "return_length": True},
+        remove_columns=table.column_names,
+        desc="tokenising",
+    )
 
 
 def cut_blocks(documents: Any, size: int) -> dict[str, Any]:
@@ -126,74 +129,3 @@ def cut_blocks(documents: Any, size: int) -> dict[str, Any]:
     flat = np.concatenate([np.asarray(chunk.flatten()) for chunk in documents["input_ids"].chunks] or [np.empty(0)])
     blocks = flat[: len(flat) // size * size].reshape(-1, size).astype(np.int64)
     return {"input_ids": list(blocks), "labels": list(blocks)}
-
-
-# English text has four to five characters per token. With twice that, documents that are hard to compress suffice too.
-MAX_CHARACTERS_PER_TOKEN = 8
-SHUFFLE_SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SplitData:
-    """Rows of text for training and evaluation; `evaluation` is None if there is too little data.
-
-    `class_names` is None for a language model.
-    """
-
-    train: Any
-    evaluation: Any | None
-    columns: Columns
-    class_names: list[str] | None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizedData:
-    """Tokenised tables; `evaluation` is None if there is too little data."""
-
-    train: Any
-    evaluation: Any | None
-
-
-def open_split_data(job: JobArguments) -> SplitData:
-    """Open and split the data of `job`. `max_samples` limits rows here, and blocks in `tokenize_data`."""
-    source = open_source(job)
-    if job.task == "causal-lm":
-        return SplitData(*split_source(source, None), source.columns, None)
-    train, evaluation = split_source(source, job.max_samples)
-    tables = [table for table in (train, evaluation) if table is not None]
-    return SplitData(train, evaluation, source.columns, class_names(tables, source.columns.label or ""))
-
-
-def tokenize_data(job: JobArguments, opened: SplitData, tokenizer: Any) -> TokenizedData:
-    """Tokenise: one sample per row for classification, blocks of `max_length` for a language model."""
-    names, columns = opened.class_names, opened.columns
-
-    def tokenised(table: Any, max_blocks: int | None) -> Any:
-        if names is not None:
-            return tokenize_classification(table, columns, names, tokenizer, job.max_length)
-        return shuffled_blocks(table, columns.text, job.max_length, tokenizer, max_blocks)
-
-    train = tokenised(opened.train, job.max_samples)
-    if opened.evaluation is None:
-        return TokenizedData(train, None)
-    # A trial with few samples should not spend its time on evaluation.
-    most = None if job.max_samples is None else max(1, job.max_samples // 4)
-    return TokenizedData(train, tokenised(opened.evaluation, most))
-
-
-def shuffled_blocks(table: Any, column: str, max_length: int, tokenizer: Any, count: int | None) -> Any:
-    """At most `count` blocks from shuffled documents; tokenises no more documents than that needs."""
-    mixed = table.shuffle(seed=SHUFFLE_SEED)
-    if count is not None:
-        mixed = mixed.select(range(documents_needed(mixed, column, count * max_length * MAX_CHARACTERS_PER_TOKEN)))
-    return tokenize_blocks(mixed, column, tokenizer, max_length, count)
-
-
-def documents_needed(table: Any, column: str, characters: int) -> int:
-    """The number of leading documents that together hold `characters`, or all of them."""
-    total = 0
-    for index, row in enumerate(table.select_columns([column])):
-        total += len(str(row[column]))
-        if total >= characters:
-            return index + 1
-    return len(table)

@@ -34,13 +34,12 @@ def main(argv: list[str]) -> None:
 def run_tuner(folder: TuningFolder, spec: TunerSpec) -> None:
     """Tune, and log how it ended."""
     # Imported after the parent has its answer, because it takes a while.
-    from tuner_tui.tuning.parallel.parallel_tuner import open_slots, tune_side_by_side
     from tuner_tui.tuning.process.trial_log import TrialLog, TuningEnded
     from tuner_tui.tuning.process.tuner import tune
 
     log = TrialLog(folder)
     try:
-        ended = tune(folder, spec, log, open_slots, tune_side_by_side)
+        ended = tune(folder, spec, log)
     except (LaunchError, SettingsError, RecordError) as error:
         ended = TuningEnded(t=time.time(), status="failed", sentence=str(error))
     except Exception as error:  # noqa: BLE001  the log must say that the tuning has ended

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.paired_test import MIN_PAIRS
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial
+from tuner_tui.tuning.trial import CompletedTrial, Trial
 
 SLACK = 1.3
 """Safety factor on the expected time of a trial."""
@@ -41,7 +41,7 @@ class TimeBudget:
 
     def needed_s(self, trial: Trial) -> float:
         """Return the seconds for the trial and for what has to follow it to make it useful."""
-        return SLACK * self.expected_s(trial.settings) + self._comparison_s(trial)
+        return SLACK * self.expected_s(trial.settings) + self._following_s(trial)
 
     def expected_s(self, settings: Settings) -> float:
         """Return the expected seconds of a trial, from the most similar ones so far.
@@ -54,62 +54,37 @@ class TimeBudget:
             return _mean_s(same)
         similar = [one for one in trials if one.trial.settings.torch_compile == settings.torch_compile]
         factor = COMPILE_FACTOR if settings.torch_compile and not similar else 1.0
-        return _mean_s(similar or trials) * factor + self._longer_steps_s(settings)
-
-    def _longer_steps_s(self, settings: Settings) -> float:
-        """The extra seconds of a trial whose steps have more samples than the start's."""
         start = self.trials[0]
-        growth = settings.effective_batch() / start.trial.settings.effective_batch() - 1
-        return MIN_STEPS * max(0.0, growth) * (start.measurement.step_time_s or 0.0)
+        growth = settings.effective_batch() / start.trial.settings.effective_batch() - 1  # steps of more samples
+        longer_s = MIN_STEPS * max(0.0, growth) * (start.measurement.step_time_s or 0.0)
+        return _mean_s(similar or trials) * factor + longer_s
 
-    def _comparison_s(self, trial: Trial) -> float:
-        """The seconds for comparing start and winner after the trial, which may be the winner itself.
+    def _following_s(self, trial: Trial) -> float:
+        """The seconds for the comparison after the trial, which may itself be the winner, and the check of its preset.
 
-        Fewer than `MIN_PAIRS` confirm nothing. A preset is run once more after it is written.
+        Fewer than `MIN_PAIRS` pairs confirm nothing.
         """
-        start = self.trials[0].trial.settings
-        winner = self.best or start
+        start_s, start_ran = self.expected_s(self.trials[0].trial.settings), self.trials[0].measurement.throughput
         if trial.purpose == "confirm":
-            return self._rest_of_pairs_s(trial)
+            done = 1 + sum(one.trial.purpose == "confirm" for one in self.trials)
+            following = max(2 * MIN_PAIRS - done, done % 2) if start_ran else 0
+            return following * (start_s + self.expected_s(self.best or trial.settings)) / 2
         if self.best is None:
             return 0.0
         if trial.purpose == "noise":  # useful only if several changes can be tried after it
-            return TRIALS_AFTER_NOISE * self.expected_s(start)
-        start_s = self.expected_s(start)
-        winner_s = max(self.expected_s(winner), self.expected_s(trial.settings))
+            return TRIALS_AFTER_NOISE * start_s
+        winner_s = max(self.expected_s(self.best), self.expected_s(trial.settings))
         slack_s = (SLACK - 1) * max(start_s, winner_s)  # without it, the first run of a pair could not begin
         return MIN_PAIRS * (start_s + winner_s) + winner_s + slack_s
 
-    def _rest_of_pairs_s(self, trial: Trial) -> float:
-        """The seconds from the end of a confirming trial to the next point at which the comparison may end."""
-        start = self.trials[0].trial.settings
-        if self.trials[0].measurement.outcome != "measured":
-            return 0.0
-        confirmed = [one.trial.settings for one in self.trials if one.trial.purpose == "confirm"]
-        compared = [settings for settings in (*reversed(confirmed), trial.settings, self.best) if settings is not None]
-        winner = next((one for one in compared if one != start), start)
-        done = len(confirmed) + 1
-        following = range(done, max(2 * MIN_PAIRS, done + done % 2))
-        runs = (start if number % 4 in (0, 3) else winner for number in following)  # the order of a pair alternates
-        return sum(map(self.expected_s, runs))
-
-
-def least_s(trial_s: float) -> float:
-    """Return the seconds of the shortest tuning that may confirm something, if each trial takes `trial_s`.
-
-    That is the start, and a change with the comparison that has to follow it.
-    """
-    settings = Settings()
-    start = CompletedTrial(
-        Trial(number=1, purpose="start", settings=settings, reason=""), Measurement(outcome="measured", seconds=trial_s)
-    )
-    change = Trial(number=2, purpose="knob", settings=settings, reason="")
-    return trial_s + TimeBudget([start], settings, 0.0).needed_s(change)
-
 
 def least_minutes(trial_s: float | None) -> int:
-    """Return the whole minutes of the shortest tuning that makes sense; `trial_s` is None before any run of the job."""
-    return minutes_for(least_s(SHORTEST_TRIAL_S if trial_s is None else trial_s))
+    """Return the whole minutes of the shortest tuning that makes sense; `trial_s` is None before any run of the job.
+
+    That is the start, a change, the comparison and the check of the preset, with the slack that these need.
+    """
+    trials = 3 + 2 * MIN_PAIRS + 2 * (SLACK - 1)
+    return minutes_for(trials * (SHORTEST_TRIAL_S if trial_s is None else trial_s))
 
 
 def give_up_s(expected_s: float) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -140,11 +139,6 @@ class TrialLog:
     def add(self, entry: LogEntry) -> None:
         """Append an entry. Raises `OSError`."""
         self._file.append(encode_entry(entry))
-
-
-def completed_trials(entries: Iterable[LogEntry]) -> tuple[CompletedTrial, ...]:
-    """Return the completed trials in order."""
-    return tuple(entry.tried for entry in entries if isinstance(entry, TrialCompleted))
 
 
 def read_entries(folder: TuningFolder) -> list[LogEntry]:

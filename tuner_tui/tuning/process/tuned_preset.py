@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tuner_tui.advice.situation import observed_values
 from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
@@ -21,6 +22,7 @@ from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
 from tuner_tui.settings.presets import HardwareRequirements, Preset, preset_path, save_preset
 from tuner_tui.settings.resolve import Sources, resolve_training
+from tuner_tui.tuning.parallel.trial_cards import NO_CARD_LEFT, CardLostError, TrialCards
 from tuner_tui.tuning.search.space import TUNED_FIELDS
 from tuner_tui.tuning.trial import (
     Measurement,
@@ -30,22 +32,13 @@ from tuner_tui.tuning.trial import (
     format_peak_memory,
     format_throughput,
 )
-from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, with_tuned_origins
+from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialRunner, with_tuned_origins
 
 CHECK_PROTOCOL = TrialProtocol(least_s=0.0, most_s=1.0, evaluate=False)
 """A few steps: what is in effect is of interest, not how fast it is."""
 MAX_BATCH_RATIO = 1.5
 """Ratio of samples in a step from which two trainings have different effective batches. The few steps of a check may
 include the smaller last batch of an epoch."""
-ATTEMPTS = 2
-"""Runs of a preset whose training was ended from outside."""
-
-
-class CheckRunner(Protocol):
-    """The part of `TrialRunner` that a check uses."""
-
-    def run(self, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
-        """Run the trial to its end. Raises `LaunchError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +66,18 @@ def preset_request(path: Path, base: LaunchRequest) -> LaunchRequest:
     return replace(base, resolved=training.resolved)
 
 
-def run_preset(request: LaunchRequest, runner: CheckRunner, callbacks: TrialCallbacks) -> Measurement:
-    """Run the preset's training for a few steps. Raises `LaunchError`."""
+def run_preset(request: LaunchRequest, cards: TrialCards, callbacks: TrialCallbacks) -> Measurement:
+    """Run the preset's training for a few steps, on a card that is still there. Raises `LaunchError`."""
     trial = Trial(number=0, purpose="confirm", settings=request.resolved.settings, reason="the saved preset")
-    measurement = runner.run(trial, callbacks).measurement
-    for _ in range(ATTEMPTS - 1):
-        if measurement.passing:
-            measurement = runner.run(trial, callbacks).measurement
-    return measurement
+    runner = TrialRunner(request, CHECK_PROTOCOL)
+    for card in cards.cards:
+        try:
+            measurement = cards.run(card, runner, trial, callbacks).measurement
+            # A run that was ended from outside is made once more.
+            return cards.run(card, runner, trial, callbacks).measurement if measurement.passing else measurement
+        except CardLostError:
+            continue
+    raise LaunchError(NO_CARD_LEFT)
 
 
 def preset_mismatch(preset: ObservedTraining, winner: ObservedTraining) -> str:

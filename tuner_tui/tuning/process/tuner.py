@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.procfs import identify_process
-from tuner_tui.core.units import GIB
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -28,11 +28,12 @@ from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, modelled_job
-from tuner_tui.settings.model import Settings, format_value
+from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import save_preset
 from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.disturbance import Quiet
-from tuner_tui.tuning.earlier_runs import NO_EARLIER_RUNS, EarlierRuns, read_earlier_runs
+from tuner_tui.tuning.earlier_runs import expected_trial_s
+from tuner_tui.tuning.parallel.trial_cards import NO_CARD_LEFT, CardLostError, TrialCards, open_cards
 from tuner_tui.tuning.process.time_budget import TimeBudget, give_up_s, minutes_for
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,
@@ -42,12 +43,9 @@ from tuner_tui.tuning.process.trial_log import (
     TuningEnded,
     TuningEndStatus,
     TuningStarted,
-    completed_trials,
     read_entries,
 )
 from tuner_tui.tuning.process.tuned_preset import (
-    CHECK_PROTOCOL,
-    CheckRunner,
     ObservedTraining,
     preset_mismatch,
     preset_request,
@@ -57,76 +55,17 @@ from tuner_tui.tuning.process.tuned_preset import (
     tuned_preset_name,
 )
 from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.search.side_by_side import comparable, proposals_on
 from tuner_tui.tuning.search.space import TUNED_FIELDS, SearchSpace, build_space, with_candidates
 from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import (
     CompletedTrial,
-    SkippedChange,
     Trial,
     TrialProtocol,
     TuningConclusion,
     WholeJob,
 )
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner, end_run
-
-
-class SearchLike(Protocol):
-    """The part of `Search` that the tuner uses."""
-
-    @property
-    def space(self) -> SearchSpace:
-        """The search space."""
-
-    @property
-    def best(self) -> CompletedTrial | None:
-        """The latest trial of the fastest settings that fit."""
-
-    @property
-    def skipped(self) -> tuple[SkippedChange, ...]:
-        """The changes that are not tried, and why."""
-
-    @property
-    def conclusion(self) -> TuningConclusion:
-        """The conclusion from the trials so far."""
-
-    @property
-    def proposals(self) -> Sequence[Trial]:
-        """The trials that may come next, the best first; empty at the end."""
-
-    def remaining_s(self) -> tuple[float, float] | None:
-        """Return the minimum and maximum seconds still needed."""
-
-
-class RunnerLike(CheckRunner, Protocol):
-    """The part of `TrialRunner` that the tuner uses."""
-
-    def with_start(self, start: Settings) -> RunnerLike:
-        """Return a runner whose trials start from `start`."""
-
-
-class CardRunner(RunnerLike, Protocol):
-    """A runner of trials that can be bound to a card."""
-
-    def on_card(self, card: str) -> RunnerLike:
-        """Return a runner whose trials see this card only."""
-
-
-class TrialSlots(Protocol):
-    """Where trials run side by side: at most one on each of `cards`, which are cards or workers of a cluster."""
-
-    @property
-    def cards(self) -> tuple[str, ...]:
-        """Their names."""
-
-    @property
-    def inventory(self) -> Inventory:
-        """The machine as each of the trials sees it."""
-
-    def present(self) -> frozenset[str] | None:
-        """Return those that are there now; None if that is not known."""
-
-    def runner(self, base: LaunchRequest, protocol: TrialProtocol) -> CardRunner:
-        """Return a runner of trials of `base`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +86,8 @@ class TrialHistory:
     @property
     def room_bytes(self) -> int | None:
         """The least memory that the card had for the training in any trial: other programs' memory varies."""
-        return min(_rooms(self.trials), default=None)
+        rooms = (one.measurement.room_bytes for one in self.trials)
+        return min((room for room in rooms if room is not None), default=None)
 
     @property
     def dataset_samples(self) -> int | None:
@@ -176,14 +116,10 @@ class TrialHistory:
 def _without_confirming(completed: CompletedTrial) -> CompletedTrial:
     if completed.trial.purpose != "confirm":
         return completed
-    return replace(completed, trial=replace(completed.trial, purpose="knob", pair=None, base=None))
+    return replace(completed, trial=replace(completed.trial, purpose="knob"))
 
 
-def _rooms(trials: Sequence[CompletedTrial]) -> list[int]:
-    return [one.measurement.room_bytes for one in trials if one.measurement.room_bytes is not None]
-
-
-SearchFactory = Callable[[TrialHistory, bool], SearchLike]
+SearchFactory = Callable[[TrialHistory, bool], Search]
 """Returns the search after a history of trials; the flag is `Search.compare_only`."""
 
 
@@ -195,57 +131,80 @@ class Tuner:
         deadline_t: When the tuning must be done, in seconds since the epoch.
         early: The search was cut short for lack of time.
         needed_s: Seconds that the next trial would have needed.
-        lacking_time: The changes that were given up for lack of time.
         predicted_s: Seconds of a trial by earlier runs of the job, until one was run; None if there are none.
     """
 
     folder: TuningFolder
     log: TrialLog
-    runner: RunnerLike
+    cards: TrialCards
+    runner: TrialRunner
     search_from: SearchFactory
     deadline_t: float
     now: Callable[[], float] = time.time
     early: bool = False
     needed_s: float | None = None
-    lacking_time: tuple[SkippedChange, ...] = ()
     predicted_s: float | None = None
 
     def tune(self, history: TrialHistory) -> TuningEnded:
         """Run trials to the end. Returns the last log entry without writing it. Raises `LaunchError`, `OSError`."""
-        runner = self.runner.with_start(history.start) if history.trials else self.runner
+        over = threading.Event()
+        with ThreadPoolExecutor(len(self.cards.cards)) as pool:
+            try:
+                return self._tune(history, pool, over)
+            finally:
+                over.set()  # ends the trials that are not needed any more
+
+    def _tune(self, history: TrialHistory, pool: ThreadPoolExecutor, over: threading.Event) -> TuningEnded:
+        cards, running = list(self.cards.cards), dict[Future[TrialReport], Trial]()
         while not self.folder.aborted():
-            search, trial = self.next_trial(history)
-            if trial is None:
+            busy = {trial.card for trial in running.values()}
+            idle = [card for card in cards if card not in busy]
+            search, trials = self.next_trials(history, idle, tuple(running.values()))
+            runner = self.runner.with_start(history.start) if history.trials else self.runner
+            for trial in trials:
+                callbacks = self._callbacks(trial, search, history, over)
+                running[pool.submit(self.cards.run, trial.card, runner, trial, callbacks)] = trial
+            if not search.proposals or (cards and not running):
                 return self.end("finished", search.conclusion)
-            report = runner.run(trial, self.callbacks(trial, search, history))
-            if report.measurement.outcome == "aborted":
-                break
-            history = history.after(trial, report)
-            runner = runner.with_start(history.start)
-            self.write(history, report)
+            if not cards:
+                resume = f"`tuner-tui tune --resume {self.folder.id}` continues when they are back."
+                ended = self.end("failed", None if search.best is None else search.conclusion)
+                return replace(ended, sentence=f"{NO_CARD_LEFT} {resume}")
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                trial = running.pop(future)
+                try:
+                    report = future.result()
+                except CardLostError:  # the search proposes the trial again
+                    cards.remove(trial.card)
+                    continue
+                if report.measurement.outcome == "aborted":
+                    return self.interrupted(history)
+                history = history.after(trial, report)
+                self.write(history, report)
         return self.interrupted(history)
 
-    def next_trial(self, history: TrialHistory) -> tuple[SearchLike, Trial | None]:
-        """The best proposal that there is time for, and its search; if there is none, one that only compares."""
+    def next_trials(
+        self, history: TrialHistory, idle: Sequence[str | None], under_way: tuple[Trial, ...] = ()
+    ) -> tuple[Search, list[Trial]]:
+        """Return the search, and the best proposal that there is time for on each `idle` card."""
         # First what the search wants most, then a cheaper proposal that still fits into the time; if none does, the
         # search is built again to compare what it has, so that a short tuning ends in something confirmed.
-        search = self.search_from(history, False)
-        budget = self._budget(history, search)
-        trial = next(filter(budget.fits, search.proposals), None)
-        if trial is not None or not search.proposals:
-            return search, trial
+        search = self.search_from(history, self.early)
+        budget, trials = self._budget(history, search), list[Trial]()
+        for card in idle:
+            proposals = search.proposals if card is None else proposals_on(search, card, (*under_way, *trials))
+            trials += islice(filter(budget.fits, proposals), 1)
+        if trials or under_way or not idle or self.early or not search.proposals:
+            return search, trials
         self.early = True
-        self.lacking_time = self.lacking_time or self._too_long(history, search)
-        self.needed_s = self.needed_s or min(map(budget.needed_s, search.proposals))
-        search = self.search_from(history, True)
-        return search, next(filter(budget.fits, search.proposals), None)
+        self.needed_s = min(map(budget.needed_s, search.proposals))
+        return self.next_trials(history, idle)
 
-    def _budget(self, history: TrialHistory, search: SearchLike) -> TimeBudget:
+    def _budget(self, history: TrialHistory, search: Search) -> TimeBudget:
         best = search.best
         return TimeBudget(history.trials, None if best is None else best.trial.settings, self.deadline_t - self.now())
 
-    def callbacks(self, trial: Trial, search: SearchLike, history: TrialHistory) -> TrialCallbacks:
-        """Return the callbacks of a trial that is about to be run."""
+    def _callbacks(self, trial: Trial, search: Search, history: TrialHistory, over: threading.Event) -> TrialCallbacks:
         expected_s = self._budget(history, search).expected_s(trial.settings) if history.trials else self.predicted_s
 
         def launched(run: RunFolder) -> None:
@@ -257,7 +216,8 @@ class Tuner:
 
         measured = any(one.measurement.outcome == "measured" for one in history.trials)
         limit_s = give_up_s(expected_s) if measured and expected_s is not None else None
-        return TrialCallbacks(self.folder.aborted, launched, self.deadline_t, expected_s, limit_s)
+        aborted = lambda: over.is_set() or self.folder.aborted()  # noqa: E731
+        return TrialCallbacks(aborted, launched, self.deadline_t, expected_s, limit_s)
 
     def write(self, history: TrialHistory, report: TrialReport) -> None:
         """Log the last trial of the history."""
@@ -266,28 +226,13 @@ class Tuner:
         entry = TrialCompleted(
             t=self.now(),
             tried=history.trials[-1],
-            skipped=self._skipped(history, search),
+            skipped=search.skipped,
             unreachable=tuple(sorted(report.unreachable)),
             capacity_bytes=search.space.capacity_bytes,
             limit_bytes=None if limit is None else int(limit),
             whole_job=search.space.whole_job,
         )
         self.log.add(entry)
-
-    def _skipped(self, history: TrialHistory, search: SearchLike) -> tuple[SkippedChange, ...]:
-        """What the search skips, and what there is no time for."""
-        known = {(one.knob, one.value) for one in search.skipped}
-        lacking_time = self.lacking_time or self._too_long(history, search)
-        return (*search.skipped, *(one for one in lacking_time if (one.knob, one.value) not in known))
-
-    def _too_long(self, history: TrialHistory, search: SearchLike) -> tuple[SkippedChange, ...]:
-        budget = self._budget(history, search)
-        too_long = [trial for trial in search.proposals if trial.changed and not budget.fits(trial)]
-        changes = dict.fromkeys((knob := one.changed[0], getattr(one.settings, knob)) for one in too_long)
-        return tuple(
-            SkippedChange(knob=knob, value=format_value(knob, value), reason="not enough time left")
-            for knob, value in changes
-        )
 
     def interrupted(self, history: TrialHistory) -> TuningEnded:
         """The end of a tuning that was aborted, or whose time was over during a trial, with what was measured."""
@@ -315,20 +260,11 @@ class Tuner:
         return f"Time was short: the next trial needs {minutes} min; `{resume} --most-minutes {minutes}` tries it."
 
 
-NO_CARD_LEFT = "All GPUs or workers that trials ran on are gone."
 GPU_TIMEOUT_S = 5.0
 """Maximum wait for the GPU driver before the load of the cards counts as unknown."""
-MIN_ROOM_CHANGE = 0.02
-"""Minimum relative change of the memory available on a card between trials that is reported."""
 
 
-OpenSlots = Callable[[TuningRecord, LaunchRequest, Inventory], AbstractContextManager[TrialSlots | None]]
-"""Returns where the trials of a tuning run side by side; None if they run one after another. Raises `LaunchError`."""
-RunLoop = Callable[[Tuner, CardRunner, TrialSlots, TrialHistory], TuningEnded]
-"""Runs the trials of a tuner side by side, after a history."""
-
-
-def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog, open_slots: OpenSlots, run_loop: RunLoop) -> TuningEnded:
+def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     """Run or resume the tuning in `folder` and save its winner. Returns the last log entry without writing it.
 
     Raises `LaunchError`, `SettingsError` and `RecordError`.
@@ -338,28 +274,22 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog, open_slots: OpenS
     request = launch_request_of(folder, record, spec)
     _end_orphaned_trials(entries, request)
     machine = read_inventory(state_dir(spec.environ))
-    with open_slots(record, request, machine) as slots:
-        inventory = machine if slots is None else slots.inventory
+    with open_cards(record, folder, machine) as cards:
         interpreter = training_interpreter(request)
-        prior = estimate_prior(
-            limit_gpu_memory(inventory, record.memory_limit_bytes),
-            interpreter,
-            spec,
-            record.resolved.settings,
-            Path(record.cwd),
-        )
-        earlier = read_earlier_runs(spec.job, runs_dir(spec.environ))
-        context = TuningContext(record, spec, inventory, interpreter, prior, earlier)
+        limited = limit_gpu_memory(cards.inventory, record.memory_limit_bytes)
+        prior = estimate_prior(limited, interpreter, spec, record.resolved.settings, Path(record.cwd))
+        context = TuningContext(record, spec, cards.inventory, interpreter, prior)
         history = TrialHistory.from_entries(record.resolved.settings, entries)
         deadline_t = time.time() + spec.minutes * 60
         space = context.space(history)
         limit = None if space.limit_bytes is None else int(space.limit_bytes)
         load = OtherLoad() if record.on else _other_load(machine, spec)
-        if slots is not None:  # these are free, whatever runs on others
+        if cards.cards != (None,):  # the cards of parallel trials are free, whatever runs on others,
             load = replace(load, gpu_share=None)
-        quiet = Quiet.after(load, space.on_gpu, record.despite_load)
-        # Processes of parallel trials cannot be distinguished from other programs.
-        context = replace(context, quiet=quiet if slots is None else replace(quiet, max_cpu_share=1.0))
+        quiet = Quiet.after(load, space.on_gpu)
+        if cards.cards != (None,):  # and their processes cannot be distinguished from other programs
+            quiet = replace(quiet, max_cpu_share=1.0)
+        context = replace(context, quiet=quiet)
         log.add(
             TuningStarted(
                 t=time.time(),
@@ -367,20 +297,14 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog, open_slots: OpenS
                 limit_bytes=limit,
                 deadline_t=deadline_t,
                 load=load,
-                busy=context.quiet.busy,
+                busy=quiet.busy,
             )
         )
-        protocol = TrialProtocol.within(spec.minutes)
-        single = TrialRunner(request, protocol)
-        tuner = Tuner(folder, log, single, context.search, deadline_t, predicted_s=earlier.trial_s)
-        if slots is None:
-            ended = tuner.tune(history)
-        else:
-            ended = run_loop(tuner, slots.runner(request, protocol), slots, history)
-        trials = completed_trials(read_entries(folder))
-        notes = (ended.sentence, describe_room_change(trials), _objective_note(record, ended))
-        ended = replace(ended, sentence=" ".join(filter(None, notes)))
-        return _save_winner(ended, context, request, folder, entries, slots)
+        runner = TrialRunner(request, TrialProtocol.within(spec.minutes))
+        predicted_s = expected_trial_s(spec.job, runs_dir(spec.environ))
+        tuner = Tuner(folder, log, cards, runner, context.search, deadline_t, predicted_s=predicted_s)
+        ended = tuner.tune(history)
+        return _save_winner(ended, context, request, folder, entries, cards)
 
 
 def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
@@ -395,7 +319,7 @@ def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
 
 @dataclass(frozen=True, slots=True)
 class TuningContext:
-    """What is tuned, and where. `prior` is the memory estimate made before any run; `earlier` are runs of the job.
+    """What is tuned, and where. `prior` is the memory estimate made before any run.
 
     `quiet` says when a trial is undisturbed by other programs.
     """
@@ -405,7 +329,6 @@ class TuningContext:
     inventory: Inventory
     interpreter: Interpreter
     prior: PeakModel | None = None
-    earlier: EarlierRuns = NO_EARLIER_RUNS
     quiet: Quiet = field(default_factory=Quiet)
 
     def space(self, history: TrialHistory) -> SearchSpace:
@@ -423,21 +346,17 @@ class TuningContext:
             accelerate=read_accelerate_config(self.spec.job, self.spec.environ, Path(self.record.cwd)),
         )
         unreachable = space.unreachable | history.unreachable
-        whole_job = self._whole_job(history) if self.record.objective == "job" else None
+        whole_job = None
+        if self.record.objective == "job":  # the first trial that was measured tells the length of the training
+            runs = (one.measurement for one in history.trials if one.measurement.outcome == "measured")
+            whole_job = next(map(WholeJob.of, runs), None)
         return with_candidates(
             replace(space, unreachable=unreachable, whole_job=whole_job, quiet=self.quiet), history.start
         )
 
-    def _whole_job(self, history: TrialHistory) -> WholeJob | None:
-        """The training of which the first trial measured some steps; None if its length is unknown."""
-        measured = (one.measurement for one in history.trials if one.measurement.outcome == "measured")
-        first = next(measured, None)
-        job = None if first is None else WholeJob.of(first)
-        return None if job is None else replace(job, pauses_s=job.steps * (self.earlier.pause_s or 0.0))
-
     def search(self, history: TrialHistory, compare_only: bool) -> Search:
         """Return the search after the trials so far. Raises `SettingsError`."""
-        return Search(history.start, self.space(history), history.trials, compare_only)
+        return Search(history.start, self.space(history), comparable(history.trials), compare_only)
 
 
 def launch_request_of(folder: TuningFolder, record: TuningRecord, spec: TunerSpec) -> LaunchRequest:
@@ -500,30 +419,13 @@ def _end_orphaned_trials(entries: list[LogEntry], request: LaunchRequest) -> Non
         end_run(RunFolder(runs_dir(request.environ) / started.run))
 
 
-def describe_room_change(trials: Sequence[CompletedTrial]) -> str:
-    """Return a sentence if the memory that other programs took of the card changed between trials, else empty."""
-    rooms = _rooms(trials)
-    if not rooms or max(rooms) - min(rooms) <= MIN_ROOM_CHANGE * max(rooms):
-        return ""
-    change, least = (max(rooms) - min(rooms)) / GIB, min(rooms) / GIB
-    return f"GPU memory of other programs changed by {change:.1f} GiB; at least {least:.1f} GiB was free."
-
-
-def _objective_note(record: TuningRecord, ended: TuningEnded) -> str:
-    """Return a sentence if the whole job was to be made faster, but its length is not known; else empty."""
-    compared = ended.verdict is not None and ended.verdict.ratio is not None
-    if record.objective == "steady" or not compared or ended.verdict is None or ended.verdict.objective == "job":
-        return ""
-    return "Steady throughput was compared, because the number of steps of the whole job is unknown."
-
-
 def _save_winner(
     ended: TuningEnded,
     context: TuningContext,
     request: LaunchRequest,
     folder: TuningFolder,
     earlier: Sequence[LogEntry],
-    slots: TrialSlots | None,
+    cards: TrialCards,
 ) -> TuningEnded:
     """Save the preset of a confirmed winner after a run with it has shown that it trains as the winner did."""
     conclusion, record = ended.verdict, context.record
@@ -547,7 +449,7 @@ def _save_winner(
     try:
         save_preset(preset, folder.preset, overwrite=True)
         launch = preset_request(folder.preset, request)
-        measurement = run_preset(launch, check_runner(launch, slots), TrialCallbacks(folder.aborted))
+        measurement = run_preset(launch, cards, TrialCallbacks(folder.aborted))
         observed = (ObservedTraining.of(one, request.environ) for one in (measurement, conclusion.best))
         mismatch = preset_mismatch(*observed)
         if mismatch:
@@ -557,17 +459,3 @@ def _save_winner(
         return replace(ended, preset=str(save_tuned_preset(preset)))
     except (SettingsError, LaunchError) as error:
         return replace(ended, sentence=f"The winner could not be saved: {error}")
-
-
-def check_runner(launch: LaunchRequest, slots: TrialSlots | None) -> CheckRunner:
-    """Return what runs the preset: if trials ran side by side, on a card that is still there.
-
-    Raises `LaunchError` if all are gone.
-    """
-    if slots is None:
-        return TrialRunner(launch, CHECK_PROTOCOL)
-    present = slots.present()
-    card = next((one for one in slots.cards if present is None or one in present), None)
-    if card is None:
-        raise LaunchError(NO_CARD_LEFT)
-    return slots.runner(launch, CHECK_PROTOCOL).on_card(card)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner_tui.core.units import format_share
@@ -12,14 +12,12 @@ from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, fastest_fitting, group_by_knobs, knobs_of
-from tuner_tui.tuning.search.results import SearchContext, SettingsResult, same_memory_line
+from tuner_tui.tuning.search.results import SearchContext, SettingsResult, is_better, same_memory_line
 from tuner_tui.tuning.search.space import CHECKPOINTING, MICRO, NOT_REACHED
 from tuner_tui.tuning.trial import SkippedChange, Trial
 
 RETRY_BOUND_GROWTH = 2.0
 """Growth of the bound after which a rejected change is tried again: other changes have shifted the time of a step."""
-MIN_OPTIMISTIC_GAIN = 0.15
-"""Minimum predicted gain for a trial that may run out of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ class Candidates:
                 reason=format_reason(change),
                 changed=tuple(change.values),
                 bound=change.bound,
+                base=self._base,
             )
             for change in self.changes()
         ]
@@ -45,10 +44,9 @@ class Candidates:
     def changes(self) -> list[KnobChange]:
         """Return the changes worth a trial, in descending order of their bounds.
 
-        Changes without a bound come last, except for the micro batch, which comes first. Sizes that may not fit are
-        left for the end, when nothing else is worth a trial.
+        Changes without a bound come last, except for the micro batch, which comes first.
         """
-        return sorted(self._worth_trying(self._all_changes()) or self._worth_trying(self._risky_changes()), key=_rank)
+        return sorted((change for change in self._all_changes() if self.objection(change) is None), key=_rank)
 
     def skipped(self) -> tuple[SkippedChange, ...]:
         """Return the changes that are not worth a trial, and why."""
@@ -89,13 +87,6 @@ class Candidates:
         best = self.context.best
         return change.bound if change.bound is None or best is None or change.from_other else best.gain(change.bound)
 
-    def _worth_trying(self, changes: Iterable[KnobChange]) -> list[KnobChange]:
-        return [change for change in changes if self.objection(change) is None]
-
-    def _risky_changes(self) -> Iterator[KnobChange]:
-        best = self.context.best
-        return iter(()) if best is None else JointMoves(self.context, best).optimistic_sizes()
-
     def _all_changes(self) -> Iterator[KnobChange]:
         best = self.context.best
         if best is not None:
@@ -127,11 +118,24 @@ class Candidates:
                 continue
             if any(getattr(one.trial.settings, name) != value for name, value in change.values.items()):
                 continue
+            if self._says_little(one.trial):
+                continue
             if one.measurement.outcome != "measured" or one.trial.bound is None or change.bound is None:
                 return True
             if change.bound < RETRY_BOUND_GROWTH * one.trial.bound:
                 return True
         return False
+
+    def _says_little(self, trial: Trial) -> bool:
+        """Whether a trial, though it did not become the best, does not speak against its change: it was faster than the
+        settings it changed, or these, as another card had it at that time, had another micro batch."""
+        results, base = self.context.results, trial.base
+        if base is None:
+            return False
+        before, after = results.get(base), results.get(trial.settings)
+        if before is not None and after is not None and results.fits(after) and is_better(after, before, results.noise):
+            return True
+        return trial.card is not None and base.per_device_train_batch_size != self._base.per_device_train_batch_size
 
 
 def format_reason(change: KnobChange) -> str:
@@ -166,23 +170,8 @@ class JointMoves:
             if size is not None:
                 yield self._change(MICRO, sizes.with_micro(size.micro), size.bound, size.reason)
         yield from self._overtaking()
-        yield from self._smaller_for_too_large()
         yield from self._checkpointing_on(sizes)
         yield from self._checkpointing_off(sizes)
-
-    def optimistic_sizes(self) -> Iterator[KnobChange]:
-        """Yield larger micro batches that may not fit, with any knobs for which they promise much."""
-        results = self.context.results
-        for group in group_by_knobs(results.results):
-            fastest = fastest_fitting(group, results)
-            size = None if fastest is None else self._sizes(fastest).optimistic()
-            if fastest is None or size is None or not fastest.speed or not self.best.speed:
-                continue
-            bound = size.micro / fastest.micro - 1 if size.bound is None else size.bound
-            gain = fastest.speed / self.best.speed * (1 + bound) - 1
-            if gain >= MIN_OPTIMISTIC_GAIN:
-                after = self._sizes(fastest).with_micro(size.micro)
-                yield KnobChange(MICRO, changed_values(after, self.best.settings, MICRO), gain, size.reason, True)
 
     def skipped(self) -> tuple[SkippedChange, ...]:
         """Return the micro batches that cannot be tried, and why."""
@@ -223,33 +212,14 @@ class JointMoves:
     def _faster_loader(self, result: SettingsResult) -> Iterator[KnobChange]:
         """A faster loader for knobs that compute faster than the best, but waited for data."""
         # Of two results that both wait for data, the one that computes faster wins once nothing waits.
-        without_wait = self._ratio_to_best(result) * (1 + (speedup_bounds.data_wait_bound(result.breakdown) or 0.0))
-        best_without_wait = 1 + (speedup_bounds.data_wait_bound(self.best.breakdown) or 0.0)
-        if without_wait <= best_without_wait * (1 + self.context.results.noise):
+        gain, best_gain = (speedup_bounds.gain_without(one.breakdown.data_wait) or 0.0 for one in (result, self.best))
+        if self._ratio_to_best(result) * (1 + gain) <= (1 + best_gain) * (1 + self.context.results.noise):
             return
         for change in loader_changes(result.settings, result.breakdown, self.context.space):
             if change.bound is not None:
                 bound = self._ratio_to_best(result) * (1 + change.bound) - 1
                 reason = "computation was faster, but waited for data"
                 yield self._change(change.knob, result.settings.changed(**change.values), bound, reason)
-
-    def _smaller_for_too_large(self) -> Iterator[KnobChange]:
-        """A smaller size for knobs that were worth a trial and did not fit."""
-        results = self.context.results
-        fitting = {knobs_of(one.settings) for one in results.results if results.fits(one)}
-        for one in self.context.trials:
-            result = results.get(one.trial.settings)
-            if result is None or not results.exceeds_memory(result) or knobs_of(result.settings) in fitting:
-                continue
-            sizes = self._sizes(result)
-            if sum(other.out_of_memory for other in sizes.same_knobs) > 1:
-                continue
-            search = sizes.search()
-            proposal = None if search is None else search.propose()
-            if proposal is not None and 1 <= proposal.batch < result.micro:
-                bound = self._ratio_to_best(result) - 1 if result.throughput else one.trial.bound
-                reason = f"{result.micro} did not fit with these settings"
-                yield self._change(MICRO, sizes.with_micro(proposal.batch), bound, reason)
 
     def _checkpointing_on(self, sizes: MicroBatchSizes) -> Iterator[KnobChange]:
         """Gradient checkpointing for a larger micro batch, if memory limits the size and a larger one would pay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings, Value, format_value
@@ -12,6 +12,7 @@ from tuner_tui.tuning.search.results import SettingsResult
 from tuner_tui.tuning.search.space import PERSISTENT, PIN, PREFETCH, WORKERS, SearchSpace
 from tuner_tui.tuning.trial import StepBreakdown
 
+SAMPLING = "train_sampling_strategy"
 WORKER_MARGIN = 1.25
 """Safety factor on the loading time when the number of workers is computed."""
 
@@ -42,72 +43,37 @@ class KnobChange:
 
 def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChange]:
     """Yield every change of one knob away from the best settings, whatever its bound."""
-    for changes in KNOBS:
-        yield from changes(best.settings, best.breakdown, space)
-
-
-def precision_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """16 bit instead of fp32; never back, and never from one 16-bit type to the other."""
-    for value in _other_values("precision", now, space):
-        if now.precision == "fp32" and value != "fp32":
-            factor = speedup_bounds.SIXTEEN_BIT_AFTER_TF32 if now.tf32 else speedup_bounds.SIXTEEN_BIT
-            factor = factor if space.on_gpu else speedup_bounds.SIXTEEN_BIT_ON_CPU
-            yield _compute_change("precision", {"precision": value}, breakdown, factor)
-
-
-def tf32_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """TF32 for training in fp32; under autocast, matrix products are in 16 bit already."""
-    for value in _other_values("tf32", now, space):
-        if value and now.precision == "fp32":
-            yield _compute_change("tf32", {"tf32": True}, breakdown, speedup_bounds.TF32)
-
-
-def attention_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """A faster attention kernel."""
+    now, parts = best.settings, best.breakdown
+    if now.precision == "fp32":  # never back, and never from one 16-bit type to the other
+        sixteen_bit = speedup_bounds.SIXTEEN_BIT_AFTER_TF32 if now.tf32 else speedup_bounds.SIXTEEN_BIT
+        for value in _other_values("precision", now, space):
+            factor = sixteen_bit if space.on_gpu else speedup_bounds.SIXTEEN_BIT_ON_CPU
+            yield _compute_change("precision", value, parts, factor)
+        if True in _other_values("tf32", now, space):  # under autocast, matrix products are in 16 bit already
+            yield _compute_change("tf32", True, parts, speedup_bounds.TF32)
     for value in _other_values("attn_implementation", now, space):
-        factor = {
-            "sdpa": speedup_bounds.SDPA_OVER_EAGER,
+        over_sdpa = {
             "flash_attention_2": speedup_bounds.FLASH_OVER_SDPA,
             "flash_attention_3": speedup_bounds.FLASH_3_OVER_SDPA,
         }.get(str(value))
-        if factor is None or (value == "sdpa" and now.attn_implementation != "eager"):
-            continue
-        factor = speedup_bounds.SDPA_OVER_EAGER if now.attn_implementation == "eager" else factor
-        yield _compute_change("attn_implementation", {"attn_implementation": value}, breakdown, factor)
-
-
-def compile_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """`torch.compile`."""
-    for value in _other_values("torch_compile", now, space):
-        if value:
-            yield _compute_change("torch_compile", {"torch_compile": True}, breakdown, speedup_bounds.COMPILE)
-
-
-def optimizer_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """Fused kernels of the same optimizer; another optimizer would change the result of the training."""
-    for value in _other_values("optim", now, space):
-        if value == "adamw_torch_fused" and now.optim == "adamw_torch":
-            yield KnobChange(
-                "optim",
-                {"optim": value},
-                speedup_bounds.optimizer_bound(breakdown),
-                "the optimizer's share of the step",
-            )
-
-
-def sampling_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
-    """Samples grouped by length, which reduces padding."""
-    for value in _other_values("train_sampling_strategy", now, space):
-        if value == "group_by_length":
-            change = {"train_sampling_strategy": value}
-            yield KnobChange(
-                "train_sampling_strategy", change, speedup_bounds.padding_bound(breakdown), "the share of padding"
-            )
+        kernel = speedup_bounds.SDPA_OVER_EAGER if now.attn_implementation == "eager" else over_sdpa
+        if kernel is not None and value != "eager":
+            yield _compute_change("attn_implementation", value, parts, kernel)
+    if True in _other_values("torch_compile", now, space):
+        yield _compute_change("torch_compile", True, parts, speedup_bounds.COMPILE)
+    # Another optimizer than the same with fused kernels would change the result of the training.
+    if now.optim == "adamw_torch" and "adamw_torch_fused" in _other_values("optim", now, space):
+        bound = speedup_bounds.gain_without(parts.optimizer)
+        yield KnobChange("optim", {"optim": "adamw_torch_fused"}, bound, "the optimizer's share of the step")
+    if "group_by_length" in _other_values(SAMPLING, now, space):
+        bound = speedup_bounds.padding_bound(parts)
+        yield KnobChange(SAMPLING, {SAMPLING: "group_by_length"}, bound, "the share of padding")
+    yield from loader_changes(now, parts, space)
 
 
 def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
     """As many workers as the data wait calls for, then prefetching, persistent workers and pinned memory."""
-    wait, reason = speedup_bounds.data_wait_bound(breakdown), "the wait for data"
+    wait, reason = speedup_bounds.gain_without(breakdown.data_wait), "the wait for data"
     for count in _more_workers(now, breakdown, space):
         yield KnobChange(WORKERS, _with_workers(count, now, space), wait, reason)
     if now.dataloader_num_workers > 0:
@@ -166,14 +132,6 @@ def _other_values(name: str, now: Settings, space: SearchSpace) -> list[Value]:
     return [value for value in space.candidates.get(name, ()) if value != present]
 
 
-def _compute_change(
-    knob: str, change: Mapping[str, Value], breakdown: StepBreakdown, factor: speedup_bounds.Factor
-) -> KnobChange:
+def _compute_change(knob: str, value: Value, parts: StepBreakdown, factor: speedup_bounds.Factor) -> KnobChange:
     reason = f"computing, {factor.value:.3g} {factor.unit} at best ({factor.source})"
-    return KnobChange(knob, change, speedup_bounds.compute_bound(breakdown, factor), reason)
-
-
-KNOBS: tuple[Callable[[Settings, StepBreakdown, SearchSpace], Iterator[KnobChange]], ...] = (
-    precision_changes, tf32_changes, attention_changes, compile_changes, optimizer_changes, sampling_changes,
-    loader_changes,
-)  # fmt: skip
+    return KnobChange(knob, {knob: value}, speedup_bounds.compute_bound(parts, factor), reason)

@@ -21,10 +21,6 @@ knobs_of: Callable[[Settings], tuple[Value, ...]] = attrgetter(
     *(name for name in Settings.model_fields if name not in (MICRO, ACCUMULATION))
 )
 """All values of the settings other than micro batch and accumulation."""
-TYPICAL_BASE_SHARE = 0.6
-"""Typical share of weights, gradients and optimizer state in the peak of forward and backward,"""
-TYPICAL_STEP_BASE_SHARE = 0.5
-"""and in the peak of the optimizer step, which also has temporary buffers for the weights."""
 MIN_LEAP = 4
 """Growth of the size in one trial from which twice the size may be tried instead."""
 MAX_HOST_GROWTH = 4
@@ -122,21 +118,6 @@ class MicroBatchSizes:
         half = max((size for size in sizes if size <= self.micro // 2), default=1)
         return SizeOption(half, speedup_bounds.SMALLER_ON_CPU.value, "a smaller batch may be faster without a GPU")
 
-    def optimistic(self) -> SizeOption | None:
-        """Return the next larger size if it fits under typical assumptions, which are not proved.
-
-        Only as long as no trial has run out of memory, so that it costs one failed trial at most.
-        """
-        points, limit = self._memory_points(self.current), self.context.space.limit_bytes
-        if not points or limit is None or self._ran_out_of_memory:
-            return None
-        model = fit(points)
-        line = _typical_model(max(points, key=lambda point: point.batch)) if model is None else model.straight()
-        above = self.next_above(max(point.batch for point in points))
-        if above is None or line.largest_batch(limit) < above:
-            return None
-        return SizeOption(above, self._bound_at(above), "it fits if memory grows as usual")
-
     def search(self) -> BatchSearch | None:
         """Return the search for the largest size; None if the memory limit is unknown."""
         space = self.context.space
@@ -165,12 +146,6 @@ class MicroBatchSizes:
         if self.allowed is None:
             return min(micro, self.largest)
         return max((size for size in self.allowed if size <= micro), default=0)
-
-    def next_above(self, micro: int) -> int | None:
-        """Return the next allowed size above `micro` (a quarter more if any is allowed), or None."""
-        if self.allowed is None:
-            return min(self.largest, micro + max(1, micro // 4)) if micro < self.largest else None
-        return next((size for size in self.allowed if size > micro), None)
 
     def fixed_cost_s(self) -> float | None:
         """Return an upper bound on the fixed cost of a micro batch in seconds; None before two sizes were measured.
@@ -260,13 +235,6 @@ def fastest_fitting(group: Iterable[SettingsResult], results: SearchResults) -> 
     """Return the fastest of `group` that fits, or None."""
     fitting = (one for one in group if results.fits(one))
     return max(fitting, key=lambda one: one.speed or 0.0, default=None)
-
-
-def _typical_model(point: PeakPoint) -> PeakModel:
-    """A line through one measured point under the assumption that most of its memory does not depend on the batch."""
-    base = max(TYPICAL_BASE_SHARE * point.line_bytes, TYPICAL_STEP_BASE_SHARE * point.peak_bytes)
-    slope = max(0.0, point.line_bytes - base) / point.batch
-    return PeakModel(point.line_bytes - slope * point.batch, slope, float(point.peak_bytes))
 
 
 def _fixed_cost_s(same_knobs: list[SettingsResult], current: SettingsResult, sigma: float) -> float | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.results import SearchContext, job_rate, steady_runs, throughputs
-from tuner_tui.tuning.trial import Measurement
+from tuner_tui.tuning.trial import Measurement, Trial
 
 MIN_PAIRS = 2
 MAX_PAIRS = 4
@@ -23,13 +24,15 @@ TAIL = 0.025
 """Probability outside the 95 % interval on either side."""
 BISECTIONS = 40
 _NORMAL = statistics.NormalDist()
+Pair = tuple[bool, tuple[Measurement, Measurement]]
+"""Whether the start ran first, and the runs of start and winner."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
     """Compares the start of `context` with `winner` by their confirming runs.
 
-    The order within a pair alternates, so that a machine that steadily slows down or speeds up favours neither.
+    The order alternates from pair to pair, so that a machine that steadily slows down or speeds up favours neither.
     """
 
     context: SearchContext
@@ -58,21 +61,14 @@ class PairedTest:
         return ratios
 
     @property
-    def steady_ratio(self) -> float | None:
-        """The mean ratio of throughput; None before the first pair."""
-        rates = [throughputs(pair, self.context.results.tokens) for pair in self.pairs]
-        return statistics.geometric_mean(after / before for before, after in rates) if rates else None
-
-    @property
     def in_both_orders(self) -> bool:
         """Whether `pairs` has one that began with the start and one that began with the winner."""
         return _has_both_orders(self._counted)
 
     @property
-    def _counted(self) -> list[tuple[int, tuple[Measurement, Measurement]]]:
+    def _counted(self) -> list[Pair]:
         start = self.context.start
-        pairs = list(enumerate(zip(self._runs(start), self._runs(self.winner), strict=False)))
-        pairs = [one for one in pairs if not self._is_disturbed(one[1])] or pairs
+        pairs = [one for one in self._all_pairs if not self._is_disturbed(one[1])] or self._all_pairs
         steady = [one for one in pairs if self._is_steady(start, one[1][0]) and self._is_steady(self.winner, one[1][1])]
         # Unsteady pairs widen the interval; without them, all that is left may be of one order.
         return steady if _has_both_orders(steady) or (steady and self._pairs_run < MAX_PAIRS) else pairs
@@ -101,12 +97,6 @@ class PairedTest:
         return any(map(self._is_disturbed, self.pairs))
 
     @property
-    def others_cpu_share(self) -> float | None:
-        """The largest share of the cores that other programs used in one of `pairs`; None if unknown."""
-        shares = (run.others_cpu_share for pair in self.pairs for run in pair)
-        return max((share for share in shares if share is not None), default=None)
-
-    @property
     def decided(self) -> bool:
         """Whether no more pairs are needed: the winner is faster or not, the maximum is reached, or the machine is
         too busy."""
@@ -133,28 +123,54 @@ class PairedTest:
         has its own overhead.
         """
         results = self.context.results
-        runs = self._runs(self.context.start)
+        start = results.get(self.context.start)
+        runs = [run for one, run in self._runs if one.settings == self.context.start]
         rates = [
-            job_rate(rate, run.overhead_s, results.job, results.tokens)
+            job_rate(rate, run.overhead_s, None if start is None else start.amount)
             for run, rate in zip(runs, throughputs(runs, results.tokens), strict=True)
         ]
         return statistics.stdev(map(math.log, rates)) if len(rates) > 1 else 0.0
 
-    def next(self) -> Settings:
-        """Return the settings to run next."""
-        start, winner = len(self._runs(self.context.start)), len(self._runs(self.winner))
-        if start != winner:
-            return self.context.start if start < winner else self.winner
-        return self.context.start if start % 2 == 0 else self.winner
+    def next(self, card: str | None = None, under_way: Sequence[Trial] = ()) -> Settings | None:
+        """Return the settings to run next on `card` while `under_way` run on others; None if no pair is to be begun.
+
+        Both runs of a pair are made on the same card: cards of one kind differ by some percent, as much as the gains
+        that are to be confirmed.
+        """
+        ran = [one for one, _ in self._runs] + [one for one in under_way if one.purpose == "confirm"]
+        counts = Counter((one.card, one.settings == self.context.start) for one in ran)
+        starts, winners = counts[card, True], counts[card, False]
+        if starts != winners:
+            return self.context.start if starts < winners else self.winner
+        begun = sum(max(counts[one, True], counts[one, False]) for one in {one.card for one in ran})
+        if card is not None and begun >= MAX_PAIRS:
+            return None
+        return self.context.start if begun % 2 == 0 else self.winner
 
     @property
     def _pairs_run(self) -> int:
-        return min(len(self._runs(self.context.start)), len(self._runs(self.winner)))
+        return len(self._all_pairs)
 
-    def _runs(self, settings: Settings) -> list[Measurement]:
-        trials = [one for one in self.context.trials if one.trial.purpose == "confirm"]
-        runs = [one.measurement for one in trials if one.trial.settings == settings]
-        return [run for run in runs if throughputs([run], self.context.results.tokens)]
+    @property
+    def _all_pairs(self) -> list[Pair]:
+        pairs: list[Pair] = []
+        for card in dict.fromkeys(one.card for one, _ in self._runs):
+            runs = [(place, one.settings, run) for place, (one, run) in enumerate(self._runs) if one.card == card]
+            starts = [(place, run) for place, settings, run in runs if settings == self.context.start]
+            winners = [(place, run) for place, settings, run in runs if settings == self.winner]
+            pairs += [(a < b, (before, after)) for (a, before), (b, after) in zip(starts, winners, strict=False)]
+        return pairs
+
+    @property
+    def _runs(self) -> list[tuple[Trial, Measurement]]:
+        """The confirming runs of start and winner that were measured."""
+        return [
+            (one.trial, one.measurement)
+            for one in self.context.trials
+            if one.trial.purpose == "confirm"
+            and one.trial.settings in (self.context.start, self.winner)
+            and throughputs([one.measurement], self.context.results.tokens)
+        ]
 
     def _is_disturbed(self, pair: tuple[Measurement, Measurement]) -> bool:
         return any(map(self.context.space.quiet.is_disturbed, pair))
@@ -164,8 +180,8 @@ class PairedTest:
         return result is None or run in steady_runs(result.runs)
 
 
-def _has_both_orders(pairs: Sequence[tuple[int, object]]) -> bool:
-    return len({number % 2 for number, _ in pairs}) == 2
+def _has_both_orders(pairs: Sequence[Pair]) -> bool:
+    return len({start_first for start_first, _ in pairs}) == 2
 
 
 def confidence_half_width(differences: Sequence[float], low: float, high: float) -> float:

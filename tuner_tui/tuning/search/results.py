@@ -45,13 +45,13 @@ _memory_key = attrgetter(*(name for name in Settings.model_fields if name not in
 class SettingsResult:
     """All runs of the same settings, oldest first, without aborted ones. If they differ, the worst counts.
 
-    `job` is the whole training with these settings, if its time is what counts; None if steady throughput does.
+    `amount` is the tokens (else samples) of the whole job, if its time is what counts; None if steady throughput does.
     """
 
     settings: Settings
     runs: tuple[Measurement, ...]
     tokens: bool = True
-    job: WholeJob | None = None
+    amount: float | None = None
 
     @property
     def micro(self) -> int:
@@ -92,7 +92,7 @@ class SettingsResult:
 
     def rate_of(self, throughput: float) -> float:
         """Return `throughput` with these settings averaged over the whole job, if its time counts."""
-        return job_rate(throughput, self.overhead_s, self.job, self.tokens)
+        return job_rate(throughput, self.overhead_s, self.amount)
 
     def gain(self, bound: float) -> float:
         """Return the gain in `speed` from a gain in throughput of `bound`, as a share, with the same overhead."""
@@ -156,15 +156,14 @@ class SearchResults:
         kept = [one for one in trials if one.measurement.outcome != "aborted"]
         measured = [one.measurement for one in kept if one.measurement.outcome == "measured"]
         tokens = all(one.tokens_s for one in measured)
-        if job is not None and (job.amount(tokens) is None or any(one.overhead_s is None for one in measured)):
-            job = None
+        amount = None if job is None else job.tokens if tokens else job.samples
+        if amount is None or any(one.overhead_s is None for one in measured):
+            job = amount = None
         runs: dict[Settings, list[Measurement]] = {}
         for one in kept:
             runs.setdefault(one.trial.settings, []).append(one.measurement)
         results = {
-            one: SettingsResult(
-                one, without_transient_failures(found, limit_bytes), tokens, job and job.with_settings_of(found)
-            )
+            one: SettingsResult(one, without_transient_failures(found, limit_bytes), tokens, amount)
             for one, found in runs.items()
         }
         return cls(tuple(results.values()), limit_bytes, tokens, job, results)
@@ -258,16 +257,11 @@ def throughputs(runs: Iterable[Measurement], tokens: bool) -> list[float]:
     return [rate for rate in found if rate]
 
 
-def job_rate(throughput: float, overhead_s: float | None, job: WholeJob | None, tokens: bool) -> float:
-    """Return the throughput averaged over the whole job; the throughput itself if there is no job to average over.
-
-    What is trained on beyond the start's samples does not count.
-    """
-    amount = None if job is None else job.amount(tokens)
-    if job is None or amount is None or overhead_s is None:
+def job_rate(throughput: float, overhead_s: float | None, amount: float | None) -> float:
+    """Return the throughput averaged over a job of `amount` tokens or samples; the throughput itself without one."""
+    if amount is None or overhead_s is None:
         return throughput
-    seconds = overhead_s + job.pauses_s + job.growth * amount / throughput
-    return amount / seconds if seconds > 0 else throughput
+    return amount / (overhead_s + amount / throughput)
 
 
 def is_better(result: SettingsResult, than: SettingsResult, noise: float) -> bool:

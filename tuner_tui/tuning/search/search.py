@@ -14,11 +14,14 @@ from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.baseline import next_baseline_trial, refused_trial
 from tuner_tui.tuning.search.candidates import Candidates
 from tuner_tui.tuning.search.conclusion import Confirmation
+from tuner_tui.tuning.search.paired_test import MAX_PAIRS
 from tuner_tui.tuning.search.results import SearchContext
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
 
 MAX_TRIALS = 60
+MAX_CHANGES = MAX_TRIALS - 2 * MAX_PAIRS
+"""Trials after which nothing more is changed, so that what was found is confirmed."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,10 @@ class Search:
     def proposals(self) -> tuple[Trial, ...]:
         """The trials that may come next, the best first; a later one may be run if there is no time for the first."""
         return tuple(replace(trial, number=len(self.trials) + 1) for trial in self._proposals())
+
+    def confirming_trial(self, card: str | None = None, under_way: Sequence[Trial] = ()) -> Trial | None:
+        """Return the next run of start or winner, on `card` while `under_way` run on others; None if there is none."""
+        return self._confirmation.next(card, under_way)
 
     def record(self, trial: Trial, measurement: Measurement) -> Search:
         """Return the search with the measurement of `trial` added."""
@@ -67,7 +74,7 @@ class Search:
     @cached_property
     def conclusion(self) -> TuningConclusion:
         """The conclusion from the trials so far, as if the search ended here."""
-        return self._confirmation.conclusion(() if self._candidates.changes() else self.skipped)
+        return self._confirmation.conclusion()
 
     def remaining_s(self) -> tuple[float, float] | None:
         """Return the minimum and maximum seconds still needed; None before the first measurement."""
@@ -101,12 +108,12 @@ class Search:
         # The state is not stored: each call derives it from the trials. The first confirming trial ends the changes for
         # good, because a new best after it would start the comparison again, perhaps without end on a noisy machine.
         confirming = any(one.trial.purpose == "confirm" for one in self.trials)
-        if not confirming and not self.compare_only:
+        if not confirming and not self.compare_only and len(self.trials) < MAX_CHANGES:
             # The repeat for the noise comes first, but gives way to a change if time is short.
             changes = (*(() if baseline is None else (baseline,)), *self._candidates.trials())
             if changes:
                 return changes
-        last = self._confirmation.next()
+        last = self.confirming_trial()
         return () if last is None else (last,)
 
     def _trials_left(self) -> tuple[int, int]:

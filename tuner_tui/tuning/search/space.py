@@ -47,7 +47,7 @@ KNOB_VALUES: dict[str, tuple[Value, ...]] = {
 WORKER_COUNTS = (0, 1, 2, 4, 6, 8, 12, 16)
 SPARE_CORES = 2
 GPU_ONLY = (PIN, "tf32")
-NOT_REACHED = "cannot be passed to this training"
+NOT_REACHED = "cannot be passed to this training (use placeholders or --apply)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

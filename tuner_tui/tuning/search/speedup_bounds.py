@@ -49,16 +49,6 @@ def compute_share(breakdown: StepBreakdown) -> float:
     return max(0.0, 1 - (breakdown.data_wait or 0.0) - (breakdown.optimizer or 0.0))
 
 
-def data_wait_bound(breakdown: StepBreakdown) -> float | None:
-    """Bound of the data loader's knobs: the wait for data vanishes."""
-    return gain_without(breakdown.data_wait)
-
-
-def optimizer_bound(breakdown: StepBreakdown) -> float | None:
-    """Bound of the optimizer's knob: its step takes no time."""
-    return gain_without(breakdown.optimizer)
-
-
 def padding_bound(breakdown: StepBreakdown) -> float | None:
     """Bound of grouping samples by length: forward and backward compute no padding."""
     return None if breakdown.padding is None else gain_without(breakdown.padding * compute_share(breakdown))

@@ -19,7 +19,6 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
-from tuner_tui.tuning.parallel.trial_share import THREADS_VARIABLE, bind
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO, PERSISTENT, PIN, PREFETCH, TUNED_FIELDS, WORKERS
 from tuner_tui.tuning.trial import TRIAL_VARIABLE, Measurement, Trial, TrialProtocol
 from tuner_tui.tuning.trials.measurement import FinishedTrial, measure_trial
@@ -44,14 +43,6 @@ class TrialReport:
     unreachable: frozenset[str] = frozenset()
 
 
-def _never() -> bool:
-    return False
-
-
-def _ignore(folder: RunFolder) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class TrialCallbacks:
     """Callbacks of a running trial.
@@ -60,8 +51,8 @@ class TrialCallbacks:
     It was predicted to take `expected_s`, and is given up after `give_up_s`; both are None if that is not known.
     """
 
-    aborted: Callable[[], bool] = _never
-    launched: Callable[[RunFolder], None] = _ignore
+    aborted: Callable[[], bool] = lambda: False
+    launched: Callable[[RunFolder], None] = lambda run: None
     deadline_t: float | None = None
     expected_s: float | None = None
     give_up_s: float | None = None
@@ -106,11 +97,6 @@ class TrialRunner:
     def with_start(self, start: Settings) -> TrialRunner:
         """Return a runner for a training whose own settings turned out to be `start`; these are not passed to it."""
         return replace(self, base=replace(self.base, resolved=replace(self.base.resolved, settings=start)))
-
-    def on_card(self, card: str) -> TrialRunner:
-        """Return a runner whose trials see this card only."""
-        cores = int(self.base.environ.get(THREADS_VARIABLE, "1"))
-        return replace(self, base=bind(self.base, card, cores))
 
     def request(self, settings: Settings) -> LaunchRequest:
         """Return the launch request of a trial. Settings that differ from the start count as chosen by the tuning."""

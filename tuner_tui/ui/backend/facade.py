@@ -426,7 +426,7 @@ def compare_views(names: tuple[str, str], one: RunView, other: RunView) -> Compa
 
 
 def _status_sentence(view: RunView) -> str:
-    from tuner_tui.ui.drawing.run_rows import outcome_sentence
+    from tuner_tui.view.run_rows import outcome_sentence
 
     limit_bytes = None if view.record is None else view.record.memory_limit_bytes
     return outcome_sentence(view.state, limit_bytes) or view.status.sentence

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tuner_tui.settings.model import Resolved, Value
     from tuner_tui.settings.presets import Preset
     from tuner_tui.tuning.process.trial_log import TuningView
-    from tuner_tui.tuning.trial import Objective
 
 
 class BackendError(Exception):
@@ -210,10 +209,9 @@ class TuningPlan(NamedTuple):
 
 
 class TuningWish(NamedTuple):
-    """How long a tuning may take, what it makes faster (None for one that is resumed), and where its trials run."""
+    """How long a tuning may take, and where its trials run."""
 
     minutes: float
-    objective: Objective | None = None
     placement: TrialPlacement = "sequential"
 
 

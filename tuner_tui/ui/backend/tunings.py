@@ -77,7 +77,7 @@ class Tunings:
         request = _tunable_request(config)
         cards = self._free_cards(request.job) if wish.placement == "gpus" else ()
         on: Cluster | None = "ray" if wish.placement == "ray" else None
-        options = TuningOptions(most_minutes=wish.minutes, objective=wish.objective or "job", cards=cards, on=on)
+        options = TuningOptions(most_minutes=wish.minutes, cards=cards, on=on)
         folder = create_tuning(request, options)
         start_tuning(folder, TunerSpec(request.job, request.environ, wish.minutes))
         return folder.path

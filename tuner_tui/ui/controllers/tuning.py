@@ -9,15 +9,14 @@ from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import poll
 from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.drawing.tuning_rows import can_resume
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
+from tuner_tui.view.tuning_rows import can_resume
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner_tui.tuning.process.trial_log import TuningView
-    from tuner_tui.tuning.trial import Objective
     from tuner_tui.ui.backend.records import TuningSnapshot
     from tuner_tui.ui.screens.tune import TuneScreen
 
@@ -33,7 +32,6 @@ class TuningController(Controller):
     _screen: TuneScreen | None = None
     _folder: Path | None = None
     _minutes: float | None = None
-    _objective: Objective = "job"
     _placement: TrialPlacement = "sequential"
 
     async def watch_status(self) -> None:
@@ -119,19 +117,19 @@ class TuningController(Controller):
             self._app.show_note(refusal, severity="warning")
             return None
         plan = await to_daemon_thread(lambda: self._backend.tunings.plan(current))
-        wish = await self._ask("Tune", plan, self._objective)
+        wish = await self._ask("Tune", plan)
         if wish is None:
             return None
-        self._objective, self._placement = wish.objective or self._objective, wish.placement
+        self._placement = wish.placement
         return await to_daemon_thread(lambda: self._backend.tunings.start(current, wish))
 
-    async def _ask(self, heading: str, plan: TuningPlan, objective: Objective | None = None) -> TuningWish | None:
+    async def _ask(self, heading: str, plan: TuningPlan) -> TuningWish | None:
         """Return how to tune, or None if it is not wanted. The last answer is the default."""
         from tuner_tui.tuning.trial import DEFAULT_MINUTES
         from tuner_tui.ui.screens.tune import TuneStartScreen
 
         minutes = max(self._minutes or DEFAULT_MINUTES, plan.least_minutes or 0.0)
-        default = TuningWish(minutes, objective, self._placement)
+        default = TuningWish(minutes, self._placement)
         wish = await self._app.ask(TuneStartScreen(plan, default, heading))
         self._minutes = self._minutes if wish is None else wish.minutes
         return wish

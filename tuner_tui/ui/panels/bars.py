@@ -11,6 +11,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from tuner_tui.ui.panels.layout import PANEL_TITLES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -111,26 +113,7 @@ def _width(entries: list[Key]) -> int:
     return sum(cell_len(key_text) + cell_len(label) + 3 for key_text, label, _ in entries)
 
 
-NAMES = {
-    "settings": "Settings",
-    "live": "Live",
-    "hardware": "Hardware",
-    "troubles": "Trouble",
-    "output": "Output",
-    "plots": "Plots",
-    "in-effect": "In effect",
-    "trials": "Trials",
-    "tuning-plots": "Plots",
-    "skipped": "Not tried",
-}
-SHORT = {
-    "settings": "Set",
-    "hardware": "Machine",
-    "troubles": "Trbl",
-    "output": "Out",
-    "plots": "Plot",
-    "in-effect": "Eff",
-}
+NAMES = {**PANEL_TITLES, "troubles": "Trouble", "trials": "Trials", "skipped": "Not tried"}
 
 
 class PageTabs(Widget):
@@ -170,7 +153,7 @@ class PageTabs(Widget):
                 return
 
     def _parts(self) -> list[tuple[str, str, str]]:
-        for names, gap in ((NAMES, " "), (NAMES, ""), ({**NAMES, **SHORT}, "")):
+        for names, gap in ((NAMES, " "), (NAMES, "")):
             parts = [self._part(page, names, gap) for page in self.pages]
             if sum(cell_len(part) for _, part, _ in parts) <= self.size.width:
                 return parts

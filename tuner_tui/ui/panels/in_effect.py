@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.core.text import format_observed
-from tuner_tui.ui.drawing.cells import GOOD, WARN, Row, Style, TextSpan, align_left, line
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import GOOD, WARN, Row, Style, TextSpan, align_left, line
 
 if TYPE_CHECKING:
     from tuner_tui.advice.settings_check import SettingCheck

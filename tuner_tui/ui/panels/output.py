@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events, on
@@ -15,9 +14,9 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.drawing.cells import Line, Row, TextSpan, crop, line, line_width
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
+from tuner_tui.view.cells import Line, Row, TextSpan, crop, line, line_width
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -123,11 +122,6 @@ def find_match(window: LogWindow, needle: str, after: int, backwards: bool) -> i
     return next((index for index in indices if wanted in window.lines[index].lower()), None)
 
 
-def log_rows(lines: Sequence[str], needle: str, width: int, skipped: int = 0) -> list[Row]:
-    """Return a row per line, starting at cell `skipped`; an ellipsis marks a line that continues."""
-    return [Row(_skip_cells(highlighted(text, needle), width, skipped)) for text in lines]
-
-
 def visible_lines(window: LogWindow, position: LogScroll, height: int) -> tuple[str, ...]:
     """Return the lines that `height` rows show.
 
@@ -138,14 +132,6 @@ def visible_lines(window: LogWindow, position: LogScroll, height: int) -> tuple[
     if not (position.follow and window.unfinished and window.at_end):
         return shown
     return (*shown[:-1], *[""] * (height - len(shown)), *shown[-1:])
-
-
-def _skip_cells(cells: Line, width: int, skipped: int) -> Line:
-    if not skipped:
-        return cells
-    if line_width(cells) <= skipped:
-        return ()
-    return line(TextSpan("…", "dim"), crop(cells, skipped + 1, line_width(cells)))
 
 
 def highlighted(text: str, needle: str) -> Line:
@@ -180,46 +166,14 @@ class LogLines(Canvas):
     def rows(self, width: int, height: int) -> Sequence[Row]:
         if not self.lines:
             return [Row(line(TextSpan("No output yet.", "dim")))]
-        return log_rows(self.lines[:height], self.needle, width, self.skipped)
+        lines = [highlighted(text, self.needle) for text in self.lines[:height]]
+        return [Row(_after(cells, self.skipped) if self.skipped else cells) for cells in lines]
 
 
-class SearchField(LineInput):
-    """A one-line input for searches, hidden until `open`."""
-
-    DEFAULT_CSS = """
-    SearchField, SearchField:focus {
-        height: 1; border: none; padding: 0; display: none; background: $panel; color: $foreground;
-        &.-open { display: block; }
-        &:nocolor { text-style: underline; }
-    }
-    """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "cancel", "Close", id="search.close", tooltip="Close the search"),
-    ]
-
-    @dataclass
-    class Wanted(Message):
-        """Search for `text`."""
-
-        text: str
-
-    class Cancelled(Message):
-        """The search was cancelled."""
-
-    def open(self) -> None:
-        """Show the field and take the focus."""
-        self.add_class("-open")
-        self.focus()
-
-    async def action_submit(self) -> None:
-        self.remove_class("-open")
-        self.post_message(self.Wanted(self.value))
-
-    def action_cancel(self) -> None:
-        """Close the field and clear the search."""
-        self.remove_class("-open")
-        self.value = ""
-        self.post_message(self.Cancelled())
+def _after(cells: Line, skipped: int) -> Line:
+    """Return a line without its first cells, with an ellipsis if something is left."""
+    width = line_width(cells)
+    return line(TextSpan("…", "dim"), crop(cells, skipped + 1, width)) if width > skipped else ()
 
 
 SIDEWAYS = 20
@@ -239,20 +193,22 @@ OUTPUT_KEYS = (
     _key("end,G", "end", "Follow", "end", "Last line, and follow the log"),
     _key("left,h", "sideways(-1)", "Left", "left", "Scroll long lines left"),
     _key("right,l", "sideways(1)", "Right", "right", "Scroll long lines right"),
-    _key(
-        "n",
-        "search(True)",
-        "Next match",
-        "next",
-        "Next match, searching backwards from the end of the log",
-    ),
+    _key("n", "search(True)", "Next match", "next", "Next match, searching backwards from the end of the log"),
     _key("N", "search(False)", "Previous match", "previous", "Next match in the other direction"),
+    _key("escape", "close_search", "Close", "close-search", "Close the search"),
 )
 
 
 class OutputPanel(Vertical, can_focus=True):
     """Shows `log_window`; requests other windows by `LogWindowWanted` and matches by `LogSearchWanted`."""
 
+    DEFAULT_CSS = """
+    OutputPanel LineInput, OutputPanel LineInput:focus {
+        height: 1; border: none; padding: 0; display: none; background: $panel; color: $foreground;
+        &.-open { display: block; }
+        &:nocolor { text-style: underline; }
+    }
+    """
     BINDINGS: ClassVar[list[BindingType]] = list(OUTPUT_KEYS)
 
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
@@ -269,7 +225,7 @@ class OutputPanel(Vertical, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield LogLines()
-        yield SearchField(placeholder="search the output")
+        yield LineInput(placeholder="search the output")
 
     @property
     def following(self) -> bool:
@@ -284,7 +240,8 @@ class OutputPanel(Vertical, can_focus=True):
         if new is None:
             self._position, self._match_line = LogScroll(), None
         elif self._searching and self._is_search_result(old, new):
-            self._found(new)
+            self._searching, self._match_line = False, 0
+            self._position = LogScroll(0, False)
         else:
             self._position = after_window(self._position, old, new, self._height)
         self._show()
@@ -293,12 +250,6 @@ class OutputPanel(Vertical, can_focus=True):
         """True if the window answers a search: it begins with a match and at another line than the old one."""
         elsewhere = old is None or old.start != new.start
         return elsewhere and find_match(new, self._needle, -1, backwards=False) == 0
-
-    def _found(self, window: LogWindow) -> None:
-        """Bring the match of a search into view."""
-        self._searching = False
-        self._match_line = find_match(window, self._needle, -1, backwards=False)
-        self._position = LogScroll(max(0, (self._match_line or 0) - self._height // 3), False)
 
     @on(LogLines.HeightChanged)
     def _fit_height(self) -> None:
@@ -310,20 +261,13 @@ class OutputPanel(Vertical, can_focus=True):
     def _show(self) -> None:
         lines = self.query_one(LogLines)
         window = self.log_window
-        if window is not None and self._position.follow and not self._fits(window):
+        if window is not None and self._position.follow and self._position.top + self._height < len(window.lines):
             self._position = LogScroll(max(0, len(window.lines) - self._height))
         lines.lines = () if window is None else visible_lines(window, self._position, self._height)
         lines.needle = self._needle
         lines.redraw()
-        self._update_subtitle()
-
-    def _fits(self, window: LogWindow) -> bool:
-        return self._position.top + self._height >= len(window.lines)
-
-    def _update_subtitle(self) -> None:
-        """Set the subtitle if it differs: setting it repaints the border even if it is the same."""
-        where = self._where(self.log_window)
-        if where != self._shown_subtitle:
+        where = self._where(window)
+        if where != self._shown_subtitle:  # setting it repaints the border even if it is the same
             self._shown_subtitle = where
             self.border_subtitle = where
 
@@ -371,19 +315,21 @@ class OutputPanel(Vertical, can_focus=True):
         lines.skipped = max(0, lines.skipped + by * SIDEWAYS)
 
     def action_find(self) -> None:
-        self.query_one(SearchField).open()
+        self.query_one(LineInput).add_class("-open").focus()
 
-    @on(SearchField.Wanted)
-    def _search_typed(self, event: SearchField.Wanted) -> None:
-        self._needle, self._match_line, self._backwards = event.text, None, self._position.follow
-        self.focus()
-        self.action_search(onwards=True)
-
-    @on(SearchField.Cancelled)
-    def _search_cancelled(self) -> None:
-        self._needle, self._match_line = "", None
+    def action_close_search(self, needle: str = "") -> None:
+        """Hide the field; without a `needle` the search is given up."""
+        field = self.query_one(LineInput).remove_class("-open")
+        self._needle, self._match_line, field.value = needle, None, needle
         self.focus()
         self._show()
+
+    @on(LineInput.Submitted)
+    def _search_typed(self, event: LineInput.Submitted) -> None:
+        event.stop()
+        self._backwards = self._position.follow
+        self.action_close_search(event.value)
+        self.action_search(onwards=True)
 
     def action_search(self, onwards: bool) -> None:
         """Go to the next or previous match, in this window or in one to request.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rich.segment import Segment
-from rich.text import Text
 from textual import on
 from textual.containers import Vertical
 from textual.content import Content
@@ -16,12 +14,15 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
+from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
+from tuner_tui.ui.panels.layout import panel_title
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
     BAD,
     GOOD,
     WARN,
@@ -34,7 +35,8 @@ from tuner_tui.ui.drawing.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.ui.drawing.settings_form import (
+from tuner_tui.view.charts import stacked_bar
+from tuner_tui.view.settings_form import (
     FieldHelpText,
     FormRow,
     SettingsView,
@@ -48,10 +50,6 @@ from tuner_tui.ui.drawing.settings_form import (
     group_help,
     step_value,
 )
-from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
-from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
-from tuner_tui.ui.panels.layout import panel_title
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 
 if TYPE_CHECKING:
     from rich.style import Style as RichStyle
@@ -70,18 +68,13 @@ SMALL_BYTES = 20 * GIB
 LEAST_GIB_BYTES = 0.1 * GIB
 """Smaller sizes are shown in MiB."""
 GPU, HOST = "peak VRAM", "peak RAM"
-MARKS: Mapping[str, tuple[str, Style]] = {
-    "fits": (GOOD, "good"),
-    "tight": (WARN, "warn"),
-    "too large": (BAD, "bad"),
-    "unknown": (" ", ""),
+VERDICTS: Mapping[str, tuple[str, Style, str]] = {
+    "fits": (GOOD, "good", "fits"),
+    "tight": (WARN, "warn", "may not fit"),
+    "too large": (BAD, "bad", "does not fit"),
+    "unknown": (" ", "", "of unknown size"),
 }
-VERDICTS = {
-    "fits": "fits",
-    "tight": "may not fit",
-    "too large": "does not fit",
-    "unknown": "of unknown size",
-}
+"""Mark, its style, and words."""
 
 
 def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
@@ -118,7 +111,7 @@ def _data_row(data: DataOutlook, width: int) -> Row:
 
 def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     label = GPU if shown.on_gpu else HOST
-    mark, style = MARKS[found.verdict]
+    mark, style, _ = VERDICTS[found.verdict]
     figures = f"{mark} {figures_of(found)}"
     whose = f" {shown.against}" if shown.against else ""
     bar_width = width - text_width(label) - text_width(figures) - 2
@@ -135,11 +128,11 @@ def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
 def memory_bar(found: MemoryEstimate, width: int, style: Style) -> Line:
     """Return the estimate as a bar that ends at the capacity, its uncertainty dashed."""
     capacity = found.capacity_bytes or 1
-    halves = min(width * 2, max(1, round(found.total_bytes / capacity * width * 2)))
-    full, half = divmod(halves, 2)
-    dashed = max(0, min(width, ceil(found.high_bytes / capacity * width)) - full - half)
-    rest = width - full - half - dashed
-    return line(TextSpan("━" * full + "╸" * half + "╍" * dashed, style), TextSpan("─" * rest, "dim"))
+    doubt = max(0.0, found.high_bytes - found.total_bytes)
+    parts: list[tuple[float, str, Style]] = [
+        (found.total_bytes / capacity, "━", style), (doubt / capacity, "╍", style),
+    ]  # fmt: skip
+    return stacked_bar(parts, width)
 
 
 def figures_of(found: MemoryEstimate) -> str:
@@ -165,7 +158,8 @@ def _mib(size_bytes: float) -> str:
 
 def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
     most = shown.largest
-    words = line(TextSpan(VERDICTS[found.verdict], MARKS[found.verdict][1]))
+    _, style, verdict = VERDICTS[found.verdict]
+    words = line(TextSpan(verdict, style))
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(found))
     room = width - line_width(words)
@@ -188,8 +182,11 @@ def source(rests_on: str, width: int) -> str:
 
 LABEL_COLUMNS = 13
 LEAST_VALUE_COLUMNS, MOST_VALUE_COLUMNS = 10, 20
-UNIT_COLUMNS = 18
-ORIGIN_COLUMNS = 11
+
+
+def _value_columns(row: FormRow) -> int:
+    """Return the width of a value: a long one takes cells of its origin."""
+    return max(LEAST_VALUE_COLUMNS, min(len(row.value), MOST_VALUE_COLUMNS))
 
 
 class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
@@ -218,12 +215,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     rows: reactive[tuple[FormRow, ...]] = reactive((), init=False, repaint=False)
     cursor: reactive[int] = reactive(0, init=False, repaint=False)
 
-    class CursorMoved(Message):
-        """The cursor moved to another row."""
-
-    class Scrolled(Message):
-        """The visible rows changed."""
-
     class Resized(Message):
         """Another number of rows has room."""
 
@@ -241,9 +232,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     def watch_rows(self, old: tuple[FormRow, ...], new: tuple[FormRow, ...]) -> None:
         self.virtual_size = Size(self._columns, len(new))
         if len(old) != len(new):
-            self.post_message(self.Scrolled())
-        if [len(row.value) for row in old] != [len(row.value) for row in new]:
-            self.refresh()  # the columns may have moved
+            self.refresh()
             return
         for y, (before, after) in enumerate(zip(old, new, strict=True)):
             if before != after:
@@ -253,7 +242,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         self._refresh_row(old)
         self._refresh_row(new)
         self.scroll_to_region(Region(0, new, 1, 1), animate=False, force=True)
-        self.post_message(self.CursorMoved())
 
     @property
     def out_of_sight(self) -> tuple[int, int]:
@@ -261,13 +249,8 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         top = self.scroll_offset.y
         return top, max(0, len(self.rows) - top - self.size.height)
 
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        self.post_message(self.Scrolled())
-
     def on_resize(self, event: Resize) -> None:
         self.post_message(self.Resized())
-        self.post_message(self.Scrolled())
         self.virtual_size = Size(self._columns, len(self.rows))
         self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
 
@@ -292,9 +275,8 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def value_region(self) -> Region:
         """Return the region of the value under the cursor, relative to this widget."""
-        label = LABEL_COLUMNS if self.row is None else self._label_columns_of(self.row)
-        columns = self._value_columns if self.row is None else self._columns_of(self.row)
-        return Region(label + 2, self.cursor - self.scroll_offset.y, columns + 1, 1)
+        width = LEAST_VALUE_COLUMNS if self.row is None else _value_columns(self.row)
+        return Region(LABEL_COLUMNS + 2, self.cursor - self.scroll_offset.y, width + 1, 1)
 
     @property
     def _columns(self) -> int:
@@ -326,46 +308,17 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
     def _field(self, row: FormRow) -> list[Segment]:
         plain, quiet = self.rich_style, self._style("quiet")
         toned = self._style(row.tone) if row.tone else plain
-        value_columns, wide = self._columns_of(row), self._shows_units
-        label_columns = self._label_columns_of(row)
-        room = self._origin_columns(label_columns + value_columns)
+        width = _value_columns(row)
+        room = self._columns - LABEL_COLUMNS - width - 3
         return [
             Segment("•" if row.changed else " ", self._style("changed")),
-            Segment(f"{row.label:<{label_columns}.{label_columns}} ", plain),
-            Segment(f"{shorten(row.value, value_columns):>{value_columns}} ", toned),
-            Segment(f"{row.unit:<{UNIT_COLUMNS}.{UNIT_COLUMNS}} " if wide else "", quiet),
+            Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
+            Segment(f"{shorten(row.value, width):>{width}} ", toned),
             Segment(
                 shorten(row.origin, room).ljust(room) if room > 3 else "",
                 toned if row.tone in ("warning", "error") else quiet,
             ),
         ]
-
-    @property
-    def _shows_units(self) -> bool:
-        return self._columns >= LABEL_COLUMNS + self._longest_value + UNIT_COLUMNS + ORIGIN_COLUMNS + 4
-
-    @property
-    def _longest_value(self) -> int:
-        longest = max((len(row.value) for row in self.rows), default=0)
-        return max(LEAST_VALUE_COLUMNS, min(longest, MOST_VALUE_COLUMNS))
-
-    @property
-    def _value_columns(self) -> int:
-        """Return the width of the column of values; without units, longer values are wider than it."""
-        return self._longest_value if self._shows_units else LEAST_VALUE_COLUMNS
-
-    def _columns_of(self, row: FormRow) -> int:
-        return max(self._value_columns, min(len(row.value), MOST_VALUE_COLUMNS))
-
-    def _label_columns_of(self, row: FormRow) -> int:
-        """Return the width of a label: where its origin lacks room, a long value takes the blanks after the label."""
-        value_columns = self._columns_of(row)
-        missing = max(0, len(row.origin) - self._origin_columns(LABEL_COLUMNS + value_columns))
-        excess = value_columns - self._value_columns
-        return max(min(len(row.label), LABEL_COLUMNS), LABEL_COLUMNS - min(excess, missing))
-
-    def _origin_columns(self, columns_before: int) -> int:
-        return self._columns - columns_before - 3 - (UNIT_COLUMNS + 1 if self._shows_units else 0)
 
     def _style(self, name: str) -> RichStyle:
         return self.get_component_rich_style(f"settings--{name}", partial=name == "cursor")
@@ -382,28 +335,20 @@ class EstimateBar(Canvas):
         return estimate_rows(self.outlook, width)[:height]
 
 
-class FieldHelp(Widget):
+TONES: Mapping[str, Style] = {"warning": "warn", "error": "bad"}
+
+
+class FieldHelp(Canvas):
     """The facts of a field on one dim line, its help or problem below."""
 
-    DEFAULT_CSS = """
-    FieldHelp {
-        height: 3;
-        .help--quiet { color: $quiet; }
-        .help--warning { color: $warning; }
-        .help--error { color: $error; text-style: bold; }
-    }
-    """
-    COMPONENT_CLASSES = {"help--quiet", "help--warning", "help--error"}  # noqa: RUF012
+    REDRAW_ON = ("shown",)
 
-    shown: reactive[FieldHelpText] = reactive(FieldHelpText("", ""))
+    shown: reactive[FieldHelpText] = reactive(FieldHelpText("", ""), repaint=False)
 
-    def render(self) -> Text:
-        quiet = self.get_component_rich_style("help--quiet", partial=True)
-        tone = self.shown.tone
-        style = self.get_component_rich_style(f"help--{tone}", partial=True) if tone in ("warning", "error") else ""
-        facts = Text(self.shown.facts, style=quiet, no_wrap=True, overflow="ellipsis")
-        facts.truncate(self.size.width, overflow="ellipsis")
-        return Text.assemble(facts, "\n", (self.shown.sentence, style))
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        style = TONES.get(self.shown.tone, "")
+        sentence = wrap_text(self.shown.sentence, max(8, width))
+        return [Row(line(TextSpan(self.shown.facts, "dim"))), *(Row(line(TextSpan(text, style))) for text in sentence)]
 
 
 class ValueInput(LineInput):
@@ -475,6 +420,8 @@ class SettingsPanel(Vertical):
     def on_mount(self) -> None:
         self._opened: frozenset[str] | None = None
         self._doing: Literal["editing", "finding"] | None = None
+        self.watch(self.list, "cursor", self._show_help, init=False)
+        self.watch(self.list, "scroll_y", self._entitle, init=False)
 
     @property
     def list(self) -> SettingsList:
@@ -522,6 +469,7 @@ class SettingsPanel(Vertical):
         number, self.list.rows = len(self.list.rows), rows
         if len(rows) != number:
             self.post_message(self.RowsChanged())
+            self._entitle()
         found = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
         self.list.cursor = next(found, self.list.cursor)
 
@@ -542,12 +490,12 @@ class SettingsPanel(Vertical):
     @on(SettingsList.Resized)
     def _fit_rows(self) -> None:
         self._show_rows()
+        self._entitle()
 
     def watch_outlook(self, outlook: MemoryOutlook | None) -> None:
         self.query_one(EstimateBar).outlook = outlook
         self._place_estimate(self.outer_size.height)
 
-    @on(SettingsList.Scrolled)
     def _entitle(self) -> None:
         """Show the preset, whether it was changed, and the number of hidden lines."""
         if self.view is None:
@@ -569,14 +517,13 @@ class SettingsPanel(Vertical):
 
     def on_resize(self, event: Resize) -> None:
         self._place_estimate(event.size.height)
-        lines = self.query_one(FieldHelp)
-        lines.display = event.size.height >= ROOM_FOR_HELP
-        lines.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3
+        text = self.query_one(FieldHelp)
+        text.display = event.size.height >= ROOM_FOR_HELP
+        text.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3
         self._show_batch()
         if self._doing == "editing":
             self._place_over_value()
 
-    @on(SettingsList.CursorMoved)
     def _show_help(self) -> None:
         spec, row = self.spec, self.list.row
         if self.view is not None and spec is not None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual.reactive import reactive
 
 from tuner_tui.core.units import UNKNOWN, format_duration, format_rough_duration, format_share
-from tuner_tui.ui.drawing import number_format as f
-from tuner_tui.ui.drawing.cells import (
+from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
     BAD,
     WARN,
     Line,
@@ -23,9 +24,8 @@ from tuner_tui.ui.drawing.cells import (
     line_width,
     shorten,
 )
-from tuner_tui.ui.drawing.charts import half_cell_bar
-from tuner_tui.ui.drawing.run_rows import OUTCOMES, PHASES, finite_style, format_metrics, outcome_sentence, steps_made
-from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.charts import half_cell_bar
+from tuner_tui.view.run_rows import OUTCOMES, PHASES, finite_style, format_metrics, outcome_sentence, steps_made
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState

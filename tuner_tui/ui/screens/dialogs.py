@@ -1,10 +1,10 @@
-"""Dialogs that ask one question or show one thing, and screens that are dismissed only once."""
+"""Dialogs that ask one question or show one thing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rich.text import Text
 from textual import on
@@ -19,8 +19,8 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.drawing.charts import gauge
 from tuner_tui.ui.terminal.base_widgets import LineInput
+from tuner_tui.view.charts import gauge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,34 +28,14 @@ if TYPE_CHECKING:
     from rich.table import Table
     from textual.app import ComposeResult
     from textual.events import Click
-    from textual.screen import Screen
 
     from tuner_tui.advice.finding import Remedy
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
     from tuner_tui.ui.backend.records import PeakMemory
-    from tuner_tui.ui.panels.troubleshooting import FindingChoice
     from tuner_tui.ui.state import SettingChange
+    from tuner_tui.view.finding_rows import FindingChoice
 
 Result = TypeVar("Result")
-
-if TYPE_CHECKING:
-
-    class _Screen(Screen[Result]):
-        """The screen that the class below is mixed into. As a base class it would hide the style sheet of another."""
-else:
-
-    class _Screen(Generic[Result]):
-        pass
-
-
-class DismissedOnce(_Screen[Result]):
-    """Mixed into a screen, ignores `dismiss` while another screen is on top.
-
-    Of two quick keys Textual's second `dismiss` would take away the screen below.
-    """
-
-    def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        return super().dismiss(result) if self.is_active else AwaitComplete()
 
 
 def label_table(lines: Iterable[tuple[str, str | None]], width: int | None = None, quiet: bool = True) -> Table:
@@ -86,7 +66,7 @@ def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-class Dialog(DismissedOnce[Result], ModalScreen[Result]):
+class Dialog(ModalScreen[Result]):
     """A modal box with a heading and a line of hints. Escape returns None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -104,6 +84,10 @@ class Dialog(DismissedOnce[Result], ModalScreen[Result]):
         box.border_title = Content(self.heading)
         box.border_subtitle = Content(self.hint)
         yield box
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Dismiss the screen, but not twice: of two quick keys the second would take away the screen below."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Static
 
 from tuner_tui.ui.keys import key_label
 from tuner_tui.ui.screens.dialogs import Dialog, label_table
-from tuner_tui.ui.screens.pickers import PagedList
+from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 
 if TYPE_CHECKING:
     from textual.widget import Widget
@@ -70,74 +68,19 @@ def _group(key: Binding) -> str:
     return key.group.description if key.group else ""
 
 
-class PaletteScreen(Dialog[str]):
+class PaletteScreen(PickScreen[str]):
     """Finds a command by words of its name or of its description, and returns its action.
 
     Textual's own palette fails where keys come faster than its list is laid out or taken away.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "cursor_up", "Up", id="palette.up", show=False),
-        Binding("down", "cursor_down", "Down", id="palette.down", show=False),
-        Binding("pageup", "page_up", "Page up", id="palette.page-up", show=False),
-        Binding("pagedown", "page_down", "Page down", id="palette.page-down", show=False),
-    ]
-    heading = "Commands"
+    LETTERS = frozenset[str]()
     hint = "type to search · enter run · esc back"
 
     def __init__(self, keys: Sequence[Binding]) -> None:
-        super().__init__()
-        self._keys = keys
-        self._found = list(keys)
-
-    def body(self) -> Iterable[Widget]:
-        words = Input(placeholder="Search", compact=True, select_on_focus=False)
-        words.cursor_blink = False
-        yield words
-        options = PagedList(*map(_option, self._keys), compact=True)
-        options.can_focus = False
-        yield options
-
-    def on_mount(self) -> None:
-        self._list().highlighted = 0
-
-    def action_cursor_up(self) -> None:
-        """Go to the command above; the focus stays on the words."""
-        self._list().action_cursor_up()
-
-    def action_cursor_down(self) -> None:
-        self._list().action_cursor_down()
-
-    def action_page_up(self) -> None:
-        self._list().action_page_up()
-
-    def action_page_down(self) -> None:
-        self._list().action_page_down()
-
-    @on(Input.Changed)
-    def _search(self, event: Input.Changed) -> None:
-        self._found = find_commands(self._keys, event.value)
-        self._list().set_options(map(_option, self._found))
-        self._list().highlighted = 0 if self._found else None
-
-    @on(Input.Submitted)
-    @on(OptionList.OptionSelected)
-    def _chosen(self) -> None:
-        place = self._list().highlighted
-        if place is not None and place < len(self._found):
-            self.dismiss(self._found[place].action)
-
-    def _list(self) -> PagedList:
-        return self.query_one(PagedList)
-
-
-def find_commands(keys: Sequence[Binding], words: str) -> list[Binding]:
-    """Return the commands that contain every word, those that have them all in their name first."""
-    wanted = words.casefold().split()
-    found = [key for key in keys if all(word in f"{key.description} {key.tooltip}".casefold() for word in wanted)]
-    return sorted(found, key=lambda key: not all(word in key.description.casefold() for word in wanted))
-
-
-def _option(key: Binding) -> Option:
-    label = key_label(key.key.split(",")[0])
-    return Option(Text.assemble(f"{key.description} ({label})", (f"\n  {key.tooltip}", "dim")))
+        labels = (key_label(key.key.split(",")[0]) for key in keys)
+        items = (
+            PickerItem(f"{key.description} ({label})", key.tooltip, key.action)
+            for key, label in zip(keys, labels, strict=True)
+        )
+        super().__init__("Commands", list(items), "")

@@ -64,7 +64,7 @@ COMMAND_FIELDS = (
     JobField("interpreter", "interpreter", "Python of the training environment; empty: the shell's"),
     *LAUNCHER_FIELDS,
     JobField("apply", "pass settings via", "how the settings reach the command", get_args(ApplyMode)),
-    JobField("dialect", "dialect", "naming scheme of hf-args, hydra and yaml", tuple(dialects())),
+    JobField("dialect", "dialect", "naming scheme of hf-args and yaml", tuple(dialects())),
     JobField("aliases", "aliases", "setting=key pairs, such as learning_rate=optimizer.lr"),
     JobField("model", "model", "model of the command, for estimates: Hub id or local path; empty: unknown"),
     JobField("task", "task", "task of the command, for estimates", (UNKNOWN_TASK, *TASKS)),
@@ -76,9 +76,9 @@ BUILTIN_FIELDS = (
     JobField("task", "task", "what to learn", TASKS),
     JobField("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
     JobField("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
-    JobField("text_column", "text column", "empty: detected"),
+    JobField("text_column", "text column", "empty: text"),
     JobField("text_pair_column", "second text", "empty: none"),
-    JobField("label_column", "label column", "empty: detected"),
+    JobField("label_column", "label column", "empty: label"),
     JobField("max_samples", "most samples", "empty: all of them"),
     JobField("interpreter", "interpreter", "Python of the training environment; empty: the shell's"),
     JobField("trust_remote_code", "remote code", "run code that comes with the model", ("off", "on")),
@@ -86,9 +86,8 @@ BUILTIN_FIELDS = (
     FALLBACK_FIELD,
 )
 APPLY_HELP: Mapping[str, str] = {
-    "placeholders": "{learning_rate} and other names in braces are replaced in the command",
+    "placeholders": "{learning_rate} in the command is replaced; aliases below are appended as optimizer.lr=1e-05",
     "hf-args": "appended as --learning_rate 1e-05, replacing the command's own",
-    "hydra": "appended as optimizer.lr=1e-05, for settings with an alias below",
     "yaml": "written to the YAML file the command names, or to {config}",
     "inject": "set inside the process when it builds TrainingArguments or a DataLoader",
     "none": "not passed; the command runs unchanged",
@@ -102,25 +101,16 @@ def job_fields(kind: str) -> tuple[JobField, ...]:
 
 def format_job(job: Job) -> dict[str, str]:
     """Return the text of each line."""
+    values = {name: _text(value) for name, value in job.model_dump(exclude={"kind"}).items()}
     if isinstance(job, BuiltinJob):
-        values = {name: _text(value) for name, value in job.model_dump(exclude={"kind"}).items()}
         return {"kind": BUILTIN, **values}
     return {
         "kind": COMMAND,
+        **values,
         "command": shlex.join(job.command),
-        "cwd": job.cwd or "",
         "env": _format_pairs(job.env),
-        "interpreter": job.interpreter or "",
-        "launcher": job.launcher,
-        "processes": str(job.processes),
-        "apply": job.apply,
-        "dialect": job.dialect,
         "aliases": _format_pairs(job.aliases),
-        "model": job.model or "",
         "task": job.task or UNKNOWN_TASK,
-        "data": job.data or "",
-        "on_cpu": "on" if job.on_cpu else "off",
-        "fallback": str(job.fallback),
     }
 
 
@@ -226,13 +216,12 @@ class JobScreen(Dialog["Job"]):
 
     def body(self) -> Iterable[Widget]:
         yield _row(KIND_FIELD, self._texts)
-        yield VerticalScroll(*self._rows(), id="job-lines", can_focus=False)
+        yield VerticalScroll(*self._fields(), id="job-lines", can_focus=False)
         yield Label("", id="message", markup=False)
         yield Label("", id="preview", markup=False)
 
-    def _rows(self) -> list[Widget]:
-        lines = job_fields(self._texts["kind"])
-        return [_row(line, self._texts) for line in lines]
+    def _fields(self) -> list[Widget]:
+        return [_row(field, self._texts) for field in job_fields(self._texts["kind"])]
 
     def on_mount(self) -> None:
         first = "job-command" if self._texts["kind"] == COMMAND else "job-kind"
@@ -250,8 +239,6 @@ class JobScreen(Dialog["Job"]):
         self.run_worker(self._read_preview(), exclusive=True)
 
     async def _read_preview(self) -> None:
-        from tuner_tui.settings.errors import FieldError
-
         try:
             job = parse_job(self._read())
         except FieldError as error:
@@ -272,7 +259,7 @@ class JobScreen(Dialog["Job"]):
         self._texts = self._last[kind]
         box = self.query_one("#job-lines", VerticalScroll)
         await box.remove_children()
-        await box.mount(*self._rows())
+        await box.mount(*self._fields())
         if kind == COMMAND:  # a new command is typed at once, in place of the example
             command = self.query_one("#job-command", LineInput)
             command.focus()
@@ -306,8 +293,6 @@ class JobScreen(Dialog["Job"]):
 
     def action_accept(self) -> None:
         """Return the job, or show what is wrong with it."""
-        from tuner_tui.settings.errors import FieldError
-
         try:
             self.dismiss(parse_job(self._read()))
         except FieldError as error:
@@ -338,6 +323,4 @@ def _row(line: JobField, texts: dict[str, str]) -> Widget:
 
 
 def _new_job(kind: str) -> Job:
-    from tuner_tui.settings.job import BuiltinJob, CommandJob
-
     return CommandJob(command=("python", "train.py"), apply="inject") if kind == COMMAND else BuiltinJob()

@@ -10,18 +10,18 @@ from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
-from tuner_tui.ui.panels.hardware import HardwarePanel, hardware_summary
+from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
 from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange, panel_title
-from tuner_tui.ui.panels.live import LivePanel
+from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
-from tuner_tui.ui.panels.plots import PlotsPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.status_line import StatusLine
-from tuner_tui.ui.panels.troubleshooting import FindingChoice, TroubleshootingPanel
+from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
+from tuner_tui.view.hardware_rows import hardware_summary
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.ui.backend.records import MemoryOutlook
-    from tuner_tui.ui.drawing.settings_form import SettingsView
+    from tuner_tui.view.finding_rows import FindingChoice
+    from tuner_tui.view.settings_form import SettingsView
 
 
 class MainScreen(FullScreen):

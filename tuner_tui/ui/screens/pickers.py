@@ -13,8 +13,8 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from tuner_tui.core.units import format_short_duration
-from tuner_tui.ui.drawing.number_format import significant
 from tuner_tui.ui.screens.dialogs import Dialog
+from tuner_tui.view.number_format import significant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,11 +45,6 @@ class PickerItem(Generic[T]):
     value: T
     open: bool = True
     detail: str = ""
-
-    def matches(self, text: str) -> bool:
-        """Whether the item contains every word of `text`, ignoring case."""
-        everything = f"{self.label} {self.about} {self.detail}".lower()
-        return all(word in everything for word in text.lower().split())
 
 
 class PagedList(OptionList):
@@ -131,7 +126,13 @@ class PickScreen(Dialog[T]):
         self._show_matches()
 
     def _show_matches(self) -> None:
-        self._shown = [item for item in self._items if item.matches(self._filter or "")]
+        words = (self._filter or "").lower().split()
+
+        def has_words(text: str) -> bool:
+            return all(word in text.lower() for word in words)
+
+        found = [item for item in self._items if has_words(f"{item.label} {item.about} {item.detail}")]
+        self._shown = sorted(found, key=lambda item: not has_words(item.label))
         filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
         filtered.display = self._filter is not None
         filtered.update(f"filter: {self._filter or ''}▏  {len(self._shown)} of {len(self._items)}")

@@ -11,12 +11,12 @@ from textual.reactive import reactive
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_short_duration
-from tuner_tui.ui.drawing.cells import BAD, Row, Style, TextSpan, align_left, line, shorten
-from tuner_tui.ui.drawing.watch_rows import visible_rows
 from tuner_tui.ui.keys import QUEUE_ENTRY_KEYS, QUEUE_KEYS
 from tuner_tui.ui.messages import QueueAddWanted, QueueOrderWanted
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import BAD, Row, Style, TextSpan, align_left, line, shorten
+from tuner_tui.view.watch_rows import visible_rows
 
 if TYPE_CHECKING:
     from tuner_tui.scheduling.queueing import QueuedRun

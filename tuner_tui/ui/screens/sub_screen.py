@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.await_complete import AwaitComplete
 from textual.content import Content
 
 from tuner_tui.ui.panels.bars import KeyFooter
-from tuner_tui.ui.screens.dialogs import DismissedOnce
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 
-class SubScreen(DismissedOnce[None], FullScreen):
+class SubScreen(FullScreen):
     """A screen with keys and a glossary of its own."""
 
     HELP_KEYS: ClassVar[Sequence[Binding]] = ()
@@ -34,6 +34,10 @@ class SubScreen(DismissedOnce[None], FullScreen):
         if self._titles.get(panel) != title:
             self._titles[panel] = title
             panel.border_title = Content(title)
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Dismiss the screen, but not twice, as a dialog."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY))

@@ -1,4 +1,4 @@
-"""The tune screen (status, trials, plots, skipped changes) and the dialog that starts a tuning."""
+"""The tune screen (status, trials, skipped changes) and the dialog that starts a tuning."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
 from tuner_tui.ui.backend.records import TrialPlacement, TuningWish
-from tuner_tui.ui.drawing.cells import Row
-from tuner_tui.ui.drawing.tuning_rows import (
-    can_resume,
-    is_start_best,
-    skipped_rows,
-    trial_rows,
-    tuning_plots,
-    tuning_rows,
-)
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
+from tuner_tui.view.cells import Row
+from tuner_tui.view.tuning_rows import (
+    can_resume,
+    is_start_best,
+    skipped_rows,
+    trial_rows,
+    tuning_rows,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.widget import Widget
 
     from tuner_tui.tuning.process.trial_log import TuningView
-    from tuner_tui.tuning.trial import Objective
     from tuner_tui.ui.backend.records import TuningPlan, TuningSnapshot
 
 
@@ -83,13 +81,6 @@ class TrialsPanel(TuningPanel, can_focus=True):
         self._at_end = self.top >= rows - self.size.height
 
 
-class TuningPlots(TuningPanel):
-    """Throughput and memory against the micro batch."""
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return tuning_plots(self.view, width, height)
-
-
 class SkippedPanel(TuningPanel, can_focus=True):
     """Changes that were not tried, with reasons."""
 
@@ -101,15 +92,11 @@ GAP = 2
 MIN_MINUTES = 0.1
 INVALID_MINUTES = "Enter minutes, such as 9 or 2.5."
 MINUTES_NOTE = "min (x stops it earlier; measurements are kept)"
-MINUTES_LABEL, GOAL_LABEL, TRIALS_LABEL = "At most", "Goal", "Trials"
-GOALS: Mapping[Objective, str] = {
-    "job": "the shortest whole job",
-    "steady": "the highest steady speed",
-}
+MINUTES_LABEL, TRIALS_LABEL = "At most", "Trials"
 
 
 class TuneStartScreen(Dialog[TuningWish]):
-    """Shows the plan of a tuning; returns the minutes that it may take and, unless it is resumed, the rest."""
+    """Shows the plan of a tuning; returns the minutes that it may take and where its trials run."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "step(1)", "More", id="tune-start.more", show=False),
@@ -120,8 +107,7 @@ class TuneStartScreen(Dialog[TuningWish]):
     def __init__(self, plan: TuningPlan, wish: TuningWish, heading: str = "Tune") -> None:
         super().__init__()
         self.heading = heading
-        choices = "goal, trials" if len(plan.placements) > 1 else "goal"
-        tab = "" if wish.objective is None else f"tab {choices} · "
+        tab = "tab trials · " if len(plan.placements) > 1 else ""
         self.hint = f"type or ↑ ↓ minutes · {tab}enter start · esc back"
         self._plan = plan
         self._wish = wish
@@ -131,9 +117,6 @@ class TuneStartScreen(Dialog[TuningWish]):
         minutes = LineInput(f"{self._wish.minutes:g}", select=True, id="minutes")
         minutes.restrict = r"[0-9]{0,5}\.?[0-9]{0,2}"
         yield Horizontal(self._label(MINUTES_LABEL), minutes, Label(MINUTES_NOTE, classes="note"), classes="row")
-        if self._wish.objective is not None:
-            goal = Choice(tuple(GOALS.values()), GOALS[self._wish.objective], id="goal")
-            yield Horizontal(self._label(GOAL_LABEL), goal, classes="row")
         placements = self._plan.placements
         if len(placements) > 1:
             chosen = placements.get(self._wish.placement, placements["sequential"])
@@ -156,20 +139,14 @@ class TuneStartScreen(Dialog[TuningWish]):
 
     @on(Input.Submitted)
     def action_accept(self) -> None:
-        """Return the minutes and the objective, or show why the minutes are not valid."""
+        """Return the minutes and where trials run, or show why the minutes are not valid."""
         minutes, least = parse_minutes(self.query_one(Input).value), self._plan.least_minutes
         if minutes is None:
             self._refuse(INVALID_MINUTES)
         elif least is not None and minutes < least:
             self._refuse(f"It needs at least {least:g} min.")
         else:
-            self.dismiss(TuningWish(minutes, self._objective(), self._placement()))
-
-    def _objective(self) -> Objective | None:
-        if self._wish.objective is None:
-            return None
-        chosen = self.query_one("#goal", Choice).value
-        return next(objective for objective, text in GOALS.items() if text == chosen)
+            self.dismiss(TuningWish(minutes, self._placement()))
 
     def _placement(self) -> TrialPlacement:
         if len(self._plan.placements) < 2:
@@ -201,16 +178,13 @@ def next_minutes(minutes: float, up: bool) -> float:
 FRAME = 2
 WIDE_COLUMNS, WIDE_ROWS = 100, 30
 """On a smaller screen only one of the panels below the head is shown."""
-MIN_PLOT_ROWS = 13
-"""Minimum height of the panels at the bottom, borders included."""
-PAGES = ("trials", "tuning-plots", "skipped")
+PAGES = ("trials", "skipped")
 TUNE_GLOSSARY = (
     ("trial", "a short run with settings that the search proposes"),
     ("noise", "difference between identical runs; smaller differences mean nothing"),
     ("×start", "throughput divided by that of the initial settings"),
     ("at most", "the most a change can gain, from where step time is spent"),
     ("limit", "memory a trial may use; the rest is a reserve for long runs"),
-    ("◆ ✗", "the best so far; out of memory"),
 )
 
 
@@ -223,9 +197,6 @@ class TuneScreen(SubScreen):
     DEFAULT_CSS = """
     TuneScreen { overflow: hidden; }
     TuneScreen > TrialsPanel { height: 1fr; }
-    TuneScreen > #below { height: 13; }
-    TuneScreen TuningPlots { width: 2fr; height: 1fr; }
-    TuneScreen SkippedPanel { width: 1fr; height: 1fr; }
     """
 
     snapshot: reactive[TuningSnapshot | None] = reactive(None, init=False, repaint=False)
@@ -235,12 +206,10 @@ class TuneScreen(SubScreen):
         super().__init__()
         self._head = TuningHead(classes="panel")
         self._trials = TrialsPanel(id="trials", classes="panel")
-        self._plots = TuningPlots(id="tuning-plots", classes="panel")
         self._skipped = SkippedPanel(id="skipped", classes="panel")
         for panel, title in (
             (self._head, "Tune"),
             (self._trials, "Trials"),
-            (self._plots, "Against micro batch"),
             (self._skipped, "Not tried"),
         ):
             panel.border_title = title
@@ -249,7 +218,7 @@ class TuneScreen(SubScreen):
         yield self._head
         yield PageTabs()
         yield self._trials
-        yield Horizontal(self._plots, self._skipped, id="below")
+        yield self._skipped
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -289,13 +258,11 @@ class TuneScreen(SubScreen):
         rows = min(len(self._head.picture(max(1, self.size.width - 2 * FRAME))), self.size.height // 2) + FRAME
         if self._head.styles.height is None or self._head.styles.height.value != rows:
             self._head.styles.height = rows
-        strip, below = self.query_one(PageTabs), self.query_one("#below")
+        strip = self.query_one(PageTabs)
         strip.display, strip.shown = not wide, self.page
         self._trials.display = wide or self.page == "trials"
-        below.display = wide or self.page != "trials"
-        below.styles.height = max(MIN_PLOT_ROWS, self.size.height * 45 // 100) if wide else "1fr"
-        self._plots.display = wide or self.page == "tuning-plots"
         self._skipped.display = wide or self.page == "skipped"
+        self._skipped.styles.height = self.size.height // 3 if wide else "1fr"
 
     def watch_page(self) -> None:
         self._arrange()

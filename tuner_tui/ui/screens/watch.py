@@ -9,18 +9,26 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
-from tuner_tui.core.text import wrap_text
-from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.read.machine_monitor import format_command
-from tuner_tui.ui.drawing.cells import WARN, Row, Style, TextSpan, line
-from tuner_tui.ui.drawing.machine_rows import GpuDetail, GpuScene, extra_rows, gpu_rows, host_rows, most_detail
-from tuner_tui.ui.drawing.sample_history import SampleHistory
-from tuner_tui.ui.drawing.watch_rows import SORTS, JobScene, Place, job_places, job_rows, sorted_jobs
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import Row
+from tuner_tui.view.live_rows import MAX_CPU_CHART
+from tuner_tui.view.machine_rows import history_height, host_rows
+from tuner_tui.view.sample_history import SampleHistory
+from tuner_tui.view.watch_rows import (
+    SORTS,
+    JobScene,
+    Place,
+    gpus_title,
+    job_places,
+    job_rows,
+    sorted_jobs,
+    watched_gpu_rows,
+    watched_gpus,
+)
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -28,110 +36,15 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
 
 
-class WatchedCardsPanel(Canvas):
-    """Shows the GPUs of `view`, or only those in `only`, with the histories of `detail`."""
+class RowsPanel(Canvas):
+    """Shows `content`, which the screen sets."""
 
-    view: reactive[MachineView | None] = reactive(None, repaint=False)
-    only: reactive[tuple[int, ...]] = reactive((), repaint=False)
-    detail: reactive[GpuDetail] = reactive(GpuDetail(), repaint=False)
+    REDRAW_ON = ("content",)
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._seen = SampleHistory(REMEMBERED_SAMPLES)
-        self._drawn: tuple[MachineView | None, int, GpuDetail] | None = None
-        self._rows: list[Row] = []
-
-    def watch_view(self, view: MachineView | None) -> None:
-        if view is not None:
-            self._seen.append(view.sample)
-        self.redraw()
-
-    @property
-    def cards(self) -> int:
-        """Number of GPUs shown."""
-        return 0 if self.view is None else len(filter_gpus(self.view.sample, self.only).gpus)
+    content: reactive[Sequence[Row]] = reactive((), repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        return self.picture(width)
-
-    def picture(self, width: int) -> list[Row]:
-        """Return all rows, drawn once per view: the screen asks for their number before they are shown."""
-        drawn = (self.view, width, self.detail)
-        if self._drawn is None or self._drawn[0] is not self.view or self._drawn != drawn:
-            self._drawn, self._rows = drawn, self._draw_rows(width)
-        return self._rows
-
-    def _draw_rows(self, width: int) -> list[Row]:
-        view = self.view
-        if view is None:
-            return [Row(line(TextSpan("asking the driver …", "dim")))]
-        if view.problem is not None:
-            return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
-        if not view.sample.gpus:
-            return [Row(line(TextSpan("asking the driver …", "dim")))]
-        scene = GpuScene(filter_gpus(view.sample, self.only), self._seen, training_cards(view), jobs_by_gpu(view))
-        rows = gpu_rows(scene, width, self.detail)
-        return rows + [row for note in view.notes for row in remark_rows(note, width)]
-
-
-def training_cards(view: MachineView) -> frozenset[int]:
-    """Return the GPUs of the runs of this program that train now, which should be busy."""
-    return frozenset(
-        gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
-    )
-
-
-def jobs_by_gpu(view: MachineView) -> dict[int, str]:
-    """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
-    found: dict[int, str] = {}
-    for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
-        run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
-        words = run or format_command(job.command)
-        if words:
-            found.update(dict.fromkeys(job.gpus, words))
-    return found
-
-
-def filter_gpus(sample: Sample, only: Sequence[int]) -> Sample:
-    """Return the sample with only the GPUs named, or with all if none is."""
-    if not only:
-        return sample
-    return Sample(sample.time_s, tuple(gpu for gpu in sample.gpus if gpu.index in only), sample.host)
-
-
-def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Row]:
-    """Return a remark wrapped to the width, behind its mark."""
-    parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
-    return [Row(line(TextSpan(part, style))) for part in parts]
-
-
-class WatchedHostPanel(Canvas):
-    """Shows the host of `view`, with a history of the CPU of `chart` rows."""
-
-    view: reactive[MachineView | None] = reactive(None, repaint=False)
-    chart: reactive[int] = reactive(0, repaint=False)
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._seen = SampleHistory(REMEMBERED_SAMPLES)
-        self._drawn: tuple[MachineView | None, int, int] | None = None
-        self._rows: list[Row] = []
-
-    def watch_view(self, view: MachineView | None) -> None:
-        if view is not None:
-            self._seen.append(view.sample)
-        self.redraw()
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return self.picture(width)[:height]
-
-    def picture(self, width: int) -> list[Row]:
-        """Return all rows, drawn once per view."""
-        view, drawn = self.view, (self.view, width, self.chart)
-        if view is not None and (self._drawn is None or self._drawn[0] is not view or self._drawn != drawn):
-            self._drawn = drawn
-            self._rows = host_rows(view.sample, self._seen, width, self.chart, all_cores=False)
-        return self._rows
+        return self.content[:height]
 
 
 RESORT_EVERY_S = 5.0
@@ -225,7 +138,6 @@ FRAME = 2
 LOW_HEIGHT = 30
 """Height below which the host gets a single row."""
 MIN_JOB_ROWS = 5
-MOST_HOST_CHART = 16
 WATCH_GLOSSARY = (
     ("job", "a training with its loader workers, the ranks of a launcher, or a container's or shell's command"),
     ("SM %", "share of time its kernels ran on its GPUs; not how full the chip was"),
@@ -252,18 +164,21 @@ class WatchScreen(SubScreen):
 
     def __init__(self, one_job: bool, heading: str) -> None:
         super().__init__()
-        self.cards = WatchedCardsPanel(classes="panel")
-        self.host = WatchedHostPanel(classes="panel")
+        self.gpus = RowsPanel(classes="panel")
+        self.host = RowsPanel(classes="panel")
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
+        self._only: tuple[int, ...] = ()
+        self._seen = SampleHistory(REMEMBERED_SAMPLES)
+        self._history_height = 0
         self._rows = (0, 0)
         self._job_rows = MIN_JOB_ROWS
-        self.cards.border_title = "GPUs"
+        self.gpus.border_title = "GPUs"
         self.host.border_title = Content(heading)
         self.jobs.border_title = "Job" if one_job else "Jobs"
 
     def compose(self) -> ComposeResult:
-        yield self.cards
+        yield self.gpus
         yield self.host
         yield self.jobs
         yield KeyFooter()
@@ -279,20 +194,17 @@ class WatchScreen(SubScreen):
     def watch_view(self, view: MachineView | None) -> None:
         if view is None:
             return
-        if self._one_job:
-            self._follow_one(view)
-        for panel in (self.cards, self.host, self.jobs):
-            panel.view = view
-        self.set_panel_title(self.cards, cards_title(view))
-        self._arrange()
-
-    def _follow_one(self, view: MachineView) -> None:
+        self._seen.append(view.sample)
         job = next(iter(view.jobs), None)
-        self.jobs.empty = "The job has ended."
-        if job is not None:
-            self.cards.only = job.gpus
-            if self.jobs.view is None or not self.jobs.view.jobs:
-                self.jobs.opened = frozenset({job.pid})
+        if self._one_job:
+            self.jobs.empty = "The job has ended."
+            if job is not None:
+                self._only = job.gpus
+                if self.jobs.view is None or not self.jobs.view.jobs:
+                    self.jobs.opened = frozenset({job.pid})
+        self.jobs.view = view
+        self.set_panel_title(self.gpus, gpus_title(view))
+        self._arrange()
 
     def _arrange(self) -> None:
         """Give GPUs, host and jobs the rows they need, and the rest to histories of the GPUs, or of the CPU.
@@ -300,31 +212,26 @@ class WatchScreen(SubScreen):
         Panels do not shrink until the size changes, a job is opened or closed, or the jobs need more rows than ever:
         a GPU that is throttled every other second, or a short job, would move the whole screen each time.
         """
-        width = max(1, self.size.width - 2 * FRAME)
+        view, width = self.view, max(1, self.size.width - 2 * FRAME)
         if self.jobs.wanted_rows > self._job_rows:
             self._rows, self._job_rows = (0, 0), self.jobs.wanted_rows
-        number, charts = self.cards.cards, self.host.chart
-        host = len(self.host.picture(width)) - charts if self.size.height >= LOW_HEIGHT else 1
-        room = self.size.height - 1 - (max(1, host) + FRAME) - 2 * FRAME
-        plain = len(self.cards.picture(width)) - extra_rows(number, self.cards.detail)
-        cards = min(plain, max(3, room - MIN_JOB_ROWS))
-        left = room - cards - self._job_rows
-        if number:
-            self.cards.detail = most_detail(number, left)
-            cards += extra_rows(number, self.cards.detail)
-        elif self.size.height >= LOW_HEIGHT and self.view is not None:
-            self.host.chart = max(0, min(MOST_HOST_CHART, left))
-            host += self.host.chart
-        rows = max(cards, self._rows[0]), max(1, host, self._rows[1])
+        low = self.size.height < LOW_HEIGHT
+        host = [] if view is None else host_rows(view.sample, self._seen, width, 0, all_cores=False)
+        host = host[:1] if low else host
+        number = 0 if view is None else len(watched_gpus(view, self._only).gpus)
+        gpus = watched_gpu_rows(view, self._seen, self._only, width, self._history_height)
+        room = self.size.height - 1 - (max(1, len(host)) + FRAME) - 2 * FRAME
+        plain = min(len(gpus) - number * self._history_height, max(3, room - MIN_JOB_ROWS))
+        left = room - plain - self._job_rows
+        height = history_height(number, left)
+        if height != self._history_height:
+            self._history_height = height
+            gpus = watched_gpu_rows(view, self._seen, self._only, width, height)
+        if not number and not low and view is not None:
+            chart = max(0, min(MAX_CPU_CHART, left))
+            host = host_rows(view.sample, self._seen, width, chart, all_cores=False)
+        self.gpus.content, self.host.content = gpus, host
+        rows = max(plain + number * height, self._rows[0]), max(1, len(host), self._rows[1])
         if rows != self._rows:
             self._rows = rows
-            self.cards.styles.height, self.host.styles.height = rows[0] + FRAME, rows[1] + FRAME
-
-
-def cards_title(view: MachineView) -> str:
-    """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
-    names: dict[str, int] = {}
-    for gpu in view.sample.gpus:
-        name = gpu.name.removeprefix("NVIDIA ")
-        names[name] = names.get(name, 0) + 1
-    return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])
+            self.gpus.styles.height, self.host.styles.height = rows[0] + FRAME, rows[1] + FRAME

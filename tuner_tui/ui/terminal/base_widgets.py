@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tuner_tui.ui.drawing.cells import STYLES, Line, Row, TextSpan, crop, fit, line
+from tuner_tui.view.cells import STYLES, Line, Row, TextSpan, crop, fit, line
 
 
 class FullScreen(Screen[None]):

@@ -16,7 +16,7 @@ from textual.filter import LineFilter
 from textual.strip import Strip
 
 from tuner_tui.core.text import drop_control
-from tuner_tui.ui.drawing.cells import is_narrow
+from tuner_tui.view.cells import is_narrow
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

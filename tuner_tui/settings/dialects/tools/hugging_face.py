@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS
 from tuner_tui.settings.dialects.python_source import render_calls
 from tuner_tui.settings.dialects.script_search import CONFIG_OPTION, find_script, read_source
@@ -70,36 +69,16 @@ SCRIPTS_NAMES: Mapping[str, tuple[str, ...]] = {
 """What scripts of users call the arguments."""
 
 BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
-OF_TRAINER = frozenset(
-    {
-        "bf16",
-        "fp16",
-        "tf32",
-        "do_train",
-        "deepspeed",
-        "evaluation_strategy",
-        "eval_strategy",
-        "save_strategy",
-        "save_total_limit",
-        "logging_steps",
-        "overwrite_output_dir",
-        "optim",
-        "remove_unused_columns",
-    }
-)
+OF_TRAINER = frozenset({
+    "bf16", "fp16", "tf32", "do_train", "deepspeed", "evaluation_strategy", "eval_strategy", "save_strategy",
+    "save_total_limit", "logging_steps", "overwrite_output_dir", "optim", "remove_unused_columns",
+})  # fmt: skip
 """Options that say together that a script takes all of TrainingArguments; a parser of its own refuses others."""
 
-ARGUMENTS_DIALECT = Dialect(
-    name="hf-args",
-    tool="Hugging Face Trainer",
-    command="python train.py {config}",
-    names={},
-    read_more=read_scripts_own,
-    leaves=SCRIPTS_NAMES,
-    form="arguments",
-    takes_more=lambda options, _: bool(BATCHES & options.keys()) and bool(OF_TRAINER & options.keys()),
-    render=render_arguments,
-)
+
+def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
+    """Whether the options are those of a script that takes TrainingArguments."""
+    return bool(BATCHES & options.keys()) and bool(OF_TRAINER & options.keys())
 
 
 CALLS = {
@@ -114,82 +93,6 @@ def render_script(values: Mapping[str, Any]) -> str:
     return render_calls(values, "TrainingArguments", CALLS)
 
 
-PYTHON_DIALECT = Dialect(
-    name="hf-python",
-    tool="Python script",
-    command="python {config}",
-    names={
-        "max_length": "tokenizer.max_length",
-        "attn_implementation": "from_pretrained.attn_implementation",
-        "lora_r": "LoraConfig.r",
-        "lora_alpha": "LoraConfig.lora_alpha",
-        "lora_dropout": "LoraConfig.lora_dropout",
-        "bnb_4bit_use_double_quant": "BitsAndBytesConfig.bnb_4bit_use_double_quant",
-    },
-    values={
-        "attn_implementation": {"auto": {}},
-        "peft_method": {
-            "none": {},
-            "lora": {"LoraConfig()": True},
-            "dora": {"LoraConfig()": True, "LoraConfig.use_dora": True},
-        },
-        "quantization": {
-            "none": {},
-            "int8": {"BitsAndBytesConfig.load_in_8bit": True},
-            "nf4": {"BitsAndBytesConfig.load_in_4bit": True, "BitsAndBytesConfig.bnb_4bit_quant_type": "nf4"},
-            "fp4": {"BitsAndBytesConfig.load_in_4bit": True, "BitsAndBytesConfig.bnb_4bit_quant_type": "fp4"},
-        },
-        "weights_dtype": {
-            "auto": {},
-            "saved": {"from_pretrained.dtype": "auto"},
-            "fp32": {"from_pretrained.dtype": "float32"},
-            "bf16": {"from_pretrained.dtype": "bfloat16"},
-        },
-        "bnb_4bit_compute_dtype": {
-            "auto": {},
-            "fp32": {"BitsAndBytesConfig.bnb_4bit_compute_dtype": "float32"},
-            "bf16": {"BitsAndBytesConfig.bnb_4bit_compute_dtype": "bfloat16"},
-            "fp16": {"BitsAndBytesConfig.bnb_4bit_compute_dtype": "float16"},
-        },
-    },
-    assumed={"BitsAndBytesConfig.bnb_4bit_quant_type": "fp4"},
-    also_read={
-        "quantization": (
-            ({"from_pretrained.load_in_4bit": True}, "fp4"),
-            ({"from_pretrained.load_in_8bit": True}, "int8"),
-        ),
-    },
-    nested=True,
-    leaves={
-        "per_device_train_batch_size": ("DataLoader.batch_size",),
-        "dataloader_num_workers": ("DataLoader.num_workers",),
-        "dataloader_pin_memory": ("DataLoader.pin_memory",),
-        "dataloader_persistent_workers": ("DataLoader.persistent_workers",),
-        "dataloader_prefetch_factor": ("DataLoader.prefetch_factor",),
-        "from_pretrained.dtype": ("from_pretrained.torch_dtype",),
-        "tokenizer.max_length": ("max_length", "max_seq_length"),
-    },
-    form="python",
-    render=render_script,
-    model_keys=("from_pretrained.model_name", "from_pretrained.pretrained_model_name_or_path"),
-    data_keys=("load_dataset.path", "load_dataset.data_files"),
-)
-
-
-FILE_DIALECT = Dialect(
-    name="hf",
-    tool="Hugging Face Trainer",
-    command="python {script} {config}",
-    names={},
-    leaves=SCRIPTS_NAMES,
-    read_more=read_scripts_own,
-    script_marker=r"\.parse_(yaml|json)_file\(",
-    file_keys=frozenset({
-        "dataset_config_name", "task_name", "train_file", "validation_file", "block_size", "max_train_samples",
-        "tokenizer_name", "config_name",
-    }),
-)  # fmt: skip
-
 ADAPTERS = ("lora", "peft", "lora_config", "peft_config")
 """What the section of the adapter is called."""
 SECTION_NAMES: dict[str, tuple[str, ...]] = {
@@ -198,16 +101,27 @@ SECTION_NAMES: dict[str, tuple[str, ...]] = {
     "lora_alpha": ("lora_alpha", *(f"{section}.alpha" for section in ADAPTERS)),
     "lora_dropout": ("lora_dropout", *(f"{section}.dropout" for section in ADAPTERS)),
 }
+SECTION_LEAVES: Mapping[str, tuple[str, ...]] = {
+    **{
+        spelling: (spelling, *SCRIPTS_NAMES.get(spelling, ()))
+        for name in FIELDS
+        for spelling in hf.argument_names(name)
+    },
+    **SECTION_NAMES,
+    **{
+        key: (key,) for key in ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "torch_dtype", "mixed_precision")
+    },
+}
 
 READS_AND_TRAINS = r"(?s)\A(?=.*\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML)\().*\b\w*Trainer\("
 """The source of a script that reads YAML itself and trains."""
 
 
-def choose_command(_values: Mapping[str, Any], path: Path) -> str:
+def choose_command(_values: Mapping[str, Any], path: Path) -> str | None:
     """The script near the file that reads YAML and trains, with its option for the file if it has one."""
     script = find_script(path, READS_AND_TRAINS)
     if script is None:
-        return SECTIONS_DIALECT.command
+        return None
     option = CONFIG_OPTION.search(read_source(script))
     return f"python {shlex.quote(str(script))} {'' if option is None else f'{option[1]} '}{{config}}"
 
@@ -224,50 +138,3 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
     for name in section.split(".") if section else ():
         inner = inner.get(name) if isinstance(inner, Mapping) else None
     return isinstance(inner, Mapping) and inner.keys() <= KNOWN
-
-
-SECTIONS_DIALECT = Dialect(
-    name="hf-sections",
-    tool="Hugging Face Trainer",
-    command="python {script} {config}",
-    names={name: name for name in SECTION_NAMES},
-    nested=True,
-    leaves={
-        **{
-            spelling: (spelling, *SCRIPTS_NAMES.get(spelling, ()))
-            for name in FIELDS
-            for spelling in hf.argument_names(name)
-        },
-        **SECTION_NAMES,
-        **{
-            key: (key,)
-            for key in ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "torch_dtype", "mixed_precision")
-        },
-    },
-    read_more=read_scripts_own,
-    takes_more=holds_arguments_only,
-    choose_command=choose_command,
-    model_keys=(
-        "model_name_or_path",
-        "model.name",
-        "model.id",
-        "base_model",
-        "model_id",
-        "model_name",
-        "model.path",
-        "model",
-    ),
-    data_keys=(
-        "dataset_name",
-        "dataset_id",
-        "dataset_path",
-        "train_file",
-        "train_path",
-        "train_data",
-        "dataset.name",
-        "data.path",
-        "dataset",
-        "data_path",
-        "data_files",
-    ),
-)

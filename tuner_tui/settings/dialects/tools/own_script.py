@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import LIGHTNING_WORDS, Dialect
 from tuner_tui.settings.dialects.script_search import CONFIG_OPTION, find_script, names_file, read_source
-from tuner_tui.settings.dialects.tools import hydra
 
 READS = (
     r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
@@ -48,51 +46,9 @@ def find_command(path: Path) -> str | None:
     return words if names_file(source, path) else None
 
 
-def choose_command(_values: Mapping[str, Any], path: Path) -> str:
-    """The command of the script that reads the file, or one with a placeholder for it."""
-    return find_command(path) or DIALECT.command
+def choose_command(_values: Mapping[str, Any], path: Path) -> str | None:
+    return find_command(path)
 
 
-DIALECT = Dialect(
-    name="own-script",
-    tool="Your script",
-    command="python {script} --config {config}",
-    names=hydra.DIALECT.names,
-    values={
-        "max_steps": {None: {"trainer.max_steps": -1}},
-        "dataloader_prefetch_factor": {None: {}},
-        "quantization": hydra.DIALECT.values["quantization"],
-    },
-    read_as={"trainer.precision": LIGHTNING_WORDS},
-    also_read={
-        "precision": tuple(
-            ({key: on}, value if on else "fp32")
-            for on in (False, True)  # a switch that is on counts before others that are off
-            for key, value in (("bf16", "bf16"), ("fp16", "fp16"), ("amp", "fp16"), ("use_amp", "fp16"))
-        ),
-    },
-    whole=hydra.DIALECT.whole,
-    extends_hf=False,
-    nested=True,
-    leaves={
-        **hydra.DIALECT.leaves,
-        "data.batch_size": (*hydra.DIALECT.leaves["data.batch_size"], "bs", "train.bs"),
-        "data.num_workers": (*hydra.DIALECT.leaves["data.num_workers"], "workers", "n_workers"),
-        "model.optimizer.lr": (*hydra.DIALECT.leaves["model.optimizer.lr"], "base_lr", "init_lr"),
-        "seed": ("seed", "random_seed", "manual_seed"),
-        **{key: (key,) for key in ("bf16", "fp16", "amp", "use_amp")},
-    },
-    takes_more=lambda _file, _section: False,
-    choose_command=choose_command,
-    model_keys=("pretrained_model_name_or_path", "pretrained_model"),
-    data_keys=(
-        "dataset_name",
-        "dataset.name",
-        "data.dataset",
-        "dataset",
-        "data.name",
-        "data_path",
-        "data.path",
-        "data_dir",
-    ),
-)
+def takes_no_more(_file: Mapping[str, Any], _section: str) -> bool:
+    return False

@@ -1,1 +1,0 @@
-"""Outputs of failed trainings and of trainings that only look failed. The texts are synthetic, their forms are real."""

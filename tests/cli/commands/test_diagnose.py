@@ -1,0 +1,118 @@
+"""`tuner-tui diagnose` over files, standard input and run folders."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from tests.cli.invoke import invoke
+from tuner_tui.advice.settings_check import SettingCheck
+from tuner_tui.cli.commands.diagnose import finding_lines
+from tuner_tui.runs.log_parsing import lines
+
+CRASH = """Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    trainer.train()
+  File "/opt/env/site-packages/transformers/trainer.py", line 3700, in training_step
+    self.accelerator.backward(loss)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.
+"""
+HEALTHY = "{'loss': '1.1', 'grad_norm': '0.3', 'epoch': '1'}\n{'train_runtime': '3.0', 'epoch': '1'}\n"
+AGREES = SettingCheck("optim", "adamw_torch", "adamw_torch", "agrees")
+DIFFERS = SettingCheck("tf32", True, False, "differs")
+
+
+run = partial(invoke, "diagnose")
+
+
+def document(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_file_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text(CRASH)
+    (finding,) = document(run(str(path), "--json"))["findings"]
+    assert (finding["cause"], finding["where"], finding["confidence"]) == ("gpu-oom", "training", "certain")
+    assert {"change", "why", "source"} <= set(finding["remedies"][0])
+
+
+def test_a_healthy_file_yields_an_empty_list(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text(HEALTHY)
+    assert document(run(str(path), "--json")) == {"findings": []}
+
+
+def test_standard_input_for_a_person() -> None:
+    result = run("-", stdin=CRASH)
+    assert result.exit_code == 0
+    assert "gpu-oom" in result.stdout
+    assert "gradient checkpointing on" in result.stdout
+
+
+def test_nothing_found_is_an_answer() -> None:
+    assert run("-", stdin=HEALTHY).stdout.strip() == "No problems found."
+
+
+def test_bytes_that_are_no_text() -> None:
+    assert document(run("-", "--json", stdin=bytes(range(256)) * 50)) == {"findings": []}
+
+
+def test_what_cannot_be_read_is_bad_input() -> None:
+    result = run("no-such-run", "--json")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_a_run_folder_is_read_whole(tmp_path: Path) -> None:
+    events = [
+        {"story": 1, "v": 1, "kind": "launched", "t": 1.0, "pid": 7},
+        {"story": 1, "v": 1, "kind": "exited", "t": 9.0, "signal": 9, "oom_kill": True, "evidence": ["oom_kill 1"]},
+        {"story": 1, "v": 1, "kind": "finished", "t": 9.1, "outcome": "out-of-memory"},
+    ]
+    lines = (json.dumps(event, separators=(",", ":")) for event in events)
+    (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "output.log").write_text("all went well so far\n")
+    (finding,) = document(run(str(tmp_path), "--json"))["findings"]
+    assert finding["cause"] == "host-oom"
+    assert finding["evidence"] == ["oom_kill 1"]
+
+
+def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    with path.open("wb") as file:
+        file.write(b"the first line\n")
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write(b"\nthe last line")
+    excerpt = lines.read_head_and_tail(path)
+    assert excerpt[0] == "the first line"
+    assert excerpt[-1] == "the last line"
+    assert sum(map(len, excerpt)) <= lines.HEAD_BYTES + lines.TAIL_BYTES
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    result = run(str(tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: the run folder is empty.\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_an_input_with_nothing_in_it_is_no_healthy_one(text: str) -> None:
+    result = run("-", stdin=text)
+    assert result.exit_code == 2
+    assert "the input is empty" in result.stderr
+
+
+def test_nothing_wrong_stands_only_above_settings_that_are_in_effect() -> None:
+    assert list(finding_lines((), (AGREES,))) == [["No problems found."]]
+    assert list(finding_lines((), (AGREES, DIFFERS))) == [["1 requested setting is not in effect:"]]
+    assert list(finding_lines((), (DIFFERS, DIFFERS))) == [["2 requested settings are not in effect:"]]

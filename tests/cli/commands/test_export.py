@@ -1,0 +1,116 @@
+"""`tuner-tui presets export` and `presets import`."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.invoke import invoke
+
+run = partial(invoke, "presets")
+
+
+def written(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_a_preset_in_a_tools_words(tmp_path: Path) -> None:
+    preset = written(tmp_path, "settings:\n  max_length: 512\n  precision: bf16\n  learning_rate: 1e-5\n")
+    result = run("export", str(preset), "--to", "llama-factory")
+    assert result.exit_code == 0, result.stderr
+    assert yaml.safe_load(result.stdout) == {"bf16": True, "fp16": False, "learning_rate": 1e-5, "cutoff_len": 512}
+    assert "llamafactory-cli train FILE" in result.stderr
+
+
+def test_what_the_tool_has_no_place_for_is_said(tmp_path: Path) -> None:
+    preset = written(tmp_path, "settings:\n  dataloader_persistent_workers: on\n  seed: 3\n")
+    result = run("export", str(preset), "--to", "axolotl")
+    assert yaml.safe_load(result.stdout) == {"seed": 3}
+    assert "Left out: axolotl has no place for dataloader_persistent_workers" in result.stderr
+    document = json.loads(run("export", str(preset), "--to", "axolotl", "--json").stdout)
+    assert document["not_carried"] == ["dataloader_persistent_workers"]
+
+
+def test_a_tool_nobody_knows(tmp_path: Path) -> None:
+    result = run("export", str(written(tmp_path, "settings: {}\n")), "--to", "axolotol")
+    assert result.exit_code == 2
+    assert "did you mean axolotl" in result.stderr
+
+
+def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
+    file = written(tmp_path, "base_model: gpt2\nmicro_batch_size: 2\nsequence_len: 1024\nadapter: lora\n")
+    result = run("import", str(file), "--name", "ax", "--json")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["settings"] == {"per_device_train_batch_size": 2, "max_length": 1024, "peft_method": "lora"}
+    assert document["left_out"] == []
+    assert document["job"]["command"] == ["axolotl", "train", str(file)]
+    assert (document["job"]["model"], document["job"]["apply"]) == ("gpt2", "yaml")
+    again = run("import", str(file), "--name", "ax")
+    assert again.exit_code == 2
+    assert "--yes" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "not valid YAML"),
+        ("- a", "key: value"),
+        ("1: a", "words as keys"),
+        ("x: 1", "nor a known configuration file"),
+        ("a: 2024-99-99", "month must be in 1..12"),
+        (f"seed: {'1' * 5000}", "Exceeds the limit"),
+        (f"a: {'[' * 3000}", "nested deeper than 16 levels"),
+    ],
+)
+def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None:
+    result = run("import", str(written(tmp_path, text)), "--name", "x")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+MANY = "settings: {warmup_steps: 0.1, max_length: 64, learning_rate: 1e-5, train_sampling_strategy: sequential}\n"
+
+
+def test_an_interpreter_without_transformers_is_said(tmp_path: Path) -> None:
+    result = run("export", "demo", "--to", "hf", "--interpreter", "/bin/false")
+    assert result.exit_code == 2
+    assert "--interpreter" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("tool", "start"),
+    [
+        ("hf-args", "--learning_rate 1e-05 "),
+        ("hf-python", 'training_arguments = TrainingArguments(\n    output_dir="output",\n    learning_rate=1e-05,'),
+        ("unsloth", 'training_arguments = SFTConfig(\n    output_dir="output",\n    learning_rate=1e-05,'),
+        ("hydra", "model.optimizer.lr=1e-05 "),
+        ("lightning", "optimizer:\n  init_args:\n    lr: 1.0e-05\n"),
+        ("deepspeed", '{\n  "optimizer": {\n    "params": {\n      "lr": 1e-05\n'),
+    ],
+)
+def test_each_form_of_text(tmp_path: Path, tool: str, start: str) -> None:
+    result = run("export", str(written(tmp_path, MANY)), "--to", tool)
+    text = "".join(line for line in result.stdout.splitlines(keepends=True) if not line.startswith("#"))
+    assert text.startswith(start), text
+
+
+def test_one_tools_file_for_another(tmp_path: Path) -> None:
+    file = written(tmp_path, "base_model: acme/m\nmicro_batch_size: 2\nadapter: lora\nsequence_len: 64\n", "a.yml")
+    exported = yaml.safe_load(run("export", str(file), "--to", "llama-factory").stdout)
+    assert exported == {
+        "model_name_or_path": "acme/m", "per_device_train_batch_size": 2, "cutoff_len": 64, "finetuning_type": "lora",
+    }  # fmt: skip
+
+
+def test_a_copy_is_said_where_there_is_no_terminal(tmp_path: Path) -> None:
+    result = run("export", str(written(tmp_path, MANY)), "--to", "hf", "--copy")
+    assert result.exit_code == 0
+    assert "Not copied" in result.stderr
+    assert "\x1b" not in result.stdout + result.stderr

@@ -1,0 +1,182 @@
+"""`tuner-tui presets`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.cli.invoke import invoke
+from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_preset
+from tuner_tui.settings.rules import RuleContext
+
+T4 = RuleContext((Gpu(0, "Tesla T4", capability=(7, 5), memory_total_bytes=16 * 2**30),), cores=8)
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call() -> Call:
+    return partial(invoke, "presets", machine=lambda: T4)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "first"),
+    [
+        ((Gpu(0, "Tesla T4", capability=(7, 5), memory_total_bytes=16 * 2**30),), ["t4-16gb"]),
+        (
+            (Gpu(0, "NVIDIA A100-SXM4-80GB", capability=(8, 0), memory_total_bytes=80 * 2**30),),
+            ["a100-80gb", "a100-40gb"],
+        ),
+        ((Gpu(0, "NVIDIA A100-SXM4-40GB", capability=(8, 0), memory_total_bytes=40 * 2**30),), ["a100-40gb"]),
+        ((), ["cpu"]),
+        ((Gpu(0, "GeForce GTX 1650", capability=(7, 5), memory_total_bytes=4 * 2**30),), []),
+    ],
+)
+def test_list_has_the_presets_of_this_machine_first(gpus: tuple[Gpu, ...], first: list[str]) -> None:
+    lines = invoke("presets", "list", machine=lambda: RuleContext(gpus, cores=16)).stdout.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("* ")] == first
+    assert [line.split()[1] for line in lines[: len(first)]] == first
+
+
+def test_list_as_json_is_one_document(call):
+    save_preset(Preset(name="own", settings={"seed": 1}), preset_path("own"))
+    listed = {item["name"]: item for item in json.loads(call("list", "--json").stdout)}
+    assert listed["demo"]["shipped"] is True
+    assert listed["demo"]["job"]["kind"] == "builtin"
+    assert listed["own"]["shipped"] is False
+    assert listed["own"]["settings"] == {"seed": 1}
+
+
+def test_list_shows_a_broken_preset_and_goes_on(call):
+    path = preset_path("own")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("settings: {sed: 1}")
+    result = call("list")
+    assert result.exit_code == 0
+    assert "did you mean 'seed'?" in result.stdout
+    assert "demo " in result.stdout
+    path.unlink()
+
+
+def test_show_prints_yaml_that_can_be_loaded(call, tmp_path):
+    result = call("show", "cpu")
+    assert result.exit_code == 0
+    copy = tmp_path / "cpu.yaml"
+    copy.write_text(result.stdout)
+    assert load_preset(copy).preset.name == "cpu"
+
+
+def test_show_tells_what_was_left_out_of_a_flat_file(call, tmp_path):
+    flat = tmp_path / "flat.yaml"
+    flat.write_text("fp16: true\nfp16_opt_level: O2\n")
+    result = call("show", str(flat))
+    assert "precision: fp16" in result.stdout
+    assert "fp16_opt_level ignored" in result.stderr
+    assert json.loads(call("show", str(flat), "--json").stdout)["notes"]
+
+
+def test_save_takes_a_preset_and_changes(call):
+    result = call("save", "own", "--from", "cpu", "--set", "learning_rate=1e-5", "--set", "seed=7")
+    assert result.exit_code == 0
+    assert str(preset_path("own")) in result.stdout
+    saved = load_preset(preset_path("own")).preset
+    assert saved.name == "own"
+    assert saved.settings["learning_rate"] == 1e-5
+    assert saved.settings["precision"] == "fp32"
+    assert "learning_rate: 1.0e-05" in preset_path("own").read_text()
+
+
+def test_save_does_not_replace_without_a_yes(call):
+    assert call("save", "own", "--set", "seed=1").exit_code == 0
+    refused = call("save", "own", "--set", "seed=2")
+    assert refused.exit_code == 2
+    assert "add --yes to replace it" in refused.stderr
+    assert load_preset(preset_path("own")).preset.settings == {"seed": 1}
+    replaced = call("save", "own", "--set", "seed=2", "--yes", "--json")
+    assert json.loads(replaced.stdout) == {"name": "own", "path": str(preset_path("own"))}
+    assert load_preset(preset_path("own")).preset.settings == {"seed": 2}
+
+
+def test_what_was_measured_with_other_settings_is_not_kept(call, tmp_path):
+    source = tmp_path / "measured.yaml"
+    save_preset(Preset(name="measured", after="285 samples/s", source="a table", settings={"seed": 1}), source)
+    call("save", "own", "--from", str(source), "--set", "seed=2")
+    saved = load_preset(preset_path("own")).preset
+    assert saved.after is None
+    assert saved.source == "a table"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "dmo"], "no preset 'dmo'; did you mean 'demo'?"),
+        (["save", "../x"], "is not a preset name"),
+        (["save", "x", "--set", "sed=1"], "did you mean 'seed'?"),
+        (["save", "x", "--set", "seed"], "use name=value"),
+        (["save", "x", "--set", "seed=-1"], "seed must be a whole number"),
+        (["save", "x", "--from", "dmo"], "did you mean 'demo'?"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(call, words, said):
+    result = call(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_check_says_what_is_good_and_what_is_not(call, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("settings:\n  sed: 1\n")
+    result = call("check", "demo", str(bad))
+    assert result.exit_code == 2
+    assert "demo: ok" in result.stdout
+    assert f"{bad}:2: unknown setting 'sed'; did you mean 'seed'?\n" == result.stderr
+
+
+def test_check_warns_of_what_does_not_fit_this_machine(call, tmp_path):
+    ampere = tmp_path / "ampere.yaml"
+    ampere.write_text("settings: {precision: bf16}")
+    result = call("check", str(ampere))
+    assert result.exit_code == 0
+    assert "warning: Tesla T4 (capability 7.5) has no bf16" in result.stdout
+    document = json.loads(call("check", str(ampere), "--json").stdout)
+    assert document[0]["ok"] is True
+    assert document[0]["warnings"][0]["right"] == {"precision": "fp16"}
+
+
+def test_check_of_a_preset_for_other_hardware_says_so_once(call, tmp_path):
+    path = tmp_path / "a100.yaml"
+    path.write_text(
+        "for: {gpu: '*A100*', capability: 8.0, min_memory_gib: 40}\nsettings: {precision: bf16, tf32: true}"
+    )
+    found = json.loads(call("check", str(path), "--json").stdout)[0]["warnings"]
+    assert [item["sentence"] for item in found] == [
+        "It is for different hardware: GPU *A100*, 40 GiB or more, capability 8.0 or newer."
+    ]
+
+
+def test_check_of_the_cpu_preset_beside_a_gpu(call):
+    assert "It is for different hardware: no GPU." in call("check", "cpu").stdout
+
+
+def test_check_tries_the_presets_command(call, tmp_path):
+    path = tmp_path / "mine.yaml"
+    head = "settings: {seed: 1, max_length: 64}\njob: {kind: command, apply: placeholders, command: "
+    path.write_text(head + "[t.py, '{sed}']}")
+    refused = call("check", str(path))
+    assert refused.exit_code == 2
+    assert "did you mean {seed}?" in refused.stderr
+    path.write_text(head + "[t.py, '{seed}']}")
+    assert "has no option max_length" in call("check", str(path)).stdout
+
+
+def test_shipped_presets_are_good_here(call, repository: Path):
+    files = [str(path) for path in sorted((repository / "presets").glob("*.yaml"))]
+    assert files
+    assert call("check", *files).exit_code == 0

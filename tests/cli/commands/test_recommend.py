@@ -1,0 +1,234 @@
+"""`tuner-tui recommend`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from tests.cli.invoke import invoke
+from tests.fakes.inventories import box, card, python
+from tuner_tui.cli.machine import LocalMachine
+from tuner_tui.hardware.inventory import Inventory
+
+Call = Callable[..., Result]
+T4 = box(card("T4", gib=15.0), cores=8)
+
+
+def caller(inventory: Inventory) -> Call:
+    return partial(invoke, "recommend", machine=lambda path: LocalMachine(inventory, python()))
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    return caller(T4)
+
+
+def test_setting_value_reason_and_source_stand_in_columns(call: Call) -> None:
+    lines = call().stdout.splitlines()
+    row = next(line for line in lines if line.startswith("  precision"))
+    assert row[:51] == f"  {'precision':<29} {'fp16':<18} "
+    assert "T4 (Turing 7.5) has fp16 tensor cores" in row
+    assert all(len(line) <= 120 for line in lines)
+    assert "Effective batch  32 × 1 = 32  (micro batch × accumulation)" in lines
+    assert any("utilisation notes" in line for line in lines)
+
+
+def test_what_was_considered_and_left_is_told(call: Call) -> None:
+    text = call().stdout.partition("Considered, not recommended")[2]
+    assert "flash_attention_2" in text
+    assert "flash attention needs capability 8.0" in text
+
+
+def test_the_documented_time_is_named_as_such(call: Call) -> None:
+    """24,000 × 3 samples at 80 - 10 % to (100 + 10 %) × 1.3 × 1.2 samples/s: a larger batch, not recomputed."""
+    text = " ".join(call().stdout.split())
+    assert "24,000 samples 7 min 00 s to 17 min" in text
+    assert "not measured here: T4 notes, 2025" in text
+
+
+def test_json_is_one_document(call: Call) -> None:
+    document = json.loads(call("--json", "--set", "max_steps=100").stdout)
+    advised = {one["name"]: one for one in document["recommended"]}
+    assert advised["precision"]["value"] == "fp16"
+    assert advised["precision"]["reason"]
+    assert advised["precision"]["source"]
+    assert document["effective_batch"] == 32
+    assert document["given"]["max_steps"] == {"value": 100, "origin": "flag", "detail": "--set max_steps"}
+    assert document["expected_time"]["samples"] == 3200
+    assert document["expected_time"]["low_s"] < document["expected_time"]["high_s"]
+    assert document["expected_time"]["measured"] is False
+    assert {one["name"] for one in document["rejected"]} >= {"torch_compile", "tf32"}
+
+
+def test_a_presets_values_and_job_stay(call: Call) -> None:
+    document = json.loads(call("--json", "--preset", "demo").stdout)
+    assert document["job"]["model"] == "tiny"
+    assert document["given"]["learning_rate"]["value"] == 1e-3
+    assert "learning_rate" not in {one["name"] for one in document["recommended"]}
+    assert document["expected_time"] is None
+    text = call("--preset", "demo").stdout
+    assert "  learning_rate                 0.001              preset demo" in text
+    assert "unknown until this job has trained here" in " ".join(text.split())
+
+
+def test_another_effective_batch_than_the_presets_is_told_with_its_learning_rate(call: Call) -> None:
+    words = ("--preset", "rtx3070-8gb", "--set", "per_device_train_batch_size=40")
+    text = " ".join(call(*words).stdout.split())
+    assert (
+        "! The effective batch is now 80 (was 96): per_device_train_batch_size=32 gradient_accumulation_steps=3" in text
+    )
+    assert json.loads(call(*words, "--json").stdout)["batch_change"]["held"]["accumulation"] == 3
+    assert "The effective batch is now" not in call("--preset", "rtx3070-8gb").stdout
+
+
+def test_what_one_must_know_of_the_box_is_said() -> None:
+    shared = box(card("K80", gib=11.2), cores=4)
+    assert "! This torch (CUDA 13.0) has no kernels for NVIDIA K80" in caller(shared)().stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--preset", "dmo"], "did you mean 'demo'?"),
+        (["--set", "learning_rat=1"], "did you mean 'learning_rate'?"),
+        (["--set", "seed=x"], "must be a whole number"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(call: Call, words: list[str], said: str) -> None:
+    result = call(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+TOOL_FILE = """base_model: acme/base-1b  # a comment
+dataloader_num_workers: 0
+micro_batch_size: 2
+sequence_len: 512
+bf16: true
+plugins: [a.b]
+"""
+
+
+def test_a_tools_file_is_patched_and_the_rest_stays(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "my.yml"
+    file.write_text(TOOL_FILE)
+    file.chmod(0o640)
+    shown = call(str(file), "--patch")
+    assert shown.exit_code == 0, shown.stderr
+    assert file.read_text() == TOOL_FILE
+    assert "causal language modelling with acme/base-1b, 512 tokens" in call(str(file)).stdout
+    assert "-bf16: true\n" in shown.stdout  # a T4 has fp16 only
+    assert "+fp16: true\n" in shown.stdout
+    assert call(str(file), "--write").exit_code == 0
+    lines = file.read_text().splitlines()
+    assert [line for line in TOOL_FILE.splitlines() if line not in lines] == ["dataloader_num_workers: 0", "bf16: true"]
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert "needs no change" in call(str(file), "--write").stderr
+
+
+def test_what_the_tool_chooses_is_left_to_it_and_a_value_given_is_written(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "my.yml"
+    file.write_text("base_model: m\nbf16: auto\nmicro_batch_size: 2\n")
+    assert call(str(file), "--write", "--set", "per_device_train_batch_size=4").exit_code == 0
+    assert file.read_text().startswith("base_model: m\nbf16: auto\nmicro_batch_size: 4\n")
+    assert "fp16" not in file.read_text()
+
+
+def test_the_tuners_preset_is_written_into_the_file(call: Call, tmp_path: Path) -> None:
+    file, tuned = tmp_path / "my.yml", tmp_path / "tuned.yaml"
+    file.write_text(TOOL_FILE)
+    tuned.write_text("settings: {per_device_train_batch_size: 8, dataloader_num_workers: 3, precision: bf16}\n")
+    assert call(str(file), "--preset", str(tuned), "--write").exit_code == 0
+    expected = TOOL_FILE.replace("workers: 0", "workers: 3").replace("micro_batch_size: 2", "micro_batch_size: 8")
+    assert [line for line in expected.splitlines() if line not in file.read_text().splitlines()] == []
+
+
+def test_a_file_gets_values_of_the_gpu_that_is_named(tmp_path: Path) -> None:
+    file, call = tmp_path / "my.yml", caller(box(cores=8))
+    file.write_text(TOOL_FILE)
+    assert call(str(file), "--write", "--gpu", "T4").exit_code == 0
+    assert "fp16: true\n" in file.read_text()  # a T4 has no bf16
+    several = call(str(file), "--write", "--gpu", "T4,A100")
+    assert (several.exit_code, "need one kind of GPU" in several.stderr) == (2, True)
+
+
+def test_without_a_gpu_only_given_values_are_written(tmp_path: Path) -> None:
+    file, call = tmp_path / "my.yml", caller(box(cores=8))
+    file.write_text(TOOL_FILE)
+    refused = call(str(file), "--write")
+    assert (refused.exit_code, "name the GPU (--gpu A100-80GB)" in refused.stderr) == (2, True)
+    assert call(str(file), "--write", "--set", "max_length=256").exit_code == 0
+    assert file.read_text() == TOOL_FILE.replace("sequence_len: 512", "sequence_len: 256")
+    assert call(str(file), "--write", "--gpu", "cpu").exit_code == 0
+    assert "bf16: false\n" in file.read_text()
+
+
+def test_a_file_that_keeps_its_training_on_the_processor_gets_its_values(tmp_path: Path) -> None:
+    file = tmp_path / "arguments.yaml"
+    file.write_text("model_name_or_path: gpt2\ndataset_name: d\nuse_peft: true\nbf16: true\nuse_cpu: true\n")
+    assert caller(box(cores=8))(str(file), "--write").exit_code == 0
+    assert "bf16: false\n" in file.read_text()
+
+
+def test_a_script_that_can_be_run_is_a_file_to_write_to(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text("python train.py --per_device_train_batch_size 4 --fp16 True --seed 1\n")
+    file.chmod(0o755)
+    assert call(str(file), "--write", "--set", "seed=2").exit_code == 0
+    assert "--seed 2" in file.read_text()
+
+
+def test_a_preset_is_not_patched(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text("settings: {seed: 3}\n")
+    result = call(str(file), "--write")
+    assert (result.exit_code, "is a preset" in result.stderr) == (2, True)
+    assert call("--write").exit_code == 2
+
+
+QWEN = ("--model", "Qwen/Qwen2.5-7B", "--task", "causal-lm", "--set", "max_length=1024")
+
+
+def test_a_named_model_takes_the_place_of_the_notes_job(call: Call) -> None:
+    document = json.loads(call(*QWEN, "--json").stdout)
+    assert (document["job"]["model"], document["job"]["task"]) == ("Qwen/Qwen2.5-7B", "causal-lm")
+    assert {one["name"]: one["value"] for one in document["recommended"]}["peft_method"] == "lora"
+    assert "--task: 'poetry' is not one of classification, causal-lm" in call("--task", "poetry").stderr
+
+
+def test_cards_that_are_not_here(call: Call) -> None:
+    document = json.loads(call(*QWEN, "--gpu", "T4,2x3090,A100-80GB", "--json").stdout)
+    precision = {
+        card["card"]: next(one["value"] for one in card["recommended"] if one["name"] == "precision")
+        for card in document["cards"]
+    }
+    assert precision == {"T4 16.0 GiB": "fp16", "2 × RTX 3090 24.0 GiB": "bf16", "A100 80.0 GiB": "bf16"}
+    text = call("--gpu", "T4").stdout
+    assert text.startswith("On T4 16.0 GiB")
+    assert call("--gpu", "T5").exit_code == 2
+    assert "leave out --memory" in call("--gpu", "T4", "--memory", "8GiB").stderr
+
+
+def test_memory_takes_the_place_of_the_cards(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {one["name"]: one["value"] for one in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]}
+    assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (48, 2)
+    without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
+    (planned,) = without["cards"]
+    assert planned["card"] == "24.0 GiB GPU, assumed to be Ampere or newer"
+    assert {one["name"]: one["value"] for one in planned["recommended"]}["precision"] == "bf16"
+
+
+def test_a_command_and_the_model_that_it_names(call: Call) -> None:
+    words = ("--json", "--", "python", "run_clm.py", "--model_name_or_path", "Qwen/Qwen2.5-7B")
+    document = json.loads(call(*words).stdout)
+    assert document["job"]["command"] == list(words[2:])
+    plain = call("--", "python", "train.py").stdout
+    assert "For your command; its model and task are unknown" in plain
+    assert "causal language modelling with Qwen/Qwen2.5-7B" in call(*words[1:]).stdout

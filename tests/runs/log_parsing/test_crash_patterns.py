@@ -1,0 +1,63 @@
+"""Every row of `crashes.yaml` explains its examples and none of its counter-examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tuner_tui.runs.log_parsing.crash_patterns import (
+    FILE,
+    GPU_MEMORY_FULL,
+    HOST_MEMORY_FULL,
+    CrashPattern,
+    crash_table,
+)
+from tuner_tui.runs.log_parsing.failures import parse_launcher_report
+from tuner_tui.runs.log_parsing.fatal_failure import find_fatal_failure
+from tuner_tui.runs.log_parsing.lines import parse_lines
+
+DOCUMENT: dict[str, list[dict[str, Any]]] = yaml.load(FILE.read_text("utf-8"), yaml.CSafeLoader)
+ROWS = [
+    *zip(DOCUMENT["messages"], crash_table().messages, strict=True),
+    *zip(DOCUMENT["frames"], crash_table().frames, strict=True),
+]
+FIELDS = {
+    *("cause", "say", "match", "any", "headline", "frame", "depth", "replaces", "confidence", "bare", "consequence"),
+    *("topic", "source", "example", "counter_example"),
+}
+
+
+def texts(field: str) -> list[Any]:
+    """The texts of a field, each with the pattern of its row."""
+    return [
+        pytest.param(text, pattern, id=f"{row['cause']}: {text.strip()[:60]!r}")
+        for row, pattern in ROWS
+        for text in ([row[field]] if isinstance(row.get(field), str) else row.get(field, []))
+    ]
+
+
+def explained_by(text: str) -> CrashPattern | None:
+    """The pattern that explains an output; None if nothing failed, or nothing known."""
+    lines = parse_lines(text.split("\n"))
+    match = find_fatal_failure(lines, parse_launcher_report(lines), None)
+    return None if match is None else match.pattern
+
+
+@pytest.mark.parametrize(("text", "pattern"), texts("example"))
+def test_an_example_is_explained_by_its_row(text: str, pattern: CrashPattern) -> None:
+    assert explained_by(text) is pattern
+
+
+@pytest.mark.parametrize(("text", "pattern"), texts("counter_example"))
+def test_a_counter_example_is_not(text: str, pattern: CrashPattern) -> None:
+    assert explained_by(text) is not pattern
+
+
+def test_every_row_has_an_example_and_only_known_fields() -> None:
+    assert not [row for row, _ in ROWS if "example" not in row or not row.keys() <= FIELDS]
+
+
+def test_the_sentences_that_the_program_compares_are_those_of_the_table() -> None:
+    assert {GPU_MEMORY_FULL, HOST_MEMORY_FULL} <= {pattern.sentence for pattern in crash_table().messages}

@@ -1,0 +1,128 @@
+"""Bars, blocks and curves: axes in real units, curves that stay, nothing drawn of what is unknown."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.fakes.live_run import history
+from tuner_tui.runs.events.history import History
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.charts import (
+    Curve,
+    axis_end,
+    axis_range,
+    blocks,
+    curve_rows,
+    gauge,
+    quantise,
+    stacked_bar,
+    tall_blocks,
+)
+from tuner_tui.view.live_rows import plots_rows
+
+
+def loss(points: int) -> Curve:
+    xs = tuple(float(x) for x in range(points))
+    return Curve("1.02", xs, tuple(1 + math.exp(-x / 60) for x in xs))
+
+
+def texts(*curves: Curve, width: int = 40, height: int = 8, from_zero: bool = False) -> list[str]:
+    rows = curve_rows("loss", curves, f.significant, width, height, from_zero=from_zero)
+    return [plain_text(row.line).rstrip() for row in rows]
+
+
+def test_unknown_leaves_a_gap_and_is_not_zero() -> None:
+    assert blocks([None, 0.0, 100.0], 100) == " ▁▇"
+    assert tall_blocks((100.0, 50.0, None), 100, 2) == ("▇  ", "██ ")
+    assert [quantise(value, 100, 8) for value in (None, 0.001, 250)] == [0, 1, 8]
+
+
+@given(st.floats(0, 1), st.integers(0, 80))
+def test_a_gauge_takes_exactly_its_width(part: float, width: int) -> None:
+    assert len(plain_text(gauge(part, width, "good"))) == width
+
+
+def test_a_gauge_is_full_at_one_and_empty_where_unknown() -> None:
+    assert [plain_text(gauge(part, 5, "good")) for part in (1.0, 0.5, None)] == ["━━━━━", "━━╸──", "─────"]
+
+
+@given(st.lists(st.floats(0, 2), max_size=6), st.integers(0, 60))
+def test_the_parts_of_a_stacked_bar_fill_their_share(shares: list[float], width: int) -> None:
+    shown = plain_text(stacked_bar([(share, "█", "good") for share in shares], width))
+    assert len(shown) == width
+    assert abs(shown.count("█") - min(width, sum(shares) * width)) <= 0.5 + 1e-6
+
+
+@given(st.integers(1, 130), st.integers(1, 40), st.integers(0, 300))
+def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -> None:
+    rows = plots_rows(history(points) if points > 1 else History(), None, width, height)
+    assert len(rows) <= height
+    assert all(line_width(row.line) <= width for row in rows)
+
+
+def test_axes_carry_their_ends() -> None:
+    shown = texts(loss(240))
+    assert shown[0] == "loss  1.02"
+    assert shown[1].startswith("     2.00┤")
+    assert shown[-2].startswith("     1.00┤")
+    assert shown[-1].split() == ["0", "150", "300", "steps"]
+    assert any(row.startswith("     1.60┤") for row in shown[2:-2]), "a label near the middle: two of five steps down"
+
+
+def test_amounts_stand_on_zero() -> None:
+    assert texts(Curve("", (0.0, 1.0, 2.0), (198.0, 201.0, 200.0)), from_zero=True)[-2].startswith("     0.00┤")
+
+
+def test_what_is_drawn_stays_as_the_run_goes_on() -> None:
+    early, late = texts(loss(210)), texts(loss(240))
+    assert [row[:40] for row in early[1:-1]] != [row[:40] for row in late[1:-1]]
+    assert [row[:30] for row in early[1:-1]] == [row[:30] for row in late[1:-1]]
+
+
+def test_gaps_and_infinities_are_left_out_and_too_few_points_say_so() -> None:
+    assert "no points yet" not in texts(Curve("", (0.0, 1.0, 2.0, 3.0), (2.0, None, float("inf"), 1.0)))
+    assert texts(Curve("–", (0.0, 1.0), (None, 2.0)))[:2] == ["loss  –", "no points yet"]
+
+
+def test_a_level_line_is_one_row_of_dots() -> None:
+    rows = texts(Curve("", (0.0, 10.0), (1.0, 1.0)))[1:-1]
+    assert sum(any("⠁" <= cell <= "⣿" for cell in row) for row in rows) == 1
+
+
+def test_two_curves_are_told_apart_without_colour() -> None:
+    dotted = Curve("r001", (0.0, 100.0), (2.0, 2.0), "dim")
+    through = Curve("r002", (0.0, 100.0), (1.0, 1.0))
+    heading, *rows = texts(dotted, through, width=60)
+    assert heading == "loss   ⠁⠁ r001   ⠒⠒ r002"
+    above, below = (row[10:].strip() for row in (rows[0], rows[-2]))
+    assert set(above) <= {"⠁", "⠂", "⠄", "⡀"}
+    assert not set(below) & set(above)
+
+
+@given(st.floats(0.001, 1e9))
+def test_the_end_of_the_axis_holds_the_last_step(last: float) -> None:
+    assert last <= axis_end(last, None) * (1 + 1e-9)
+    assert axis_end(last, None) <= max(1.0, 2 * last) * (1 + 1e-9)
+
+
+def test_axes_move_seldom_and_end_with_the_run() -> None:
+    ends = [axis_end(float(step), 400) for step in range(1, 401)]
+    assert sorted(set(ends)) == [1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 400]
+    assert axis_end(450, 400) == 500, "a guess that was too small"
+    values = [1 + math.exp(-x / 60) for x in range(400)]
+    assert len({axis_range(values[: step + 1]) for step in range(20, 400)}) <= 5
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
+@example([5e-324])
+@example([0.0, 5e-324])
+@example([-5e-324, 0.0])
+def test_a_scale_holds_every_value(ys: list[float]) -> None:
+    low, high = axis_range(ys)
+    slack = 1e-9 * max(1.0, abs(low), abs(high))
+    assert low - slack <= min(ys) <= max(ys) <= high + slack
+    assert low < high

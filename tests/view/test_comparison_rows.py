@@ -1,0 +1,48 @@
+"""Two runs compared as rows: side by side where there is room, nothing drawn of what was not measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.run_pairs import two_jobs, two_runs
+from tuner_tui.ui.backend.records import ComparedRuns
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
+
+
+def scene(runs: ComparedRuns) -> ComparisonScene:
+    return ComparisonScene(runs.names, runs.statuses, runs.comparison, runs.curves)
+
+
+def texts(runs: ComparedRuns, width: int) -> list[str]:
+    return [plain_text(row.line).rstrip() for row in comparison_rows(scene(runs), width)]
+
+
+def test_settings_stand_beside_figures_where_there_is_room() -> None:
+    wide, narrow = texts(two_runs(), 140), texts(two_runs(), 76)
+    assert "tokens ×1.68 · peak memory ×1.28 · loss after 12,800 samples -0.0289" in wide[2]
+    assert "Measured" in next(row for row in wide if row.startswith("Settings"))
+    assert next(row for row in wide if row.startswith("micro batch")).split()[2:4] == ["16", "32"]
+    assert not any("Settings" in row and "Measured" in row for row in narrow)
+    assert any("⠒⠒" in row for row in narrow), "the loss of both"
+
+
+def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
+    shown = texts(two_jobs(), 120)
+    assert any("different jobs" in row for row in shown)
+    assert any(row.startswith("Settings: identical") for row in shown)
+    assert not any("loss over samples" in row for row in shown)
+
+
+def test_one_run_without_losses_leaves_the_other_curve() -> None:
+    runs = two_runs()
+    shown = texts(runs._replace(curves=((), runs.curves[1])), 76)
+    assert any(row.startswith("loss over samples") for row in shown)
+
+
+@pytest.mark.parametrize("width", [30, 76, 111, 112, 196])
+def test_no_row_outgrows_its_place(width: int) -> None:
+    for runs in (two_runs(), two_jobs(), two_runs()._replace(names=("r" * 30, "s" * 30))):
+        rows = comparison_rows(scene(runs), width)
+        tables = next(n for n, row in enumerate(rows) if plain_text(row.line).startswith("Set"))
+        assert all(line_width(row.line) <= max(width, len("Settings: identical")) for row in rows[tables:])

@@ -1,0 +1,58 @@
+"""Findings as rows: the worst first, nothing wider than the panel, the keys where the cursor is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.finding_rows import KEYS, LOOK_KEYS, choices, finding_rows, good_rows
+
+HINT = Finding("tf32-off", "hint", "TF32 is off", (), "possible")
+
+
+def texts(*findings: Finding, selected: int = 0, width: int = 120) -> list[str]:
+    return [plain_text(row.line).rstrip() for row, _ in finding_rows(findings, selected, width)]
+
+
+def test_the_worst_stands_first_and_doubt_is_said() -> None:
+    heads = [row for row in texts(HINT, DATA_WAIT, OUT_OF_MEMORY) if row[0] in "●○"]
+    assert [row[:11] for row in heads] == ["● The GPU r", "● The GPU w", "○ TF32 is o"]
+    assert "(certain)" not in heads[0]
+    assert "(likely)" in heads[1]
+    assert choices((HINT, DATA_WAIT, OUT_OF_MEMORY))[-1].finding is HINT
+
+
+def test_keys_stand_at_the_choice_under_the_cursor_only() -> None:
+    rows = finding_rows((DATA_WAIT,), 0, 120)
+    assert [choice for row, choice in rows if KEYS in plain_text(row.line)] == [0]
+    outside = texts(DATA_WAIT, selected=1)[2]
+    assert outside.endswith(LOOK_KEYS)
+    assert KEYS not in outside, "a remedy outside the settings can only be looked at"
+    assert choices((HINT,))[0].remedy is None
+    assert texts(HINT, width=80)[0].endswith(LOOK_KEYS)
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z", "M")), min_size=1, max_size=80)
+remedies = st.builds(Remedy, words, words, st.just({"seed": 1}), words, words)
+findings = st.builds(
+    Finding, words, st.sampled_from(["failed", "warning", "hint"]), words, st.lists(words, max_size=3).map(tuple),
+    st.just("likely"), st.none(), st.lists(remedies, max_size=3).map(tuple),
+)  # fmt: skip
+
+
+@given(st.lists(findings, max_size=3), st.integers(0, 5), st.integers(30, 160))
+def test_no_row_is_wider_than_the_panel(found: list[Finding], selected: int, width: int) -> None:
+    assert all(line_width(row.line) <= width for row, _ in finding_rows(found, selected, width))
+
+
+def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:
+    advice = "Install a CUDA build there: pip install torch --index-url https://download.pytorch.org/whl/cu130"
+    shown = " ".join(
+        texts(Finding("misfit", "warning", "word " * 30, (), "certain", remedies=(Remedy(advice, ""),)), width=60)
+    ).split()
+    assert shown.count("word") == 30
+    assert [word for word in advice.split() if word not in shown] == []
+    assert [plain_text(row.line) for row in good_rows("All is well.\nReally.", 20)] == ["✓ All is well.", "  Really."]

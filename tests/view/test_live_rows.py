@@ -1,0 +1,292 @@
+"""The live picture at any size, with any number of cards, for every state of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
+from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
+from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Checkpoint
+from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
+from tuner_tui.view.live_rows import LiveScene, live_rows
+from tuner_tui.view.machine_rows import GpuScene, core_rows, gpu_rows, training_gpus
+from tuner_tui.view.run_rows import RunScene, outcome_sentence, rank_rows, run_rows
+
+NOW_S = START_S + 0.4
+NEXT_TRAINING = (("preset", "demo · a first training"), ("model", "tiny · classification"), ("length", "400 steps"))
+
+
+def scene(state: RunState | None = None, gpus: int = 2, cores: int = 64, count: int = 30, **last: object) -> LiveScene:
+    recent = samples(count, gpus=gpus, cores=cores)
+    if last:
+        changed = tuple(replace(gpu, **last) if gpu.index == 1 else gpu for gpu in recent[-1].gpus)  # type: ignore[arg-type]
+        recent = (*recent[:-1], replace(recent[-1], gpus=changed))
+    return LiveScene(NOW_S, state, history(), recent[-1], recent)
+
+
+def texts(shown: LiveScene, width: int = 36, height: int = 20) -> list[str]:
+    return [plain_text(fit(row.line, width)) for row in live_rows(shown, width, height)[:height]]
+
+
+def text(shown: LiveScene, width: int = 36, height: int = 20) -> str:
+    return "\n".join(texts(shown, width, height))
+
+
+@given(
+    st.integers(1, 130), st.integers(1, 45), st.sampled_from([0, 1, 2, 8, 16]), st.sampled_from([0, 1, 8, 128]),
+    st.sampled_from([None, 1, 2, 16]),
+)  # fmt: skip
+def test_every_size_has_its_picture(width: int, height: int, gpus: int, cores: int, ranks: int | None) -> None:
+    state = None if ranks is None else running(START_S, ranks)
+    shown = scene(state, gpus, cores)._replace(next_training=NEXT_TRAINING)
+    rows = live_rows(shown, width, height)
+    assert rows
+    assert len(rows) <= max(height, len(live_rows(shown, width, 1)))
+    assert all(line_width(fit(row.line, width)) == width for row in rows)
+
+
+def test_what_would_be_trained_stands_above_the_gauges_until_there_is_a_run() -> None:
+    shown = texts(scene()._replace(next_training=NEXT_TRAINING), 60, 22)
+    assert [row.rstrip() for row in shown[:3]] == [
+        "preset    demo · a first training",
+        "model     tiny · classification",
+        "length    400 steps",
+    ]
+    assert not any(
+        "400 steps" in row for row in texts(scene(running(START_S))._replace(next_training=NEXT_TRAINING), 60, 22)
+    )
+
+
+def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:
+    shown = texts(scene(running(START_S), gpus=8), 74, 22)
+    assert [row.split()[0] for row in shown if row[:3].strip().isdigit()] == [str(card) for card in range(8)]
+    assert any(row.startswith("loss      1.8404") for row in shown)
+    assert any("⠉" < cell < "⣿" for row in shown for cell in row), "the loss curve"
+
+
+def test_the_cards_of_two_nodes_stand_under_the_names_of_their_nodes() -> None:
+    other = tuple(replace(one, time_s=one.time_s - 60) for one in samples(30, gpus=1))
+    shown = texts(scene(running(START_S), gpus=1)._replace(host="n1", nodes=(("n2", other),)), 74, 40)
+    rows = [row.split()[0] for row in shown if row.split()]
+    first, second = rows.index("n1"), rows.index("n2")
+    assert rows[first + 2] == rows[second + 3] == "0"
+    assert "sampled 1 min" in shown[[row.split()[:1] for row in shown].index(["n2"]) + 1]
+    assert "n1" not in text(scene(running(START_S), gpus=1), 74, 40)
+
+
+def test_the_run_comes_first_then_its_loss_then_the_machine_at_every_size() -> None:
+    for width, height in ((74, 14), (74, 22), (118, 45)):
+        shown = [row.split()[0] for row in texts(scene(running(START_S)), width, height) if row.strip()]
+        order = [shown.index(word) for word in ("speed", "loss", "loss,", "GPU", "CPU")]
+        assert order == sorted(order)
+    assert "loss, smoothed" not in text(scene(running(START_S))._replace(plots_loss=False), 76, 30)
+
+
+def test_rows_that_are_left_show_histories() -> None:
+    assert "busy  " not in text(scene(None), 74, 7)[100:]
+    assert text(scene(None), 74, 14).count("last ") == 2
+    tall = text(scene(None), 74, 40)
+    assert all(tall.count(f"\n{label}") == 2 for label in ("busy", "power", "memory", "heat"))
+
+
+def test_a_box_without_cards_gives_the_room_to_the_processor() -> None:
+    shown = texts(scene(None, gpus=0), 60, 24)
+    assert any(row.startswith("CPU busy") for row in shown)
+    assert not any(row.startswith("GPU") for row in shown)
+
+
+def test_128_cores_fit() -> None:
+    for width in (36, 60, 118):
+        rows = core_rows(samples(3, gpus=0, cores=128), START_S, width, all_cores=True)
+        assert sum(len(plain_text(row.line)[LABEL:]) for row in rows) == 128
+        assert any(shown.startswith("128 cores") for shown in texts(scene(None, gpus=0, cores=128), width, 24))
+
+
+def test_where_not_every_core_fits_the_busiest_are_shown() -> None:
+    assert any(row.startswith("busiest") for row in texts(scene(None, gpus=8, cores=128), 36, 16))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"), [("completed", "✓ completed"), ("out-of-memory", "✗ out of memory"), ("stopped", "! stopped")]
+)
+def test_outcomes_are_words_with_a_mark_and_a_sentence(outcome: str, words: str) -> None:
+    shown = texts(scene(finished(outcome, "What happened.")))
+    assert shown[0].startswith(words)
+    assert shown[1].startswith("What happened.")
+
+
+def test_the_last_checkpoint_of_a_run_that_ended_is_named() -> None:
+    saved = Checkpoint(t=START_S, step=1200, path="/data/runs/r007/checkpoint-1200")
+    shown = texts(scene(replace(finished("completed", "Completed."), checkpoint=saved)), 100, 40)
+    assert any(row.startswith("saved     step 1,200  /data/runs/r007/checkpoint-1200") for row in shown)
+
+
+def test_unknown_figures_are_dashes() -> None:
+    bare = LiveScene(NOW_S, RunState(), History(), Sample(START_S, (GpuSample(0, "T4"),), HostSample()), ())
+    shown = text(bare, 36, 40)
+    assert "–/–" in shown
+    assert "–" in shown.splitlines()[1]
+    assert " 0 %" not in shown
+
+
+def test_a_loss_that_is_not_a_number_is_marked() -> None:
+    rows = live_rows(scene(running(START_S, loss=float("nan"))), 36, 20)
+    assert any(run.text.strip() == "nan" and run.style == "bad" for row in rows for run in row.line)
+
+
+def styles_of(row: Row) -> dict[str, str]:
+    """Return the style of each filled gauge of a row."""
+    filled = [run for run in row.line if run.text.startswith(("━", "╸"))]
+    return dict(zip(("busy", "memory", "power"), (run.style for run in filled), strict=False))
+
+
+def gauge_styles(training: bool, **changes: object) -> dict[str, str]:
+    recent = samples(12, gpus=1)
+    recent = tuple(replace(one, gpus=(replace(one.gpus[0], **changes),)) for one in recent)  # type: ignore[arg-type]
+    shown = GpuScene(recent[-1], recent, frozenset({0}) if training else frozenset())
+    return styles_of(gpu_rows(shown, 80)[1])
+
+
+def test_colour_means_state() -> None:
+    assert gauge_styles(True, utilisation_pct=93)["busy"] == "good"
+    assert gauge_styles(True, utilisation_pct=20)["busy"] == "warn"
+    assert gauge_styles(False, utilisation_pct=20)["busy"] == "gauge"
+    assert gauge_styles(True, memory_used_bytes=70 * GIB, memory_total_bytes=80 * GIB)["memory"] == "good"
+    assert gauge_styles(True, memory_used_bytes=78 * GIB, memory_total_bytes=80 * GIB)["memory"] == "bad"
+    assert gauge_styles(True, memory_used_bytes=30 * GIB, memory_total_bytes=80 * GIB)["memory"] == "gauge"
+
+
+def test_a_card_without_the_training_is_not_judged() -> None:
+    first, second = samples(1, gpus=2)[-1].gpus
+    other = replace(second, memory_used_bytes=0)
+    assert training_gpus(replace(samples(1)[-1], gpus=(first, other))) == {0}
+
+
+@pytest.mark.parametrize("width", [20, 30, 36, 47, 60, 72, 80, 116, 160, 196])
+@pytest.mark.parametrize("jobs", [{}, {0: "r007 llama"}])
+def test_a_row_of_gauges_fits_its_place(width: int, jobs: dict[int, str]) -> None:
+    recent = samples(30, gpus=8)
+    for row in gpu_rows(GpuScene(recent[-1], recent, jobs=jobs), width):
+        assert line_width(row.line) <= width, plain_text(row.line)
+
+
+def test_value_and_maximum_stand_in_words() -> None:
+    shown = texts(scene(None), 80, 20)[1]
+    assert "61/80 GiB" in shown
+    assert "/700 W" in shown
+    host = next(row for row in texts(scene(None), 80, 20) if row.startswith("CPU"))
+    assert "RAM" in host
+    assert "/512 GiB" in host
+
+
+def test_the_finish_card_says_where_the_time_went() -> None:
+    # Launched 460 s before the last moment and ended 5 s before it; 1,240 steps of 0.32 s, of which 2 % waited.
+    shown = text(scene(finished("completed", "Completed.")), 100, 40)
+    assert "after 7 min 35 s  1,240 of 9,000 steps" in shown
+    assert "time      computing 85 % · start-up 8 % · evaluation 4 % · waiting for data 2 % · saving 1 %" in shown
+    assert "best      eval loss 1.7131 at step 1,000" in shown
+    assert "t train again   v compare   o tune" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "mark", "said"),
+    [
+        ({"memory_used_bytes": 78 * GIB, "memory_total_bytes": 80 * GIB}, " 1 ", "! GPU 1: memory nearly full"),
+        ({"lost": True, "age_s": 42.0}, " 1✗", "✗ GPU 1: lost 42 s ago"),
+        ({"age_s": 7.0}, " 1?", "? GPU 1: silent for 7 s, old values"),
+        ({"throttle": ("thermal slowdown",)}, " 1!", "! GPU 1: throttled: thermal slowdown"),
+        ({"throttle": ("power cap",)}, " 1 ", "  GPU 1: at its power cap"),
+        (
+            {"xid": 48, "xid_age_s": 30.0, "throttle": ("power cap",)}, " 1!",
+            "! GPU 1: at its power cap; Xid 48: uncorrectable ECC memory error",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_card_is_marked_and_said_in_words(changes: dict[str, Any], mark: str, said: str) -> None:
+    shown = texts(scene(None, **changes), 90, 30)
+    assert any(row.startswith(mark) for row in shown)
+    assert any(row.startswith(said) for row in shown)
+
+
+def test_cards_with_the_same_problem_share_a_row_and_the_power_cap_is_not_red() -> None:
+    recent = samples(3, gpus=8)
+    for throttle, row in (
+        ("thermal slowdown", ("! GPU 0–7: throttled: thermal slowdown", "bad")),
+        ("power cap", ("  GPU 0–7: at its power cap", "dim")),
+    ):
+        held = replace(recent[-1], gpus=tuple(replace(gpu, throttle=(throttle,)) for gpu in recent[-1].gpus))
+        rows = live_rows(LiveScene(NOW_S, None, History(), held, recent), 44, 30)
+        assert row in [cells.line[0] for cells in rows if cells.line]
+        assert any(span.style == "bad" for cells in rows for span in cells.line) == (row[1] == "bad")
+
+
+def test_an_old_sample_is_marked() -> None:
+    old = scene()._replace(now_s=START_S + 720)
+    assert "! sampled 12 min ago" in text(old)
+
+
+def test_ranks_stand_side_by_side_and_the_slowest_is_named() -> None:
+    shown = text(scene(running(START_S, ranks=8), gpus=0), 60, 45)
+    assert "slowest is rank 3" in shown
+
+
+def test_no_rank_is_called_slowest_where_all_are_equally_fast() -> None:
+    state = running(START_S, ranks=2)
+    first = state.ranks[0]
+    rows = rank_rows(replace(state, ranks={0: first, 1: replace(first, rank=1)}), 60)
+    assert plain_text(rows[1].line).split()[0] == "s/step"
+    assert plain_text(rows[-1].line).startswith("all ranks need about")
+
+
+def test_a_ranks_wait_is_unknown_where_it_has_no_loader() -> None:
+    state = running(START_S, ranks=2, data_wait=0.0)
+    first, no_loader = state.ranks.values()  # time between steps is measured up to the request for a batch
+    loading = replace(first, recent=tuple(replace(counters, between_s=0.1) for counters in first.recent))
+    waits = rank_rows(replace(state, ranks={0: loading, 1: no_loader}), 60)[2]
+    assert plain_text(waits.line).split() == ["data", "wait", "0", "%", "–"]
+
+
+def test_ranks_without_room_are_counted() -> None:
+    assert "12 ranks not shown" in text(scene(running(START_S, ranks=16), gpus=0), 36, 60)
+
+
+def test_padding_that_was_estimated_says_so() -> None:
+    state = running(START_S)
+    estimated = {
+        number: replace(rank, latest=rank.latest and replace(rank.latest, tokens_estimated=True))
+        for number, rank in state.ranks.items()
+    }
+    assert "padding 6 %" in text(scene(state), 90, 40)
+    assert "padding ~6 %" in text(scene(replace(state, ranks=estimated)), 90, 40)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "limit", "said"),
+    [
+        (
+            "Out of memory while training at step 12 of 400: [enforce fail at alloc_cpu.cpp:127] err == 0.",
+            int(1.2 * GIB),
+            "Out of memory while training at step 12 of 400; the limit was 1.2 GiB.",
+        ),
+        ("Out of memory: CUDA out of memory. Tried to allocate 2.31 GiB.", None, "Out of memory."),
+        ("The training failed: ValueError: nan.", GIB, "The training failed: ValueError: nan."),
+    ],
+)
+def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit: int | None, said: str) -> None:
+    assert outcome_sentence(finished("out-of-memory", sentence), limit) == said
+    assert outcome_sentence(running(), limit) == ""
+
+
+def test_a_long_ending_takes_a_second_line() -> None:
+    state = finished("failed", "The training was ended at step 3 by SIGKILL: " + "the kernel says so; " * 9)
+    rows = [plain_text(row.line) for row in run_rows(RunScene(state, None, START_S), 40)]
+    assert rows[1].startswith("The training was ended")
+    assert rows[2].rstrip().endswith("…")
+    assert rows[3].startswith("time")

@@ -1,0 +1,58 @@
+"""A watched machine as rows: its GPUs and who uses them, its jobs, and the snapshot that is printed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes.watched_box import JOBS, cardless_view, view
+from tuner_tui.view.cells import plain_text
+from tuner_tui.view.watch_rows import (
+    JobScene,
+    job_places,
+    job_rows,
+    jobs_by_gpu,
+    snapshot_rows,
+    sorted_jobs,
+    training_cards,
+)
+
+OPENED = frozenset(job.pid for job in JOBS)
+
+
+@pytest.mark.parametrize("width", [40, 64, 80, 120, 200])
+def test_no_row_is_wider_than_its_place(width: int) -> None:
+    for row in job_rows(JobScene(JOBS, view().sample.time_s, opened=OPENED, cursor=(5000, None)), width, 200)[1:]:
+        assert len(plain_text(row.line)) <= width, plain_text(row.line)
+
+
+def test_the_cursor_is_always_in_sight() -> None:
+    for place in job_places(JOBS, OPENED):
+        rows = job_rows(JobScene(JOBS, 0.0, opened=OPENED, cursor=place), 120, 7)
+        assert len(rows) == 7
+        assert any(f" {place[1] or place[0]} " in plain_text(row.line) for row in rows)
+
+
+def test_equal_jobs_keep_their_order_by_age() -> None:
+    older, younger = replace(JOBS[-1], pid=1, started_s=1.0), replace(JOBS[-1], pid=2, started_s=2.0)
+    assert [job.pid for job in sorted_jobs([younger, older], "memory")] == [1, 2]
+
+
+def test_each_card_names_its_job() -> None:
+    jobs = jobs_by_gpu(view())
+    assert jobs[0] == "r007 llama-1b-sft"
+    assert jobs[4].endswith("finetune.py --config big.yaml")
+    assert training_cards(view()) == {0, 1, 2, 3}
+
+
+def test_a_snapshot_has_gpus_host_and_jobs() -> None:
+    seen = "\n".join(plain_text(row.line) for row in snapshot_rows(view(), 120))
+    for part in (
+        "GPUs · 8 × H100 80GB HBM3", "GPU 4: at its power cap", "GPU 7: lost", "RAM", "4+32+1",
+        "r007 llama-1b-sft  1,240/9,000  14 %", "not visible from here", "cpu_train.py",
+    ):  # fmt: skip
+        assert part in seen
+    cardless = "\n".join(plain_text(row.line) for row in snapshot_rows(cardless_view(), 120))
+    assert "No NVIDIA driver is installed" in cardless
+    assert "everything works on the CPU" in cardless

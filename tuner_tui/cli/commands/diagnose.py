@@ -1,0 +1,106 @@
+"""`tuner-tui diagnose RUN|FILE|-`: what went wrong or holds a training back, and what to change."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from errno import ENOENT
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tuner_tui.advice.diagnose import diagnose as diagnose_situation
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.settings_check import SettingCheck, verify_settings
+from tuner_tui.advice.situation import Situation, situation_of_run
+from tuner_tui.cli.console import fail, print_json, print_line
+from tuner_tui.cli.render.text import join_sections
+from tuner_tui.core.text import format_observed
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.log_parsing import lines
+from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
+
+SEVERITY_MARKS = {"failed": "x", "warning": "!", "hint": "-"}
+CHECK_MARKS = {"agrees": "✓", "differs": "✗", "unknown": "?"}
+
+
+def finding_lines(findings: Sequence[Finding], checks: Sequence[SettingCheck] = ()) -> Iterator[list[str]]:
+    """Yield the lines of each finding, or one sentence where there are no findings."""
+    if not findings:
+        failed = sum(check.verdict == "differs" for check in checks)
+        one, many = "1 requested setting is", f"{failed} requested settings are"
+        yield [f"{one if failed == 1 else many} not in effect:" if failed else "No problems found."]
+    for finding in findings:
+        where = f" ({finding.where})" if finding.where else ""
+        head = f"{SEVERITY_MARKS[finding.severity]} {finding.cause}{where}, {finding.confidence}: {finding.sentence}"
+        lines = [head, *(f"    {line}" for line in finding.evidence)]
+        for number, remedy in enumerate(finding.remedies, 1):
+            lines.append(f"  {number}. {remedy.title}: {remedy.why}")
+            lines += [f"     expected: {remedy.expectation}"] if remedy.expectation else []
+            lines += [f"     source: {remedy.source}"] if remedy.source else []
+        yield lines
+
+
+def check_lines(checks: Sequence[SettingCheck]) -> list[str]:
+    """Return the settings asked for, marked by whether they were seen in effect; empty where none was."""
+    asked = [check for check in checks if check.verdict != "not asked"]
+    if not asked:
+        return []
+    width = max(len(check.name) for check in asked)
+    return ["Requested settings:", *(_check_line(check, width) for check in asked)]
+
+
+def _check_line(check: SettingCheck, width: int) -> str:
+    seen = f" → {format_observed(check.seen)}" if check.verdict == "differs" else ""
+    reason = f"  ({check.why})" if check.why else ""
+    return f"  {CHECK_MARKS[check.verdict]} {check.name:<{width}}  {format_observed(check.asked)}{seen}{reason}"
+
+
+def diagnosis_document(findings: Sequence[Finding], checks: Sequence[SettingCheck]) -> Mapping[str, Any]:
+    """Return what `--json` prints: the findings and, for a run that reported them, the settings in effect."""
+    document: dict[str, Any] = {"findings": [asdict(finding) for finding in findings]}
+    for finding, data in zip(findings, document["findings"], strict=True):
+        for remedy, item in zip(finding.remedies, data["remedies"], strict=True):
+            if remedy.peak is not None:
+                item["peak"]["verdict"] = remedy.peak.verdict
+    return document | ({"in_effect": [asdict(check) for check in checks]} if checks else {})
+
+
+def diagnose(
+    source: str = typer.Argument(metavar="RUN|FILE|-", help="A run, a log file, or - for standard input."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+) -> None:
+    """Show what failed or limits a training, and how to fix it."""
+    try:
+        situation = read_situation(source)
+    except (OSError, RunNotFoundError) as error:
+        fail(f"tuner-tui diagnose: {_error_sentence(error, source)}")
+    if situation.state == RunState() and not any(line.strip() for line in situation.log):
+        fail(f"tuner-tui diagnose: {'the input' if source == '-' else source} is empty.")
+    findings, checks = diagnose_situation(situation), verify_settings(situation)
+    if as_json:
+        print_json(diagnosis_document(findings, checks))
+    else:
+        print_line("\n".join(join_sections([*finding_lines(findings, checks), check_lines(checks)])))
+
+
+def read_situation(source: str) -> Situation:
+    """Read a run folder, an output file or standard input. Raises `OSError` and `RunNotFoundError`."""
+    if source == "-":
+        return Situation(RunState(), time.time(), log=lines.read_stream_head_and_tail(sys.stdin.buffer))
+    path = Path(source)
+    if path.exists() and not path.is_dir():
+        return Situation(RunState(), time.time(), log=lines.read_head_and_tail(path, any_kind=True))
+    folder = RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
+    if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
+        raise FileNotFoundError(ENOENT, "the run folder is empty")
+    return situation_of_run(folder)
+
+
+def _error_sentence(error: OSError | RunNotFoundError, source: str) -> str:
+    if isinstance(error, OSError):
+        return f"{source} cannot be read: {error.strerror or error}."
+    return f"{error} There is no file of that name either."

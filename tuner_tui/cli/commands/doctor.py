@@ -1,0 +1,154 @@
+"""`tuner-tui doctor`: what could go wrong before a training starts, as a list with marks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
+from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.preflight import FileSystem, PreflightCheck
+    from tuner_tui.cli.machine import ReadMachine
+    from tuner_tui.settings.dialects.dialect import Dialect
+
+MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
+NAME_WIDTH = 15
+
+
+def doctor(
+    context: typer.Context,
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="A training tool's configuration file, a script, or a preset."),
+    ] = None,
+    preset: PresetName = None,
+    values: SettingValues = None,
+    interpreter: InterpreterPath = None,
+    hardware: Annotated[
+        bool, typer.Option("--hardware", help="Only show GPUs, CPU, memory, disk and the training Python.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check machine, Python and settings before a training.
+
+    With FILE, also check what that configuration or script needs.
+
+    Exit codes: 0 no problems, 1 problems found, 2 bad input.
+    """
+    from tuner_tui.cli.machine import read_local_machine, start_reading_inventory
+    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
+
+    if hardware:
+        _print_hardware(interpreter, as_json)
+        return
+    # The cards are asked while the rest is imported.
+    read_machine: ReadMachine | None = context.obj
+    reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
+    from tuner_tui.advice.preflight import PreflightCheck, TrainingFile, file_checks, preflight_checks
+    from tuner_tui.advice.recommend.recommendation import with_recommended
+    from tuner_tui.cli.commands.recommend import resolve_options
+    from tuner_tui.runs.launch.launchers import training_python
+    from tuner_tui.runs.launch.prepare import missing_path_problem
+    from tuner_tui.runs.store.folder import state_dir
+    from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
+
+    preset = file if preset is None else preset
+    chosen, job = resolve_options(preset, values or [])
+    if interpreter is None and isinstance(job, CommandJob):
+        interpreter = training_python(job, os.environ, Path.cwd())
+    machine = read_local_machine(interpreter, reading) if read_machine is None else read_machine(interpreter)
+    settings = with_recommended(chosen, machine.inventory, machine.interpreter, job).settings
+    named = preset is not None and isinstance(job, BuiltinJob) and job.data != DATA_TO_NAME
+    missing = missing_path_problem(job, Path.cwd()) if named and isinstance(job, BuiltinJob) else None
+    files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
+    checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job), *files)
+    opened = None if preset is None else _tool_values(preset)
+    if opened is not None:
+        path, own, dialect = opened
+        training = TrainingFile(path, own, chosen, job, dialect)
+        cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
+        local = local_files(cwd)
+        checks = (*checks, *file_checks(training, machine.inventory, machine.interpreter, local, str(state_dir())))
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        typer.echo("\n".join(line for check in checks for line in _check_lines(check)))
+    if any(check.state == "wrong" for check in checks):
+        raise typer.Exit(FAILED)
+
+
+def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
+    from tuner_tui.cli.machine import start_reading_inventory
+    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
+    from tuner_tui.hardware.environment import visible_gpus
+    from tuner_tui.hardware.interpreter.probe import default_interpreter, find_incompatibilities, probe_versions
+    from tuner_tui.view.hardware_rows import hardware_rows
+
+    reading = start_reading_inventory(BRIEF_TIMEOUT_S)  # while the Python is asked
+    python = probe_versions(interpreter or default_interpreter())
+    inventory = reading.result(threading.TIMEOUT_MAX)
+    if as_json:
+        print_json(
+            {
+                "inventory": asdict(inventory),
+                "usable": {
+                    "cores": inventory.cpu.usable_cores,
+                    "memory_bytes": inventory.memory.usable_bytes,
+                    "gpus": visible_gpus(inventory.gpus, inventory.cuda_visible_devices),
+                },
+                "interpreter": asdict(python),
+                "misfits": [asdict(problem) for problem in find_incompatibilities(inventory, python)],
+            }
+        )
+    else:
+        print_line(" · ".join(filter(None, (inventory.hostname, inventory.container, inventory.multiplexer))))
+        print_rows(hardware_rows(inventory, python, report_width()))
+
+
+def _tool_values(name: str) -> tuple[Path, dict[str, Any], Dialect] | None:
+    """Return path, values and dialect of a tool's file; None for a preset."""
+    from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
+    from tuner_tui.settings.presets import find_preset
+
+    loaded = find_preset(name)
+    if loaded.dialect is None or loaded.path is None:
+        return None
+    return loaded.path, parse_file(read_file_text(loaded.path), loaded.path).values, loaded.dialect
+
+
+def local_files(cwd: Path) -> FileSystem:
+    """Return this machine's files as a training sees them that starts in `cwd`."""
+    from tuner_tui.advice.preflight import FileSystem
+
+    def nearest(name: str) -> Path:
+        path = cwd / Path(name).expanduser()
+        return next((one for one in (path, *path.parents) if os.path.exists(one)), Path("/"))  # noqa: PTH110
+
+    def free_bytes(name: str) -> int | None:
+        try:
+            return shutil.disk_usage(nearest(name)).free
+        except OSError:
+            return None
+
+    return FileSystem(
+        exists=lambda name: nearest(name) == cwd / Path(name).expanduser(),
+        can_write=lambda name: os.access(nearest(name), os.W_OK | os.X_OK),
+        free_bytes=free_bytes,
+        find_program=shutil.which,
+    )
+
+
+def _check_lines(check: PreflightCheck) -> list[str]:
+    """Return mark, name and sentence of a check, and the advice below them."""
+    from tuner_tui.cli.render.text import hanging_lines
+
+    head = f"{MARKS[check.state]} {check.name:<{NAME_WIDTH}}"
+    return [*hanging_lines(head, check.sentence), *hanging_lines(f"{' ' * len(head)}→ ", check.advice)]

@@ -1,0 +1,422 @@
+"""`tuner-tui estimate`: the memory a training would take, before it runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner_tui.cli.console import fail, print_json, print_note
+from tuner_tui.cli.options import (
+    AsJson,
+    AssumedMemory,
+    InterpreterPath,
+    MemoryLimit,
+    ModelName,
+    OtherGpus,
+    PresetName,
+    SettingValues,
+    TaskName,
+)
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.recommend.card_plan import CardPlan
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+    from tuner_tui.advice.recommend.target import TrainingTarget
+    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
+    from tuner_tui.cli.machine import LocalMachine, ReadMachine
+    from tuner_tui.memory.device import Device
+    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+    from tuner_tui.settings.model import Resolved, Settings
+    from tuner_tui.settings.resolve import ResolvedTraining
+
+
+def estimate(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE | -- COMMAND...]",
+            help="A training tool's configuration file, a script, a preset, or a training command (read, not run).",
+        ),
+    ] = None,
+    preset: PresetName = None,
+    values: SettingValues = None,
+    model: ModelName = None,
+    task: TaskName = None,
+    memory: AssumedMemory = None,
+    gpus: OtherGpus = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="Break memory down by module or by kind."),
+    ] = None,
+    memory_limit: MemoryLimit = None,
+    interpreter: InterpreterPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the peak memory of a training.
+
+    The peak is split into weights, gradients, optimizer, activations, context and allocator. On a terminal a
+    closed form is shown at once; a trace of the model, which takes seconds the first time, refines it. Both are
+    corrected by earlier runs of the same job.
+    """
+    from tuner_tui.cli.commands.recommend import measured_lengths
+    from tuner_tui.cli.launch_request import parse_size_option
+    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.settings.errors import SettingsError
+
+    read_machine: ReadMachine = context.obj or read_local_machine
+    try:
+        if by not in (None, "module", "kind"):
+            raise SettingsError(f"--by: {by!r} is not one of module, kind.")
+        training = resolve_options(preset, words or [], values or [])
+        capacity = None if memory is None else parse_size_option("--memory", memory)
+        limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
+        command = measured_command(training, model, gpus)
+        if command is not None:
+            machine = read_machine(interpreter)
+            if print_measured(command, training.resolved, machine, capacity, limit, as_json):
+                return
+        resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, model, task)
+        if gpus is not None:
+            if capacity is not None or limit is not None:
+                raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
+            print_plans(gpus, read_machine(interpreter), resolved, job, as_json)
+            return
+    except SettingsError as error:
+        fail(str(error))
+    machine = read_machine(interpreter)
+    found, settings = prepare(machine, resolved, training.job, job, capacity, limit)
+    if by is not None:
+        print_breakdown(found, settings, by, as_json)
+        return
+    own = training.job or job
+    lengths = measured_lengths(own, machine)
+    print_estimate(found, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
+
+
+def resolve_options(preset: str | None, words: list[str], values: list[str]) -> ResolvedTraining:
+    """Return the chosen settings and the job. Raises `SettingsError`.
+
+    Of `words`, one is a file or a preset, several are a command. A command has the model and the settings that its
+    arguments and files name.
+    """
+    from tuner_tui.settings.command_training import read_command
+    from tuner_tui.settings.job import CommandJob
+    from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
+
+    command = tuple(words) if len(words) > 1 else ()
+    if len(words) == 1 and preset is None:
+        preset = words[0]
+    training = resolve_training(Sources(preset, parse_flags(values), os.environ, job=JobOptions(command)))
+    job = training.job
+    if not isinstance(job, CommandJob):
+        return training
+    own = read_command(job.command, Path(job.cwd or ""))
+    return replace(training, job=own.complete(job), resolved=training.resolved.with_own(own.settings))
+
+
+def settings_to_keep(training: ResolvedTraining) -> Resolved:
+    """Return the settings of a training; a command keeps its own defaults, so that all of its count as chosen.
+
+    What its tool chooses by the machine, as axolotl with `bf16: auto`, is recommended here.
+    """
+    from tuner_tui.settings.job import CommandJob
+    from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved
+
+    resolved = training.resolved
+    if not isinstance(training.job, CommandJob):
+        return resolved
+    fixed = [name for name in FIELDS if name not in training.left_open]
+    own = dict.fromkeys(fixed, Origin(OriginKind.PRESET, "the command"))
+    chosen = {name: resolved.origins[name] for name in resolved.given}
+    return Resolved(resolved.settings, {**own, **chosen})
+
+
+def measured_command(training: ResolvedTraining, model: str | None, gpus: str | None) -> CommandJob | None:
+    """Return the preset's command, whose memory only its own runs can tell; None if a model is known."""
+    from tuner_tui.settings.job import CommandJob, modelled_job
+
+    job = training.job
+    if not isinstance(job, CommandJob) or model is not None or gpus is not None or modelled_job(job) is not None:
+        return None
+    return job
+
+
+def print_measured(
+    job: CommandJob, resolved: Resolved, machine: LocalMachine, capacity: int | None, limit: int | None, as_json: bool
+) -> bool:
+    """Print the memory that runs of a command took, trials of a tuning included; return whether there were any.
+
+    Raises `SettingsError` if they took other micro batches, too few to interpolate.
+    """
+    from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+    from tuner_tui.cli.render.estimate import measured_report
+    from tuner_tui.core.units import format_size
+    from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
+    from tuner_tui.runs.read.measured_memory import measured_runs
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.errors import SettingsError
+
+    target = target_of(limit_gpu_memory(machine.inventory, limit), machine.interpreter, job)
+    device = training_device(machine, target, capacity, limit)
+    micro = "per_device_train_batch_size"
+    batch = resolved.settings.per_device_train_batch_size if micro in resolved.given else None
+    found = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
+    if isinstance(found, UnmeasuredBatch):
+        size = format_size(found.peak_bytes)
+        raise SettingsError(
+            f"At micro batch {found.batch} this command used {size} (run {found.run}). It was not run with "
+            f"{batch}, and one size does not show how memory grows."
+        )
+    if not isinstance(found, MeasuredEstimate):
+        return False
+    if as_json:
+        figures = {"batch": found.estimate.batch, **_figures(found.estimate), "largest_batch": found.largest}
+        print_json({"job": job.model_dump(mode="json"), **figures})
+    else:
+        typer.echo("\n".join(measured_report(job, found)))
+    return True
+
+
+def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
+    """Return the job whose memory is estimated. Raises `SettingsError` if its model is not known."""
+    from pydantic import ValidationError
+
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+
+    job = modelled_job(job) or job
+    if model is None and isinstance(job, CommandJob):
+        raise SettingsError(
+            f"Cannot tell which model `{shlex.join(job.command)}` trains: neither an argument such as "
+            "--model_name_or_path, a configuration file nor a from_pretrained(...) call in the script names "
+            "one. Name it (--model ID --task causal-lm), or run the command for a few steps to measure its "
+            "memory."
+        )
+    if model is None and job is None:
+        raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
+    known = job if isinstance(job, BuiltinJob) else BuiltinJob()
+    changes = {name: value for name, value in (("model", model), ("task", task)) if value is not None}
+    try:
+        return BuiltinJob.model_validate({**known.model_dump(), **changes})
+    except ValidationError as error:
+        raise SettingsError(f"--task: {task!r} is not one of classification, causal-lm.") from error
+
+
+def prepare(
+    machine: LocalMachine,
+    resolved: Resolved,
+    started: Job | None,
+    job: BuiltinJob,
+    capacity: int | None,
+    limit: int | None = None,
+) -> tuple[JobMemoryEstimator, Settings]:
+    """Return the estimator for the job here, and the settings completed as `run` would, which starts `started`.
+
+    The runs that correct it are those of the job, and those of the command.
+    """
+    from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
+    from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
+    from tuner_tui.runs.read.measured_memory import measured_runs
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.job import CommandJob
+    from tuner_tui.settings.model import FIELDS
+
+    # `started` may be a command of which only the model is known: its launcher decides what is recommended, and its
+    # runs correct the estimate; `job` is the built-in job that computes as much.
+    own = started if isinstance(started, CommandJob) else job
+    inventory = limit_gpu_memory(machine.inventory, limit)
+    settings = with_recommended(resolved, inventory, machine.interpreter, own).settings
+    left_open = [name for name in FIELDS if name not in resolved.origins] if isinstance(own, CommandJob) else []
+    if left_open:
+        advised = recommend(inventory, machine.interpreter, job, resolved.given).values
+        settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
+    target = target_of(inventory, machine.interpreter, job)
+    device = training_device(machine, target, capacity, limit)
+    runs = measured_runs(own, runs_dir())
+    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs), settings
+
+
+def training_device(machine: LocalMachine, target: TrainingTarget, capacity: int | None, limit: int | None) -> Device:
+    """Return the device of `target` with the memory that `--memory` and `--memory-limit` name.
+
+    A limit of GPU memory is in the target already. Without a GPU the limit also counts what the imports reserve.
+    """
+    from tuner_tui.advice.recommend.workload import limit_device_memory
+    from tuner_tui.memory.trace import import_footprint
+
+    device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
+    if limit is None or device.on_gpu:
+        return device
+    return limit_device_memory(device, limit, import_footprint(machine.interpreter, machine.inventory.cpu.usable_cores))
+
+
+def expected_time(
+    machine: LocalMachine, started: Job | None, job: BuiltinJob, settings: Settings
+) -> DurationEstimate | None:
+    """Return how long `started`, else `job`, will take, by earlier runs or the notes; None if neither says."""
+    from tuner_tui.advice.recommend.duration_estimate import expected_duration
+    from tuner_tui.advice.recommend.target import target_of
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.job import CommandJob
+
+    own = started if isinstance(started, CommandJob) else job
+    target = target_of(machine.inventory, machine.interpreter, own)
+    return expected_duration(own, settings, target.replicas, [card.name for card in target.cards], runs_dir())
+
+
+def print_estimate(
+    found: JobMemoryEstimator,
+    settings: Settings,
+    expected: DurationEstimate | None,
+    lengths: SampleLengths | None,
+    as_json: bool,
+) -> None:
+    """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
+    from tuner_tui.cli.commands.recommend import time_document
+    from tuner_tui.cli.render.estimate import estimate_report, format_uncertainty
+    from tuner_tui.core.units import format_size
+    from tuner_tui.memory.trace import TraceError
+
+    first = found.at_once(settings)
+    watched = sys.stderr.isatty() and not as_json
+    if watched and first is not None and first.rests_on.startswith("closed form"):
+        print_note(
+            f"{format_size(first.total_bytes, 2)} ± {format_uncertainty(first)} from closed form; tracing the model …"
+        )
+    problem = None
+    best: MemoryEstimate | None
+    try:
+        best = found.traced(settings)
+    except TraceError as error:
+        best, problem = first, str(error)
+    if best is None:
+        fail(f"The model {found.job.model} cannot be estimated. {problem} A short run measures its memory.")
+    if as_json:
+        more = {"expected_time": time_document(expected), "data": lengths and data_document(lengths, settings)}
+        print_json(as_document(found, settings, best, problem) | more)
+        return
+    if problem is not None:
+        print_note(f"! Less exact, not traced: {problem}")
+    typer.echo("\n".join(estimate_report(found, settings, best, expected, lengths)))
+
+
+def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
+    """Return the JSON document of the data: lengths, what is cut, and the padding of a batch."""
+    padding = lengths.padding(settings.per_device_train_batch_size, settings.max_length)
+    return {
+        "samples": lengths.total,
+        "measured": len(lengths.lengths),
+        "unit": lengths.unit,
+        "percentiles": {str(share): lengths.percentile(share / 100) for share in (50, 90, 95, 99)},
+        "longest": lengths.longest,
+        "cut_share": lengths.cut_share(settings.max_length),
+        "packed": lengths.packed,
+        "padding_share": {"random": padding.random, "group_by_length": padding.grouped},
+    }
+
+
+def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:
+    """Print where the memory of the peak goes, and the setting that removes each kind; exit with 2 if not traceable."""
+    from tuner_tui.advice.recommend.memory_breakdown import memory_remedies
+    from tuner_tui.cli.render.estimate import breakdown_report
+    from tuner_tui.memory.trace import TraceError, trace_breakdown
+
+    try:
+        if found.interpreter is None:
+            raise TraceError("No interpreter to trace with: pass --interpreter.")
+        traced = trace_breakdown(found.interpreter, found.job, settings, found.device)
+    except TraceError as error:
+        fail(f"--by needs a trace of the model. {error}")
+    kinds = traced.by(lambda part: part.kind)
+    remedies = memory_remedies(found, settings, kinds)
+    if as_json:
+        print_json(
+            {
+                "job": found.job.model_dump(mode="json"),
+                "settings": settings.model_dump(mode="json"),
+                "peak_at": traced.phase,
+                "tensor_bytes": traced.total,
+                "dtypes": traced.by(lambda part: part.dtype),
+                "parts": [asdict(part) for part in traced.parts],
+                "kinds": [
+                    {"kind": kind, "size": size, "remedy": None if kind not in remedies else asdict(remedies[kind])}
+                    for kind, size in kinds.items()
+                ],
+            }
+        )
+        return
+    typer.echo("\n".join(breakdown_report(found, settings, traced, remedies, by)))
+
+
+def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
+    """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
+    from tuner_tui.advice.recommend.card_plan import plan_cards
+    from tuner_tui.cli.launch_request import parse_gpus
+    from tuner_tui.cli.render.estimate import plan_report
+
+    cards = parse_gpus(gpus)
+
+    def say(traces: int) -> None:
+        number = "once" if traces == 1 else f"with {traces} different settings"
+        print_note(f"Tracing {job.model} {number} on the CPU; it is kept for the next time …")
+
+    plans = plan_cards(cards, machine.inventory, machine.interpreter, resolved, job, say)
+    if all(plan.best is None for plan in plans):
+        fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
+    if as_json:
+        print_json({"job": job.model_dump(mode="json"), "cards": [_plan_document(plan) for plan in plans]})
+        return
+    typer.echo("\n".join(plan_report(plans)))
+
+
+def _plan_document(plan: CardPlan) -> dict[str, Any]:
+    best = plan.best
+    assert best is not None
+    time = None if plan.duration is None else plan.duration.range_s
+    return {
+        "card": plan.cards.label,
+        "estimate": as_document(plan.estimator, plan.settings, best, plan.not_traced),
+        "to_fit": plan.fitting,
+        "time_s": None if time is None else list(time),
+        "time_rests_on": None if plan.duration is None else plan.duration.rests_on,
+    }
+
+
+def as_document(
+    found: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, problem: str | None
+) -> dict[str, Any]:
+    """Return the JSON document; sizes in bytes."""
+    peak, device = best.peak, found.device
+    return {
+        "job": found.job.model_dump(mode="json"),
+        "settings": settings.model_dump(mode="json"),
+        "device": _device_document(device),
+        "parts": asdict(best.parts),
+        **_figures(best),
+        "peak_at": best.peak_phase,
+        "largest_batch": best.largest_batch(),
+        "model": {"floor_bytes": peak.floor_bytes, "base_bytes": peak.base_bytes, "slope_bytes": peak.slope_bytes},
+        "counts": "device" if device.on_gpu else "private" if device.limited else "resident",
+        "not_traced": problem,
+    }
+
+
+def _figures(best: MemoryEstimate) -> dict[str, Any]:
+    return {name: getattr(best, name) for name in ("total_bytes", "low_bytes", "high_bytes", "verdict", "rests_on")}
+
+
+def _device_document(device: Device) -> dict[str, Any]:
+    document = asdict(device)
+    # The key is part of the interface of `--json`; it is older than the name of the field.
+    document["started"] = document.pop("import_footprint")
+    return document

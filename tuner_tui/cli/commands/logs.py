@@ -1,0 +1,112 @@
+"""`tuner-tui logs`: the output of a training, safe for a terminal."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, find_run_or_exit, print_line
+from tuner_tui.cli.options import RunName
+from tuner_tui.runs.read.log_reader import LogReader, LogWindow
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder
+
+LINES_AT_ONCE = 500
+LINES_BEFORE_FOLLOWING = 100
+LOOK_EVERY_S = 0.5
+
+
+def logs(
+    run: RunName,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Show the last 100 lines and follow until the run ends.")
+    ] = False,
+    events: Annotated[
+        bool,
+        typer.Option("--events", help="Print what happened and, with -f, the progress, instead of the output."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines: events, or anchor (byte offset), text, unfinished.")
+    ] = False,
+) -> None:
+    """Print the output of a run, or its events.
+
+    Progress bars show their last state only, and escape sequences are removed. With -f --events the exit code is that
+    of the run; Ctrl-C stops following, not the run.
+    """
+    folder = find_run_or_exit(run)
+    if events:
+        from tuner_tui.cli.run_follower import attach, print_events
+
+        if follow:
+            raise typer.Exit(attach(folder, as_json))
+        print_events(folder, as_json)
+        return
+    printer = LogPrinter(LogReader(folder.output_log), as_json)
+    if not follow:
+        printer.print_rest(last=True)
+        return
+    printer.skip_to_tail(LINES_BEFORE_FOLLOWING)
+    raise typer.Exit(_follow(folder, printer))
+
+
+def _follow(folder: RunFolder, printer: LogPrinter) -> int:
+    """Print until the run ends or a signal arrives, and return the exit code."""
+    from tuner_tui.cli.interrupts import Interrupts
+
+    with Interrupts() as interrupts:
+        while not (interrupts.interrupts or interrupts.terminated):
+            found = read_status(folder)
+            printer.print_rest(last=not found.live)
+            if found.kind == "broken":  # the folder was deleted meanwhile
+                fail(found.sentence, FAILED)
+            if not found.live:
+                return DONE
+            interrupts.wait(LOOK_EVERY_S)
+    return TERMINATED if interrupts.terminated else INTERRUPTED
+
+
+class LogPrinter:
+    """Prints a growing log: each finished line once, an unfinished line whenever it changes."""
+
+    def __init__(self, reader: LogReader, as_json: bool) -> None:
+        self._reader = reader
+        self._as_json = as_json
+        self._anchor = 0
+        self._unfinished: tuple[int, str] | None = None
+
+    def skip_to_tail(self, count: int) -> None:
+        """Start `count` lines before the end."""
+        self._anchor = self._reader.tail(count).start
+
+    def print_rest(self, last: bool) -> None:
+        """Print the lines not printed yet; with `last` also an unfinished line as final."""
+        while True:
+            window = self._reader.window(self._anchor, LINES_AT_ONCE)
+            self._print(window, last)
+            if window.at_end:
+                return
+
+    def _print(self, window: LogWindow, last: bool) -> None:
+        finished = len(window.lines) - window.unfinished
+        lines = [
+            self._line(anchor, text, False)
+            for anchor, text in zip(window.anchors[:finished], window.lines, strict=False)
+            if (anchor, text) != self._unfinished
+        ]
+        if lines:
+            print_line("\n".join(lines))
+        self._anchor = window.end
+        if window.unfinished:
+            self._print_unfinished(window.anchors[-1], window.lines[-1], last)
+
+    def _print_unfinished(self, anchor: int, text: str, last: bool) -> None:
+        self._anchor = anchor
+        if text and (anchor, text) != self._unfinished:
+            self._unfinished = (anchor, text)
+            print_line(self._line(anchor, text, not last))
+
+    def _line(self, anchor: int, text: str, unfinished: bool) -> str:
+        return json.dumps({"anchor": anchor, "text": text, "unfinished": unfinished}) if self._as_json else text

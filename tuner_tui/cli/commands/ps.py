@@ -1,0 +1,84 @@
+"""`tuner-tui ps`: the runs of this machine with their state."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from tuner_tui.cli.console import print_json
+from tuner_tui.cli.options import AsJson
+from tuner_tui.runs.store.folder import list_runs, runs_dir
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.reader import RunRow
+
+HEADINGS = ("RUN", "STATUS", "STEP", "AGE", "TIME", "LEFT", "STEPS/S", "LOSS")
+MIN_COMMAND, MAX_COMMAND = 20, 60
+
+
+def ps(as_json: AsJson = False) -> None:
+    """List runs with their state, age, speed, loss and command."""
+    now = time.time()
+    from tuner_tui.runs.read.reader import list_run_or_damage
+    from tuner_tui.runs.read.status import await_slurm
+    from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
+
+    snapshot = ProcessSnapshot()
+    folders = list_runs(runs_dir())
+    await_slurm(folders)
+    rows = [list_run_or_damage(folder, now, snapshot) for folder in folders]
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    elif rows:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        typer.echo("\n".join(list_lines(rows, columns)))
+    else:
+        typer.echo("No runs yet. `tuner-tui run -- COMMAND` starts one.")
+
+
+def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
+    """Return the table of the runs. Commands are cut from the left to fit into `columns`, or to `MAX_COMMAND`."""
+    from tuner_tui.cli.render.text import format_table
+
+    table = format_table([HEADINGS, *map(_figures, rows)], indent="")
+    width = max(map(len, table)) + 2
+    room = MAX_COMMAND if columns is None else max(MIN_COMMAND, columns - width)
+    ends = ("COMMAND", *(_command(row, room) for row in rows))
+    return [f"{line:<{width}}{end}".rstrip() for line, end in zip(table, ends, strict=True)]
+
+
+def _figures(row: RunRow) -> tuple[str, ...]:
+    from tuner_tui.cli.render.text import format_steps
+    from tuner_tui.core.units import format_rough_duration, format_short_duration
+
+    return (
+        row.run,
+        row.outcome or (row.phase if row.status == "running" or _is_unsupervised(row) else None) or row.status,
+        format_steps(row.step, row.total_steps),
+        "" if row.age_s is None else format_short_duration(row.age_s),
+        "" if row.duration_s is None else format_short_duration(row.duration_s),
+        "" if row.eta_s is None else format_rough_duration(row.eta_s),
+        "" if row.steps_s is None else f"{row.steps_s:.3g}",
+        "" if row.loss is None else f"{row.loss:.4g}",
+    )
+
+
+def _command(row: RunRow, room: int) -> str:
+    from tuner_tui.cli.render.text import replace_unprintable
+
+    unsupervised = _is_unsupervised(row) or row.status == "pending"
+    # A command may hold a whole script, with line ends and escape sequences.
+    text = row.damage or (f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence)
+    words = " ".join(replace_unprintable(text).split())
+    whole = unsupervised or row.damage or len(words) <= room
+    return words if whole else f"…{words[1 - room :]}"
+
+
+def _is_unsupervised(row: RunRow) -> bool:
+    return row.status == "lost" and row.pid is not None

@@ -1,0 +1,339 @@
+"""`tuner-tui recommend`: settings for this machine, this Python and this job, each with its reason and source."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner_tui.cli.console import fail, print_json, print_line
+from tuner_tui.cli.options import (
+    AsJson,
+    AssumedMemory,
+    InterpreterPath,
+    ModelName,
+    OtherGpus,
+    PresetName,
+    SettingValues,
+    TaskName,
+)
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.batch_scaling import BatchChange
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+    from tuner_tui.advice.recommend.recommendation import Recommendation
+    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+    from tuner_tui.cli.machine import LocalMachine, ReadMachine
+    from tuner_tui.hardware.planned import PlannedCards
+    from tuner_tui.settings.job import BuiltinJob, CommandJob
+    from tuner_tui.settings.model import Resolved
+    from tuner_tui.settings.resolve import JobOptions
+
+
+ASSUMED_CAPABILITY = (8, 0)
+NO_CARD = "cpu"
+"""What `--gpu` names for a training without a GPU."""
+
+
+def recommend(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE | -- COMMAND...]",
+            help="A training tool's configuration file, a preset, or your training command.",
+        ),
+    ] = None,
+    preset: PresetName = None,
+    values: SettingValues = None,
+    model: ModelName = None,
+    task: TaskName = None,
+    memory: AssumedMemory = None,
+    gpus: OtherGpus = None,
+    interpreter: InterpreterPath = None,
+    patch: Annotated[bool, typer.Option("--patch", help="Print only a diff of FILE.")] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write",
+            help="Write the changes into FILE; everything else in it stays. Without a GPU here, --gpu says which "
+            "GPU the file is for.",
+        ),
+    ] = False,
+    copy: Annotated[bool, typer.Option("--copy", help="Also copy the diff to the clipboard of the terminal.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend settings for this machine, with reasons.
+
+    Also lists what was considered and not recommended. `--gpu cpu` is for a training without a GPU. The values and the
+    job of a preset, and those of --set, are kept; --write puts them into FILE.
+
+    Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
+    a model of BERT's size.
+    """
+    from tuner_tui.cli.machine import read_local_machine
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.resolve import JobOptions
+
+    file, command = split_words(words or [], of_a_file=patch or write or copy)
+    preset = file if preset is None else preset
+    resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
+    read_machine: ReadMachine = context.obj or read_local_machine
+    machine = read_machine(interpreter)
+    try:
+        machines = planned_machines(machine, gpus, memory)
+    except SettingsError as error:
+        fail(str(error))
+    if patch or write or copy:
+        if file is None:
+            fail(
+                "--patch, --write and --copy need a training tool's configuration file: `tuner-tui recommend "
+                "FILE --write`."
+            )
+        if len(machines) > 1:
+            fail("--patch, --write and --copy need one kind of GPU after --gpu: a file has one value for each key.")
+        for_this = gpus is None and memory is None
+        print_patch(
+            machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, copy, for_this
+        )
+        return
+    print_recommendations(machines, resolved, job, preset, as_json)
+
+
+def split_words(words: list[str], of_a_file: bool = False) -> tuple[str | None, tuple[str, ...]]:
+    """Return the preset or file that the words name, or the command.
+
+    A single word that can be run is a command, unless `of_a_file`: a shell script may be changed.
+    """
+    runs = "/" in words[0] and os.access(words[0], os.X_OK) and Path(words[0]).is_file() if words else False
+    if len(words) == 1 and (of_a_file or not runs):
+        return words[0], ()
+    return None, tuple(words)
+
+
+def resolve_options(
+    preset: str | None, values: list[str], options: JobOptions | None = None
+) -> tuple[Resolved, BuiltinJob | CommandJob]:
+    """Return the chosen settings and the job; exit with 2 if they are invalid."""
+    from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
+
+    chosen = options or JobOptions()
+    try:
+        sources = Sources(preset, parse_flags(values), os.environ, job=chosen, default_job=DEFAULT_JOB)
+        training = resolve_training(sources)
+    except SettingsError as error:
+        fail(str(error))
+    return training.resolved, training.job or DEFAULT_JOB
+
+
+def planned_machines(
+    machine: LocalMachine, gpus: str | None, memory: str | None
+) -> list[tuple[str | None, LocalMachine]]:
+    """Return the machines to recommend for, each with its label: this one, or one for each GPU in `gpus`.
+
+    `memory` replaces that of this machine's GPUs; without one it is the GPU. A GPU known by its memory alone is
+    taken as one of today. Raises `SettingsError`.
+    """
+    from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
+    from tuner_tui.cli.machine import LocalMachine
+    from tuner_tui.hardware.environment import visible_cards
+    from tuner_tui.hardware.planned import planned_interpreter, planned_inventory
+    from tuner_tui.settings.errors import SettingsError
+
+    if gpus is not None and memory is not None:
+        raise SettingsError("--gpu already sets the memory; leave out --memory.")
+    size = None if memory is None else parse_size_option("--memory", memory)
+    if size is not None and visible_cards(machine.inventory):
+        sized = (
+            replace(card, memory_total_bytes=size, memory_used_bytes=None, mig=None, slices=())
+            for card in machine.inventory.gpus
+        )
+        return [(None, replace(machine, inventory=replace(machine.inventory, gpus=tuple(sized))))]
+    if gpus == NO_CARD:
+        return [("this machine's processor", replace(machine, inventory=replace(machine.inventory, gpus=())))]
+    wanted = gpus if size is None else memory
+    if wanted is None:
+        return [(None, machine)]
+    python = planned_interpreter(machine.interpreter)
+    return [
+        (label, LocalMachine(planned_inventory(machine.inventory, card), python))
+        for label, card in map(_with_capability, parse_gpus(wanted))
+    ]
+
+
+def _with_capability(cards: PlannedCards) -> tuple[str, PlannedCards]:
+    if all(gpu.capability is not None for gpu in cards.gpus):
+        return cards.label, cards
+    today = tuple(replace(gpu, capability=ASSUMED_CAPABILITY, architecture="Ampere") for gpu in cards.gpus)
+    return f"{cards.label}, assumed to be Ampere or newer", replace(cards, gpus=today)
+
+
+SPEED_SETTINGS = (
+    "precision", "tf32", "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory",
+    "dataloader_persistent_workers",
+)  # fmt: skip
+"""Settings that `--write` changes: what is learned does not depend on them. `tune` measures the micro batch."""
+
+
+def print_patch(
+    machine: LocalMachine,
+    resolved: Resolved,
+    job: BuiltinJob | CommandJob,
+    path: Path,
+    preset: str | None,
+    write: bool,
+    copy: bool,
+    for_this_machine: bool,
+) -> None:
+    """Print the changes of the file as a unified diff and, with `write`, make them; with `copy`, copy them.
+
+    With a `preset`, such as the tuner's, the file gets its values. Where nobody says which cards the file is for, those
+    of this machine count; if it has none, only values that were given are written.
+
+    Exit with 2 if that cannot be.
+    """
+    from tuner_tui.advice.recommend.recommendation import recommend
+    from tuner_tui.cli.console import copy_to_clipboard, print_note
+    from tuner_tui.hardware.environment import visible_cards
+    from tuner_tui.settings.errors import SettingsError
+    from tuner_tui.settings.job import CommandJob
+    from tuner_tui.settings.model import OriginKind
+    from tuner_tui.settings.presets import update_tool_file, write_durable
+
+    flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
+    if preset is not None:  # made for this training, perhaps by the tuner: its values are wanted in the file
+        flags |= resolved.given.keys()
+    # What the file says itself is kept, except for speed settings: those are to be improved. Values of flags and of a
+    # preset are decisions for this file, so they are written even where they slow it down.
+    given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
+    given |= {name: getattr(resolved.settings, name) for name in flags}
+    found = recommend(machine.inventory, machine.interpreter, job, given)
+    on_cpu = isinstance(job, CommandJob) and job.on_cpu
+    if for_this_machine and not on_cpu and not visible_cards(machine.inventory):
+        if not flags:
+            fail(
+                f"This machine has no GPU, and {path} may be for one that has: name the GPU (--gpu A100-80GB), or "
+                f"--gpu {NO_CARD} for a training without one."
+            )
+        names = flags
+    else:
+        names = flags | {one.name for one in found.advised if one.name in SPEED_SETTINGS}
+    targets = None if machine.interpreter is None else machine.interpreter.training_arguments
+    try:
+        update = update_tool_file(path, found.settings, names, targets, flags)
+        if write and update.diff:
+            write_durable(path, update.content, overwrite=True)
+    except SettingsError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror or error}")
+    typer.echo(update.diff, nl=False)
+    if copy and update.diff:
+        copy_to_clipboard(update.diff, os.environ)
+    for one in (one for one in found.advised if one.name in names - flags):
+        print_note(f"{one.name}: {one.reason}")
+    for note in update.left_out:
+        print_note(f"Left out: {note}")
+    if not update.diff:
+        print_note(f"{path} needs no change.")
+
+
+def preset_batch_change(
+    machine: LocalMachine, job: BuiltinJob | CommandJob, preset: str, found: Recommendation
+) -> BatchChange | None:
+    """Return how the recommendation changes the effective batch of the preset; None if it does not."""
+    from tuner_tui.advice.batch_scaling import batch_change
+    from tuner_tui.advice.recommend.recommendation import recommend
+    from tuner_tui.settings.presets import find_preset
+
+    values = find_preset(preset).preset.settings
+    if "per_device_train_batch_size" not in values:
+        return None
+    return batch_change(
+        recommend(machine.inventory, machine.interpreter, job, values).settings, found.settings, found.replicas
+    )
+
+
+def print_recommendations(
+    machines: list[tuple[str | None, LocalMachine]],
+    resolved: Resolved,
+    job: BuiltinJob | CommandJob,
+    preset: str | None,
+    as_json: bool,
+) -> None:
+    """Print the recommendation for each machine, as text or as one JSON document."""
+    documents = []
+    for label, machine in machines:
+        lines, document = recommendation_of(machine, resolved, job, preset, as_json)
+        documents.append(document if label is None else {"card": label, **document})
+        if not as_json:
+            print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
+    if as_json:
+        print_json(documents[0] if machines[0][0] is None else {"cards": documents})
+
+
+def recommendation_of(
+    machine: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the recommendation as text and as a JSON document; only the one that is asked for is made."""
+    from tuner_tui.advice.recommend.duration_estimate import expected_duration
+    from tuner_tui.advice.recommend.recommendation import recommend
+    from tuner_tui.runs.store.folder import runs_dir
+    from tuner_tui.settings.distributed import read_accelerate_config
+
+    given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
+    lengths = measured_lengths(job, machine)
+    accelerate = read_accelerate_config(job, os.environ, Path.cwd())
+    found = recommend(machine.inventory, machine.interpreter, job, given, accelerate, lengths)
+    change = None if preset is None else preset_batch_change(machine, job, preset, found)
+    expected = expected_duration(job, found.settings, found.replicas, found.cards, runs_dir())
+    if as_json:
+        times = {"expected_time": time_document(expected), "batch_change": change and asdict(change)}
+        return [], {**as_document(found, resolved, job), **times}
+    from tuner_tui.cli.render.recommend import recommend_report
+
+    return recommend_report(found, resolved, job, expected, change), {}
+
+
+def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> SampleLengths | None:
+    """Return the lengths of the job's samples; None where its data is not here, or with a note cannot be read."""
+    from tuner_tui.advice.recommend.sample_lengths import measure_lengths
+    from tuner_tui.cli.console import print_note
+    from tuner_tui.memory.trace import TraceError
+
+    if machine.interpreter is None or machine.interpreter.problem is not None:
+        return None
+    try:
+        return measure_lengths(job, Path(machine.interpreter.path))
+    except TraceError as error:
+        print_note(f"The lengths of the samples are not known. {error}")
+        return None
+
+
+def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
+    origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
+    return {
+        "job": job.model_dump(mode="json"),
+        "recommended": [asdict(one) for one in found.advised],
+        "rejected": [asdict(one) for one in found.rejected],
+        "given": {
+            name: {"value": getattr(resolved.settings, name), "origin": origin.kind, "detail": origin.detail}
+            for name, origin in origins.items()
+        },
+        "effective_batch": found.effective_batch,
+        "replicas": found.replicas,
+        "notes": list(found.notes),
+    }
+
+
+def time_document(expected: DurationEstimate | None) -> dict[str, Any] | None:
+    """Return the expected time for JSON; seconds are None if the number of samples is not known."""
+    if expected is None:
+        return None
+    low, high = expected.range_s or (None, None)
+    return {**asdict(expected), "low_s": low, "high_s": high}

@@ -1,0 +1,63 @@
+"""`tuner-tui stop`: stops a run after a checkpoint or at once, or only saves a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line, print_note
+from tuner_tui.cli.options import AsJson, RunName
+
+
+def stop(
+    run: RunName,
+    checkpoint_only: Annotated[
+        bool, typer.Option("--checkpoint-only", help="Save a checkpoint now and continue training.")
+    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Send SIGTERM now and SIGKILL after ten seconds.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Save a checkpoint and stop a run.
+
+    A training that cannot save on request gets SIGTERM at once; one that has not stopped after a minute, too. Waits
+    until the run has ended.
+    """
+    from tuner_tui.runs.events.run_state import checkpoint_refusal
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended
+    from tuner_tui.runs.read.reader import RunReader
+    from tuner_tui.runs.read.status import await_slurm, read_status
+    from tuner_tui.runs.store.supervisor_state import Order
+
+    if checkpoint_only and now:
+        fail("--checkpoint-only and --now exclude each other.")
+    folder = find_run_or_exit(run)
+    await_slurm([folder])
+    found = read_status(folder)
+    if found.kind in ("foreign", "broken"):
+        fail(found.sentence)
+    if found.live:
+        why_not = checkpoint_refusal(RunReader(folder).poll().state)
+        if checkpoint_only and why_not is not None:
+            fail(why_not, FAILED)
+        order: Order = "checkpoint" if checkpoint_only else "kill" if now else "stop"
+        try:
+            give_order(folder, order, print_note)
+        except (LaunchError, OSError) as error:
+            fail(f"The request could not be sent: {error}", FAILED)
+        if checkpoint_only:
+            print_note(f"Run {folder.id} was asked to save a checkpoint.")
+        else:
+            signalled = not now and why_not is not None and found.kind != "pending"
+            how = " It cannot save on request; SIGTERM ends it." if signalled else ""
+            print_note(f"Stopping run {folder.id}.{how}" + ("" if now else " `stop --now` kills it."))
+            wait_ended(folder, order, print_note)
+        found = read_status(folder)
+    elif not checkpoint_only:
+        end_leftovers(folder, "kill" if now else "stop", print_note)
+    if as_json:
+        print_json({"run": folder.id, **asdict(found)})
+    else:
+        print_line(found.sentence)

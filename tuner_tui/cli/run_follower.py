@@ -1,0 +1,332 @@
+"""Follows a run to its end, as JSON lines or plain progress lines, for `run` and `logs --events`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tuner_tui.cli.console import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    TERMINATED,
+    print_line,
+    print_note,
+)
+from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.core.clock import ClockReading
+from tuner_tui.core.terminal_sequences import terminal_notification
+from tuner_tui.core.text import format_observed
+from tuner_tui.core.units import format_rough_duration, format_share
+from tuner_tui.runs.events import types as ev
+from tuner_tui.runs.events.progress import phase_at, seconds_left
+from tuner_tui.runs.events.run_state import RunState, strip_allocator_message
+from tuner_tui.runs.events.types import Event, Finished
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import RunStatus, await_slurm, continuation_of, read_status, wait_for_fallback
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.supervisor_state import Order
+
+RANK_0_ONLY = (ev.Plan, ev.Evaluated, ev.InEffect, ev.Injected)
+
+
+def attach(folder: RunFolder, as_json: bool) -> int:
+    """Follow a run that was started elsewhere, and return its exit code. Ctrl-C stops following, not the run."""
+    await_slurm([folder])
+    _supervise_again(folder)
+    with Interrupts() as interrupts:
+        return follow(folder, as_json, interrupts, leaves=True)
+
+
+def print_events(folder: RunFolder, as_json: bool) -> None:
+    """Print the events so far."""
+    _print_events(RunReader(folder).events(), as_json)
+
+
+def _print_events(events: Iterable[Event], as_json: bool) -> None:
+    for event in events:
+        text = encode_event(event).decode("ascii").rstrip() if as_json else event_line(event)
+        if text is not None:
+            print_line(text)
+
+
+def _supervise_again(folder: RunFolder) -> None:
+    """Start a new supervisor for a training that has lost its own, so that its end is recorded."""
+    from tuner_tui.runs.launch.command import LaunchError
+    from tuner_tui.runs.launch.start import adopt
+
+    found = read_status(folder)
+    if found.kind != "lost" or not found.training_alive:
+        return
+    print_note(found.sentence)
+    try:
+        adopt(folder)
+    except (LaunchError, OSError) as error:
+        print_note(f"No new supervisor could be started: {error}")
+
+
+def event_line(event: ev.Event) -> str | None:
+    """Return an event as a line; None for events without a text and for those that only rank 0 reports."""
+    if event.rank not in (None, 0) and isinstance(event, RANK_0_ONLY):
+        return None
+    render = _LINES.get(type(event))
+    return None if render is None else render(event)
+
+
+def progress_line(state: RunState, now: float) -> str:
+    """Return phase, step, speed, loss and time left at `now` (seconds since the epoch), without unknown values."""
+    rates, left = state.rates, seconds_left(state, now)
+    parts = [
+        f"{phase_at(state, now):<10}",
+        _step(state),
+        _figure(rates.steps_s, "{:.3g} steps/s"),
+        _figure(rates.samples_s, "{:,.4g} samples/s"),
+        _figure(state.loss, "loss {:.4g}"),
+        _figure(state.learning_rate, "lr {:.2e}"),
+        "" if left is None else f"{format_rough_duration(left)} left",
+        f"(seen in: {state.source})" if state.source else "",
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def _step(state: RunState) -> str:
+    if state.step is None:
+        return ""
+    if not state.total_steps:
+        batch = "" if state.position is None else "  batch {:,} of {:,}".format(*state.position)
+        return f"step {state.step:,}{batch}"
+    total = "~" * state.total_guessed + f"{state.total_steps:,}"
+    return f"step {state.step:,}/{total} ({format_share(state.step / state.total_steps)})"
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def _plan(event: ev.Plan) -> str | None:
+    if event.total_steps is None:
+        return None
+    resumed = f", from step {event.first_step:,}" if event.first_step else ""
+    basis = "the script's variables" if event.source is None else "what it prints"
+    guessed = f", a guess from {basis}" if event.guessed else ""
+    return f"plan        {event.total_steps:,} steps{resumed}{guessed}"
+
+
+def _started(event: ev.Started) -> str:
+    versions = [f"torch {event.torch}" if event.torch else "", f"on {event.device}" if event.device else ""]
+    rank = f"rank {event.rank}, " if event.world_size > 1 else ""
+    return "started     " + rank + " ".join([f"process {event.pid}", *filter(None, versions)])
+
+
+def _evaluated(event: ev.Evaluated) -> str:
+    figures = "  ".join(f"{name} {value:.4g}" for name, value in event.metrics.items() if _is_metric(name))
+    return f"evaluated   step {event.step:,}  {figures}".rstrip()
+
+
+def _is_metric(name: str) -> bool:
+    return not name.endswith(("_runtime", "_per_second", "epoch"))
+
+
+def _in_effect(event: ev.InEffect) -> str | None:
+    return f"in effect   {_pairs(event.values)}" if event.values else None
+
+
+def _injected(event: ev.Injected) -> str:
+    left = f"  not found: {', '.join(event.not_found)}" if event.not_found else ""
+    return f"injected    {_pairs(event.values)}{left}"
+
+
+MAX_PAIRS_WIDTH = 200
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    known = (f"{name} {format_observed(value)}" for name, value in values.items() if value is not None)
+    return textwrap.shorten(", ".join(known), MAX_PAIRS_WIDTH, placeholder=" …")
+
+
+_LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
+    ev.Launched: lambda event: f"launched    process {event.pid}",
+    ev.Started: _started,
+    ev.Plan: _plan,
+    ev.Evaluated: _evaluated,
+    ev.Checkpoint: lambda event: f"checkpoint  step {event.step:,}  {event.path}",
+    ev.Saved: lambda event: f"saved       {'' if event.step is None else f'step {event.step:,}  '}{event.path}",
+    ev.InEffect: _in_effect,
+    ev.Injected: _injected,
+    ev.StopRequested: lambda event: f"asked       {event.how}",
+    ev.OutOfMemory: lambda event: f"memory      {event.message.strip().partition(chr(10))[0][:200]}",
+    ev.Raised: lambda event: f"raised      {event.type}: {event.message.strip().partition(chr(10))[0][:200]}",
+    ev.FellBack: lambda event: f"fell back   {event.number} of {event.most}: {event.sentence}",
+    ev.FallbackEnded: lambda event: f"no fallback {event.sentence}",
+    ev.Finished: lambda event: f"finished    {strip_allocator_message(event.sentence) or event.outcome}",
+}
+
+
+POLL_S = 0.5
+PROGRESS_EVERY_S = 5.0
+INTERRUPT_ORDERS: tuple[tuple[Order, str], ...] = (
+    ("stop", "Saving and stopping after this step; Ctrl-C again to terminate."),
+    ("terminate", "Terminating; Ctrl-C again to kill."),
+    ("kill", "Killing."),
+)
+
+
+def launch_and_follow(start: Callable[[], RunFolder], json: bool) -> int:
+    """Launch with `start`, then follow. An interrupt during the launch stops the launched run.
+
+    Raises `LaunchError`.
+    """
+    with Interrupts() as interrupts:
+        folder = start()
+        print_note(f"Run {folder.id}, output in {folder.output_log}")
+        return follow(folder, json, interrupts)
+
+
+def follow(folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool = False) -> int:
+    """Print events and progress until the run, and the runs that continue it, have ended; return the exit code.
+
+    Interrupted, it stops the run, harder each time, or leaves it alone and returns.
+    """
+    while True:
+        follower = _RunFollower(folder, json, interrupts, leaves)
+        code = follower.follow()
+        following = follower.following()
+        if following is None:
+            if code in (FAILED, OUT_OF_MEMORY) and not json:
+                _print_cause(folder)
+            return code
+        folder = following
+        print_note(f"Run {folder.id}, output in {folder.output_log}")
+
+
+def _print_cause(folder: RunFolder) -> None:
+    """Print why the run failed with the first remedy, and the command that says more."""
+    from tuner_tui.advice.crash.cause import crash_findings
+    from tuner_tui.advice.situation import situation_of_run
+
+    try:
+        finding = next(iter(crash_findings(situation_of_run(folder))), None)
+    except OSError:
+        return
+    if finding is not None:
+        print_note(f"{finding.sentence}.")
+        for remedy in finding.remedies[:1]:
+            expected = f" ({remedy.expectation})" if remedy.expectation else ""
+            print_note(f"Remedy: {remedy.title}{expected}.")
+    print_note(f"`tuner-tui diagnose {folder.id}` says more.")
+
+
+def exit_code(outcome: str | None, interrupted: bool = False) -> int:
+    """Return the exit code for the outcome of a run."""
+    if outcome == "stopped":
+        return INTERRUPTED if interrupted else TERMINATED
+    return {"completed": DONE, "out-of-memory": OUT_OF_MEMORY}.get(outcome or "", FAILED)
+
+
+class _RunFollower:
+    """Follows one run from its first line to its exit code."""
+
+    def __init__(self, folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool) -> None:
+        self._folder = folder
+        self._reader = RunReader(folder)
+        self._json = json
+        self._leaves = leaves
+        self._signals = interrupts
+        self._pressed = 0
+        self._terminated = False
+        self._waits = ""
+        self._next_progress_s = 0.0
+
+    def follow(self) -> int:
+        while True:
+            # Before the events: what a run that has ended by now wrote is then read below, its last event included.
+            now_status = read_status(self._folder)
+            _print_events(self._reader.events(), self._json)
+            if self._reader.state.finished is not None:
+                self._tell(self._reader.state.finished.sentence)
+                return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
+            if not now_status.live:
+                return self._without_end(now_status)
+            self._print_waiting(now_status)
+            self._print_progress(ClockReading.now())
+            if self._act():
+                return INTERRUPTED
+            self._signals.wait(POLL_S)
+
+    def following(self) -> RunFolder | None:
+        """Wait until the fallback or Slurm has decided, and return the run that continues this one, if any."""
+        if self._reader.state.finished is None:
+            return None
+        wait_for_fallback(self._folder)
+        while (found := read_status(self._folder)).kind == "pending":  # its Slurm job will continue it
+            self._print_waiting(found)
+            if self._act():
+                return None
+            self._signals.wait(POLL_S)
+        _print_events(self._reader.events(), self._json)
+        return continuation_of(self._folder, self._reader.state)
+
+    def _tell(self, sentence: str) -> None:
+        """Send a terminal notification."""
+        if sys.stderr.isatty():
+            sys.stderr.write(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
+            sys.stderr.flush()
+
+    def _print_waiting(self, found: RunStatus) -> None:
+        """Say why a run waits in the queue of Slurm, each time that this changes."""
+        if found.kind == "pending" and found.sentence != self._waits:
+            self._waits = found.sentence
+            print_note(found.sentence)
+
+    def _print_progress(self, now: ClockReading) -> None:
+        if not self._json and now.monotonic_s >= self._next_progress_s and self._reader.state.step is not None:
+            self._next_progress_s = now.monotonic_s + PROGRESS_EVERY_S
+            print_line(progress_line(self._reader.state, now.wall_s))
+
+    def _act(self) -> bool:
+        """Turn interrupts into orders to the run; return True if they mean to stop following."""
+        if self._leaves and (self._signals.interrupts or self._signals.terminated):
+            print_note(
+                f"Run {self._folder.id} continues; `tuner-tui logs -f --events {self._folder.id}` follows it again."
+            )
+            return True
+        # Ctrl-C reaches this process only: the training has a session of its own. Each press becomes an order in the
+        # run folder, and the supervisor sends the signals. Presses that came during the launch are worked off here as
+        # well.
+        while self._pressed < min(self._signals.interrupts, len(INTERRUPT_ORDERS)):
+            order, sentence = INTERRUPT_ORDERS[self._pressed]
+            self._pressed += 1
+            print_note(sentence)
+            self._give(order)
+        if self._signals.terminated and not self._terminated:
+            self._terminated = True
+            self._give("terminate")
+        return False
+
+    def _give(self, order: Order) -> None:
+        from tuner_tui.runs.launch.command import LaunchError
+        from tuner_tui.runs.launch.orders import give_order
+
+        try:
+            give_order(self._folder, order, print_note)
+        except (LaunchError, OSError) as error:
+            print_note(f"The request could not be sent: {error}")
+
+    def _without_end(self, found: RunStatus) -> int:
+        """Return the exit code of a run whose last event was never written: full disk, killed supervisor."""
+        state = self._reader.state
+        if found.outcome is not None:
+            last = Finished(
+                t=time.time(), outcome=found.outcome, sentence=found.sentence, step=state.step,
+                total_steps=state.total_steps, loss=state.loss,
+            )  # fmt: skip
+            _print_events([last], self._json)
+        else:
+            print_note(found.sentence)
+        return exit_code(found.outcome, interrupted=self._pressed > 0)

@@ -1,0 +1,211 @@
+"""What the tables of `tools.yaml` cannot say of single tools: commands, and keys that depend on several settings."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.settings.dialects.python_source import render_calls
+from tuner_tui.settings.dialects.script_search import console_script, find_script, find_scripts, read_source
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.model import Value
+
+DEEPSPEED_ACCUMULATION = "deepspeed_config.gradient_accumulation_steps"
+"""In a file for DeepSpeed only: accelerate refuses that section with any other type."""
+
+
+def keep_accumulation(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """No accumulation for a file without DeepSpeed's section."""
+    others = any(key.startswith("deepspeed_config.") and key != DEEPSPEED_ACCUMULATION for key in values)
+    return {} if others or DEEPSPEED_ACCUMULATION not in values else {DEEPSPEED_ACCUMULATION: None}
+
+
+def name_optimizer(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """DeepSpeed reads the parameters of an optimizer that has a type only."""
+    given = any(values.get(f"optimizer.params.{name}") is not None for name in ("lr", "weight_decay"))
+    return {"optimizer.type": "AdamW"} if given and "optimizer.type" not in values else {}
+
+
+def complete_axolotl_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The adapter's name, which says whether the weights under it are in 4 bits; intervals only where they count.
+
+    axolotl refuses `save_steps` where `save_strategy` is not steps, and so for evaluations.
+    """
+    strategies = {f"{what}_steps": values.get(f"{what}_strategy", "steps") for what in ("save", "eval")}
+    dropped = (steps for steps, strategy in strategies.items() if steps in values and strategy != "steps")
+    found: dict[str, Any] = dict.fromkeys(dropped)
+    if values.get("adapter") in ("lora", "qlora"):
+        found["adapter"] = "qlora" if values.get("load_in_4bit") is True else "lora"
+    return found
+
+
+LIGHTNING_CLI = r"LightningCLI[()]"
+"""A call or a subclass of Lightning's command line."""
+
+
+def lightning_command(_values: Mapping[str, Any], path: Path) -> str | None:
+    """The program of the project that has the CLI, else the script that makes it; without subcommands if it says so."""
+    program = console_script(find_scripts(path, LIGHTNING_CLI))
+    if program is not None:
+        return f"{program} fit --config {{config}}"
+    script = find_script(path, LIGHTNING_CLI)
+    if script is None:
+        return None
+    runs = not re.search(r"\brun\s*=\s*False", read_source(script))
+    return f"python {shlex.quote(str(script))} {'fit ' if runs else ''}--config {{config}}"
+
+
+LITGPT_ACCUMULATION = "train.accumulation"
+"""Stands for accumulation until the global batch is known; in no file."""
+
+
+def litgpt_command(values: Mapping[str, Any], _path: Path) -> str:
+    """The training whose arguments the file has; the checkpoint is the command's first argument."""
+    if "model_name" in values or "initial_checkpoint_dir" in values:
+        return f"litgpt pretrain {shlex.quote(str(values.get('model_name') or ''))} --config {{config}}"
+    kind = "finetune_lora" if "lora_r" in values else "finetune_full"
+    return f"litgpt {kind} {shlex.quote(str(values.get('checkpoint_dir') or ''))} --config {{config}}"
+
+
+def read_litgpt_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """LoRA for a file with its rank, since the command says how to train; accumulation from the global batch.
+
+    Warmup may be a fraction of one epoch, where the setting is one of all steps.
+    """
+    found: dict[str, Value] = {"peft_method": "lora"} if "lora_r" in values else {}
+    whole, samples = values.get("train.global_batch_size"), _samples_at_once(values)
+    if isinstance(whole, int) and samples is not None:
+        found["gradient_accumulation_steps"] = max(1, whole // samples)
+    fraction, epochs = values.get("train.lr_warmup_fraction"), values.get("train.epochs", 1)
+    if isinstance(fraction, float) and isinstance(epochs, int) and 0 < fraction < epochs:
+        found["warmup_steps"] = fraction / epochs
+    return found
+
+
+def name_global_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """litgpt's own name for accumulation: the samples of all devices between two updates."""
+    steps, samples = values.get(LITGPT_ACCUMULATION), _samples_at_once(values)
+    if not isinstance(steps, int):
+        return {}
+    if samples is None:
+        return {LITGPT_ACCUMULATION: None}
+    return {"train.global_batch_size": steps * samples, LITGPT_ACCUMULATION: None}
+
+
+def _samples_at_once(values: Mapping[str, Any]) -> int | None:
+    micro, devices = values.get("train.micro_batch_size", 1), values.get("devices", 1)
+    return micro * devices if isinstance(micro, int) and isinstance(devices, int) and micro * devices > 0 else None
+
+
+LLAMA_FACTORY_TRAINS = frozenset({
+    "stage", "do_train", "output_dir", "dataset", "per_device_train_batch_size", "learning_rate", "num_train_epochs",
+    "max_steps",
+})  # fmt: skip
+"""Keys of which a file for training has one."""
+
+
+def llama_factory_command(values: Mapping[str, Any], _path: Path) -> None:
+    """The usual command. Raises `SettingsError` for a file of its other commands."""
+    if "export_dir" in values:
+        raise SettingsError("is for `llamafactory-cli export`, which merges a model and does not train")
+    if not LLAMA_FACTORY_TRAINS & values.keys():
+        raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which do not train")
+
+
+def swift_command(values: Mapping[str, Any], path: Path) -> str:
+    """`swift rlhf` for a file that says how to learn from preferences, `swift pt` by the file's name, else `sft`."""
+    kind = "rlhf" if "rlhf_type" in values else "pt" if path.stem.split("_")[0] in ("pt", "pretrain") else "sft"
+    return f"swift {kind} {{config}}"
+
+
+def read_swift_precision(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """The precision of a file without `bf16` and `fp16`, which follow the type of the weights then."""
+    word = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(str(values.get("torch_dtype")))
+    return {} if word is None or {"bf16", "fp16"} & values.keys() else {"precision": word}
+
+
+TORCHTUNE_COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Za-z][\w./]*)\s")
+"""The command in the comments that torchtune's own configurations begin with."""
+TORCHTUNE_RECIPES = (
+    ("dpo", "lora_dpo_single_device", "lora_dpo_distributed"),
+    ("kd", "knowledge_distillation_single_device", "knowledge_distillation_distributed"),
+    ("ppo", "ppo_full_finetune_single_device", "ppo_full_finetune_single_device"),
+    ("qat", "qat_single_device", "qat_distributed"),
+    ("lora", "lora_finetune_single_device", "lora_finetune_distributed"),
+    ("full", "full_finetune_single_device", "full_finetune_distributed"),
+)
+"""A word of a configuration's name, and its recipes for one device and for several."""
+
+
+def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
+    """The recipe that the file's comments name, else the one that its name or its model's component belongs to."""
+    named = TORCHTUNE_COMMENT.search(path.read_text(errors="replace")) if path.is_file() else None
+    if named is not None and ("teacher_model" in values) == ("distillation" in named[2]):
+        return f"tune run {named[1]}{named[2]} --config {{config}}"
+    model = values.get("model")
+    component = str(model.get("_component_", "")) if isinstance(model, Mapping) else ""
+    words = {*re.split(r"[^a-z0-9]+", path.stem.lower())} | ({"kd"} if "teacher_model" in values else set())
+    words |= {"lora"} if re.search("lora|dora", component + path.stem) else {"full"}
+    recipe = next(recipe_names for recipe_names in TORCHTUNE_RECIPES if recipe_names[0] in words)
+    return f"tune run {recipe[2 if 'distributed' in words else 1]} --config {{config}}"
+
+
+def read_torchtune_component(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """Adapter and quantization, which the model's builder says: `torchtune.models.llama3_1.qlora_llama3_1_8b`.
+
+    QLoRA of torchtune is torchao's nf4 with quantized scales.
+    """
+    builder = str(values.get("model._component_", "")).rpartition(".")[2]
+    if not builder.startswith(("lora_", "qlora_")):
+        return {}
+    method = "dora" if values.get("model.use_dora") is True else "lora"
+    quantized: dict[str, Value] = {"quantization": "nf4", "bnb_4bit_use_double_quant": True}
+    return {"peft_method": method} | (quantized if builder.startswith("q") else {})
+
+
+TRL_METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "orpo", "cpo", "gkd", "ppo")
+TRL_METHOD_KEYS: Mapping[str, tuple[str, ...]] = {
+    "grpo": ("reward_funcs", "num_generations", "epsilon_high", "scale_rewards"),
+    "kto": ("desirable_weight", "undesirable_weight"),
+    "reward": ("center_rewards_coefficient",),
+    "dpo": ("beta", "max_prompt_length", "ref_model_init_kwargs", "precompute_ref_log_probs", "loss_type"),
+}
+"""Keys that only one method has, the most special first: `beta` alone means DPO, with `reward_funcs` GRPO."""
+TRL_PARSES = r"(?m)^(?!\s*class\b).*\b(H4ArgumentParser|TrlParser)\("
+"""What the source of a script that reads the file calls; a module that defines the parser is none."""
+HANDBOOK_KEYS = frozenset({"dataset_mixer", "dataset_splits"})
+"""Keys of the alignment handbook's scripts, which TRL's own commands refuse."""
+
+
+def trl_command(values: Mapping[str, Any], path: Path) -> str:
+    """The script of the checkout that the file lies in, as of the alignment handbook; else TRL's own command."""
+    method = _training_method(values, path)
+    script = find_script(path, TRL_PARSES, method)
+    if script is not None:
+        option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
+        return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"
+    if HANDBOOK_KEYS & values.keys():
+        return f"accelerate launch scripts/{method}.py --config {{config}}"
+    return f"trl {method} --config {{config}}"
+
+
+def _training_method(values: Mapping[str, Any], path: Path) -> str:
+    """How the file trains: said by the names of file and folders, the nearest first, else by keys; else `sft`."""
+    for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
+        for word in re.split(r"[^a-z0-9]+", part.lower()):
+            if word in TRL_METHODS:
+                return word
+    return next((method for method, keys in TRL_METHOD_KEYS.items() if values.keys() & set(keys)), "sft")
+
+
+UNSLOTH_CALLS = {
+    "from_pretrained": "model, tokenizer = FastLanguageModel.from_pretrained(\n    MODEL,",
+    "get_peft_model": "model = FastLanguageModel.get_peft_model(\n    model,",
+}
+
+
+def render_unsloth_cell(values: Mapping[str, Any]) -> str:
+    return render_calls(values, "SFTConfig", UNSLOTH_CALLS)

@@ -1,0 +1,228 @@
+"""Cells of the screen: coloured text, lines, columns and tables."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+GOOD = "✓"
+WARN = "!"
+BAD = "✗"
+
+
+Style = Literal["", "dim", "strong", "gauge", "curve", "good", "warn", "bad", "hit"]
+STYLES: tuple[Style, ...] = ("", "dim", "strong", "gauge", "curve", "good", "warn", "bad", "hit")
+
+
+class TextSpan(NamedTuple):
+    """Text in one style."""
+
+    text: str
+    style: Style = ""
+
+
+Line = tuple[TextSpan, ...]
+Part = str | TextSpan | Line
+
+
+class Row(NamedTuple):
+    """One line of a picture."""
+
+    line: Line
+
+
+def line(*parts: Part) -> Line:
+    """Join parts to a line; adjacent spans of one style are merged, which saves bytes on the terminal."""
+    runs: list[TextSpan] = []
+    for part in parts:
+        for run in _spans(part):
+            if not run.text:
+                continue
+            if runs and runs[-1].style == run.style:
+                runs[-1] = TextSpan(runs[-1].text + run.text, run.style)
+            else:
+                runs.append(run)
+    return tuple(runs)
+
+
+def _spans(part: Part) -> Line:
+    if isinstance(part, str):
+        return (TextSpan(part),)
+    return (part,) if isinstance(part, TextSpan) else part
+
+
+def plain_text(cells: Line) -> str:
+    """Return the text of a line without its styles."""
+    return "".join(run.text for run in cells)
+
+
+_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗●▸▾→\u2500-\u259f\u2800-\u28ff]*")
+"""Characters known to be one cell wide; the width of any other is looked up, and its row is written whole each time."""
+
+
+def is_narrow(text: str) -> bool:
+    """True if every character of `text` is known to be one cell wide."""
+    return text.isascii() or _NARROW.fullmatch(text) is not None
+
+
+def text_width(text: str) -> int:
+    """Return the cells that `text` takes on the terminal."""
+    return len(text) if is_narrow(text) else _cell_len(text)
+
+
+JOINER, EMOJI_SELECTOR = "\u200d", "\ufe0f"
+
+
+def _cell_len(text: str) -> int:
+    # As Rich and Textual count: a character joined to the one before takes no cells, and the selector of the emoji form
+    # makes a narrow character wide.
+    cells, last = 0, 0
+    for before, character in zip(" " + text, text, strict=False):
+        if character == EMOJI_SELECTOR:
+            cells, last = cells + (last == 1), 0
+        elif before != JOINER:
+            last = _character_cells(character) or last
+            cells += _character_cells(character)
+    return cells
+
+
+def _character_cells(character: str) -> int:
+    if unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf", "Cc"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def line_width(cells: Line) -> int:
+    """Return the cells that a line takes."""
+    return sum(text_width(run.text) for run in cells)
+
+
+def cut_text(text: str, width: int) -> str:
+    """Return exactly `width` cells: the start of `text`, padded; a wide character cut in two becomes a space."""
+    if is_narrow(text):
+        return text[:width].ljust(width)
+    start = _crop_text(text, 0, width)
+    return start + " " * (width - text_width(start))
+
+
+def shorten(text: str, width: int) -> str:
+    """Return `text` in at most `width` cells, shortened with `…`."""
+    if text_width(text) <= width:
+        return text
+    return "" if width < 1 else cut_text(text, width - 1).rstrip() + "…"
+
+
+def fit(cells: Line, width: int) -> Line:
+    """Return a line of exactly `width` cells: padded with spaces, or shortened with `…`."""
+    missing = width - line_width(cells)
+    if missing >= 0:
+        return line(*cells, " " * missing) if missing else cells
+    taken: list[TextSpan] = []
+    room = width
+    for run in cells:
+        used = text_width(run.text)
+        if used >= room:
+            taken.append(TextSpan(cut_text(shorten(run.text + " ", room), room), run.style))
+            break
+        taken.append(run)
+        room -= used
+    return line(*taken)
+
+
+def crop(cells: Line, start: int, end: int) -> Line:
+    """Return the cells from `start` up to, but not including, `end`; a wide character cut in two becomes a space."""
+    taken: list[TextSpan] = []
+    position = 0
+    for run in cells:
+        used = text_width(run.text)
+        if position + used > start and position < end:
+            taken.append(TextSpan(_crop_text(run.text, max(0, start - position), min(used, end - position)), run.style))
+        position += used
+    return line(*taken)
+
+
+def _crop_text(text: str, start: int, end: int) -> str:
+    if is_narrow(text):
+        return text[start:end]
+    out, position = [], 0
+    for character in text:
+        cells = _character_cells(character)
+        if position >= start and position + cells <= end:
+            out.append(character)
+        else:
+            out.append(" " * max(0, min(end, position + cells) - max(start, position)))
+        position += cells
+    return "".join(out)
+
+
+def join_fitting(parts: Iterable[str], width: int) -> str:
+    """Return the parts joined by ` · `, without those at the end that do not fit; empty parts are left out."""
+    text = ""
+    for part in filter(None, parts):
+        longer = f"{text} · {part}" if text else part
+        if text_width(longer) > width:
+            break
+        text = longer
+    return text
+
+
+def align_right(text: str, width: int) -> str:
+    """Return `text` right-aligned in `width` cells; a longer text is shortened."""
+    missing = width - text_width(text)
+    return " " * missing + text if missing >= 0 else cut_text(shorten(text, width), width)
+
+
+def align_left(text: str, width: int) -> str:
+    """Return `text` left-aligned in `width` cells; a longer text is shortened."""
+    return cut_text(shorten(text, width), width)
+
+
+GAP = 2
+
+
+def column_widths(rows: Sequence[Sequence[str]], most: Sequence[int], width: int) -> list[int]:
+    """Return column widths: the widest text, at most `most` each, shrunk to `width` cells in all."""
+    found = [min(most[at], max((text_width(row[at]) for row in rows), default=0)) for at in range(len(most))]
+    over = sum(found) + GAP * (len(found) - 1) - width
+    while over > 0 and max(found) > 1:
+        widest = found.index(max(found))
+        found[widest] -= 1
+        over -= 1
+    return found
+
+
+def table_line(texts: Sequence[str], columns: Sequence[int], styles: Sequence[Style], aligned: str) -> Line:
+    """Return one row of a table; `aligned` has `l` or `r` for each column."""
+    parts: list[TextSpan] = []
+    for text, width, style, side in zip(texts, columns, styles, aligned, strict=True):
+        gap = " " * GAP if parts else ""
+        parts.append(TextSpan(gap + (align_right if side == "r" else align_left)(text, width), style))
+    return line(*parts)
+
+
+def side_by_side(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]:
+    """Return two pictures side by side, the second starting at cell `at`."""
+    count = max(len(one), len(other))
+    pairs = ((one[y].line if y < len(one) else (), other[y].line if y < len(other) else ()) for y in range(count))
+    return [Row(line(*fit(first, at), *second)) for first, second in pairs]
+
+
+LABEL = 10
+
+
+def labelled_row(label: str, *parts: str | TextSpan | Line) -> Row:
+    """Return a row with a dim label, followed by at least one blank, and its contents."""
+    return Row(line(TextSpan(align_left(label, LABEL - 1) + " ", "dim"), *parts))
+
+
+BLANK = Row(())
+
+
+def join_sections(sections: Iterable[Sequence[Row]], apart: bool = True) -> list[Row]:
+    """Return the rows of all sections, with a blank row between two of them if they stand `apart`."""
+    rows: list[Row] = []
+    for section in sections:
+        rows += [BLANK, *section] if rows and section and apart else section
+    return rows

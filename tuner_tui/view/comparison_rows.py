@@ -1,0 +1,172 @@
+"""Two runs compared: their settings, figures and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuner_tui.view.cells import (
+    GAP,
+    WARN,
+    Row,
+    Style,
+    TextSpan,
+    column_widths,
+    join_sections,
+    line,
+    side_by_side,
+    table_line,
+)
+from tuner_tui.view.charts import Curve, curve_rows
+from tuner_tui.view.number_format import significant
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.comparison import ChangedSetting, Comparison, Difference, LossAt, MeasuredFigure
+
+
+TWO_COLUMNS = 112
+"""Minimum width for settings and figures side by side."""
+COLUMN_GAP = 3
+MAX_COLUMN_WIDTHS = (26, 22, 22, 60)
+PLOT_COLUMNS, PLOT_ROWS = 21, 10
+TALL_PLOT_ROWS = 14
+"""Free rows below both columns that are worth a plot as wide as the screen."""
+MAX_VALUE_WIDTH = 200
+
+
+class ComparisonScene(NamedTuple):
+    """Two runs, the older one first: ids, a status sentence for each, differences, and points of samples and loss."""
+
+    names: tuple[str, str]
+    statuses: tuple[str, str]
+    comparison: Comparison
+    curves: tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]] = ((), ())
+
+
+Entry = tuple[str, str, str, str]
+"""A line of a table: name, its value in each run, and a remark."""
+
+
+def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list[Row]:
+    """Return all rows; the plot grows into the rest of `height`."""
+    head = _head(scene, width)
+    if width < TWO_COLUMNS:
+        measured = join_sections([_measured(scene, width), _plot(scene, width, PLOT_ROWS)])
+        return join_sections([head, _settings_section(scene, width), measured, _other_sections(scene, width)])
+    half = (width - COLUMN_GAP) // 2
+    left, right = join_sections([_settings_section(scene, half), _other_sections(scene, half)]), _measured(scene, half)
+    tables = join_sections([head, side_by_side(left, right, half + COLUMN_GAP)])
+    free = height - len(tables) - 1
+    if free >= TALL_PLOT_ROWS:
+        return join_sections([tables, _plot(scene, width, free)])
+    shorter = min(left, right, key=len)
+    shorter += [Row(()), *_plot(scene, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
+    return join_sections([head, side_by_side(left, right, half + COLUMN_GAP)])
+
+
+def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
+    styles: tuple[Style, Style] = ("dim", "curve")
+    curves = tuple(
+        Curve(name, tuple(x for x, _ in curve), tuple(y for _, y in curve), style)
+        for name, curve, style in zip(scene.names, scene.curves, styles, strict=True)
+    )
+    if width < PLOT_COLUMNS or all(len(curve.xs) < 2 for curve in curves):
+        return []
+    last = max(x for curve in curves for x in curve.xs)
+    return list(curve_rows("loss over samples", curves, significant, width, height, "samples", last=last))
+
+
+def _head(scene: ComparisonScene, width: int) -> list[Row]:
+    named = max(len(name) for name in scene.names) + GAP
+    rows = [
+        Row(line(TextSpan(f"{name:<{named}}", "strong"), text))
+        for name, text in zip(scene.names, scene.statuses, strict=True)
+    ]
+    outcome = headline(scene)
+    if outcome:
+        whose = f"{scene.names[1]} against {scene.names[0]}: "
+        whose = whose if len(whose + outcome) <= width else ""
+        rows.append(Row(line(TextSpan(whose, "dim"), TextSpan(outcome, "strong"))))
+    if not scene.comparison.comparable:
+        text = f"{WARN} These runs trained different jobs; speed and loss may not be comparable."
+        rows.append(Row(line(TextSpan(text, "warn"))))
+    return rows
+
+
+def headline(scene: ComparisonScene) -> str:
+    """Return `tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`, as far as it was measured."""
+    from tuner_tui.runs.read.comparison import format_loss_difference, format_ratio
+
+    figures = {figure.name: figure for figure in scene.comparison.figures if format_ratio(figure)}
+    speed = "tokens" if "tokens" in figures else "throughput"
+    parts = [f"{name} {format_ratio(figures[name])}" for name in (speed, "peak memory") if name in figures]
+    last = next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
+    if last is not None:
+        parts.append(f"loss after {last.samples:,} samples {format_loss_difference(last)}")
+    return " · ".join(parts)
+
+
+def _settings_section(scene: ComparisonScene, width: int) -> list[Row]:
+    return _section("Settings", scene, map(_setting, scene.comparison.settings), width, none="identical")
+
+
+def _measured(scene: ComparisonScene, width: int) -> list[Row]:
+    comparison = scene.comparison
+    return join_sections(
+        [
+            _section("Measured", scene, map(_figure, comparison.figures), width, aligned="lrrr"),
+            _section("Loss at equal samples", scene, map(_loss, comparison.loss), width, aligned="rrrr"),
+            _section("Eval loss at equal samples", scene, map(_loss, comparison.eval_loss), width, aligned="rrrr"),
+        ]
+    )
+
+
+def _other_sections(scene: ComparisonScene, width: int) -> list[Row]:
+    comparison = scene.comparison
+    parts = (("In effect", comparison.in_effect), ("Versions", comparison.versions), ("From", comparison.code))
+    return join_sections(_section(title, scene, map(_other, rows), width) for title, rows in parts)
+
+
+def _section(
+    title: str, scene: ComparisonScene, entries: Iterable[Entry], width: int, none: str = "", aligned: str = "llll"
+) -> list[Row]:
+    rows = list(entries)
+    if not rows:
+        return [Row(line(TextSpan(f"{title}: ", "strong"), TextSpan(none, "dim")))] if none else []
+    heading = (title, *scene.names, "")
+    columns = column_widths([heading, *rows], (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:]), width)
+    styles: tuple[Style, ...] = ("", "", "", "dim")
+    head: tuple[Style, ...] = ("strong", "dim", "dim", "dim")
+    return [
+        Row(table_line(heading, columns, head, "l" + aligned[1:])),
+        *(Row(table_line(row, columns, styles, aligned)) for row in rows),
+    ]
+
+
+def _setting(row: ChangedSetting) -> Entry:
+    from tuner_tui.runs.read.comparison import format_origin
+    from tuner_tui.settings.model import FIELDS, format_value
+
+    first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
+    origins = " → ".join(format_origin(origin, MAX_VALUE_WIDTH) for origin in (row.first_origin, row.second_origin))
+    return FIELDS[row.name].label, first, second, origins
+
+
+def _figure(row: MeasuredFigure) -> Entry:
+    from tuner_tui.runs.read.comparison import format_figure, format_ratio
+
+    return row.name, format_figure(row.first, row.unit), format_figure(row.second, row.unit), format_ratio(row)
+
+
+def _loss(row: LossAt) -> Entry:
+    from tuner_tui.runs.read.comparison import format_figure, format_loss_difference
+
+    first, second = (format_figure(value, "") for value in (row.first, row.second))
+    return f"{row.samples:,} samples", first, second, format_loss_difference(row)
+
+
+def _other(row: Difference) -> Entry:
+    from tuner_tui.runs.read.comparison import format_setting
+
+    first, second = (format_setting(value, MAX_VALUE_WIDTH) for value in (row.first, row.second))
+    return row.name, first, second, ""

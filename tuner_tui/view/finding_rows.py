@@ -1,0 +1,90 @@
+"""Findings with their evidence, and the remedies that can be selected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.view.cells import GOOD, Line, Row, Style, TextSpan, fit, line, line_width, shorten, text_width
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding, Remedy
+
+MARKS: dict[str, tuple[str, Style]] = {"failed": ("● ", "bad"), "warning": ("● ", "warn"), "hint": ("○ ", "curve")}
+"""By severity, the most severe first."""
+KEYS = "[a]pply  [d]iff  [w]hy"
+LOOK_KEYS = "[w]hy"
+GAP = "   "
+ROOM_FOR_KEYS, ROOM_FOR_DETAILS = 48, 12
+
+ChoiceRow = tuple[Row, int | None]
+"""A row, and the index of the choice that a click on it selects."""
+
+
+class FindingChoice(NamedTuple):
+    """What can be selected: a remedy, or a finding without remedies."""
+
+    finding: Finding
+    remedy: Remedy | None
+
+
+def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
+    """Return all choices in display order: those of the most severe finding first."""
+    by_severity = sorted(findings, key=lambda finding: list(MARKS).index(finding.severity))
+    return tuple(FindingChoice(finding, remedy) for finding in by_severity for remedy in finding.remedies or (None,))
+
+
+def good_rows(text: str, width: int) -> list[Row]:
+    """Return the lines of `text` behind a mark that all is well."""
+    parts = [part for paragraph in text.split("\n") if paragraph for part in wrap_text(paragraph, max(10, width - 2))]
+    return [
+        Row(line(TextSpan("  " if at else f"{GOOD} ", "good"), TextSpan(part, "dim"))) for at, part in enumerate(parts)
+    ]
+
+
+def finding_rows(findings: Sequence[Finding], selected: int, width: int) -> list[ChoiceRow]:
+    """Return the rows of all findings, with the keys at the selected choice."""
+    rows: list[ChoiceRow] = []
+    before = None
+    for at, (finding, remedy) in enumerate(choices(findings)):
+        if finding is not before:
+            own = at if remedy is None else None
+            rows += [(row, own) for row in _finding(finding, own == selected, width)]
+        if remedy is not None:
+            rows += [(row, at) for row in _remedy(remedy, at == selected, width)]
+        before = finding
+    return rows
+
+
+def _finding(finding: Finding, selected: bool, width: int) -> list[Row]:
+    keys = f"  {LOOK_KEYS}" if selected else ""
+    doubt = "" if finding.confidence == "certain" else f" ({finding.confidence})"
+    first, *more = _wrap(f"{finding.sentence}{doubt}", width - 2 - len(keys))
+    head = line(TextSpan(*MARKS[finding.severity]), TextSpan(first, "strong"))
+    evidence = " · ".join(finding.evidence)
+    if evidence and not more and line_width(head) + len(GAP) + text_width(evidence) + len(keys) <= width:
+        return [_with_keys(line(*head, TextSpan(GAP + evidence, "dim")), keys, width)]
+    below = [Row(line(TextSpan(f"  {shorten(evidence, width - 2)}", "dim")))] if evidence else []
+    return [_with_keys(head, keys, width), *(Row(line(TextSpan(f"  {part}", "strong"))) for part in more), *below]
+
+
+def _remedy(remedy: Remedy, selected: bool, width: int) -> list[Row]:
+    keys = f"  {KEYS if remedy.can_apply else LOOK_KEYS}" if selected and width >= ROOM_FOR_KEYS else ""
+    first, *more = _wrap(remedy.title, width - 4 - len(keys))
+    mark = TextSpan("  ▸ ", "curve") if selected else TextSpan("  · ", "dim")
+    details = " · ".join(part for part in (remedy.expectation, remedy.rests_on) if part)
+    room = width - 4 - len(keys) - text_width(first) - len(GAP)
+    shown = GAP + shorten(details, room) if details and room > ROOM_FOR_DETAILS and not more else ""
+    head = line(mark, first, TextSpan(shown, "dim"))
+    return [_with_keys(head, keys, width), *(Row(line(f"    {part}")) for part in more)]
+
+
+def _with_keys(cells: Line, keys: str, width: int) -> Row:
+    return Row(line(*fit(cells, width - len(keys)), TextSpan(keys, "curve")) if keys else cells)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Wrap `text` to `width` cells; words that are too long are shortened."""
+    width = max(8, width)
+    return [shorten(part, width) for part in wrap_text(text, width, break_long_words=False)] or [""]

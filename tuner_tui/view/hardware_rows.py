@@ -1,0 +1,172 @@
+"""The machine: GPUs and their abilities, processor, memory, disk and the Python that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import UNKNOWN, format_size
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import BAD, GOOD, WARN, Row, TextSpan, line, shorten
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.inventory import Ability, Gpu, Inventory
+
+
+LABEL = 9
+ROOM_FOR_REASONS = 60
+MOST_IN_USE_ROWS = 2
+
+
+def hardware_rows(inventory: Inventory | None, interpreter: Interpreter | None, width: int) -> list[Row]:
+    """Return all that is known of the machine, problems first."""
+    if inventory is None:
+        return [Row(line(TextSpan("Reading the hardware …", "dim")))]
+    rows = _problems(inventory, interpreter, width)
+    for alike in group_equal_gpus(inventory.gpus):
+        rows += _gpu(alike, width)
+    if inventory.gpus:
+        driver = f"{inventory.driver_version or UNKNOWN}  CUDA {inventory.cuda_version or UNKNOWN}"
+        rows += [_labelled("driver", driver, width), *_visible(inventory, width)]
+    return rows + _host(inventory, width) + _interpreter(interpreter, width)
+
+
+def hardware_summary(inventory: Inventory) -> str:
+    """Return the machine in one line, such as `2 × H100 80GB HBM3 · 32 cores · 256 GiB RAM`."""
+    cards = [
+        f"{f'{len(group)} × ' if len(group) > 1 else ''}{group[0].name.removeprefix('NVIDIA ')}"
+        for group in group_equal_gpus(inventory.gpus)
+    ]
+    cores, memory = inventory.cpu.usable_cores, inventory.memory.usable_bytes
+    return " · ".join([*(cards or ["no GPU"]), f"{cores} cores", f"{f.whole_gib(memory)} GiB RAM"])
+
+
+def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
+    """Group GPUs of the same kind, so that eight equal ones take the room of one."""
+    groups: dict[tuple[object, ...], list[Gpu]] = {}
+    for gpu in gpus:
+        key = (gpu.name, gpu.capability, gpu.memory_total_bytes, gpu.power_limit_w, gpu.mig, gpu.abilities)
+        groups.setdefault(key, []).append(gpu)
+    return list(groups.values())
+
+
+def _problems(inventory: Inventory, interpreter: Interpreter | None, width: int) -> list[Row]:
+    """Return what is wrong, each with its advice where it has one."""
+    from tuner_tui.hardware.interpreter.probe import find_incompatibilities  # not needed for the first frame
+
+    found = [(problem.sentence, problem.advice) for problem in inventory.problems]
+    if interpreter is not None:
+        found += [(problem.sentence, problem.advice) for problem in find_incompatibilities(inventory, interpreter)]
+        found += [(interpreter.problem, "")] if interpreter.problem else []
+    found += [(inventory.logout_warning, "")] if inventory.logout_warning else []
+    rows = []
+    for sentence, advice in found:
+        warning = wrap_text(sentence, max(8, width), initial_indent=f"{WARN} ", subsequent_indent="  ")
+        rows += [Row(line(TextSpan(text, "warn"))) for text in warning]
+        rows += [Row(line(f"  {text}")) for text in wrap_text(advice, max(8, width - 2))]
+    return rows
+
+
+def _visible(inventory: Inventory, width: int) -> list[Row]:
+    """Return which GPUs CUDA_VISIBLE_DEVICES leaves to a training, if it is set."""
+    if inventory.cuda_visible_devices is None:
+        return []
+    from tuner_tui.hardware.environment import visible_gpus
+
+    gpus = ", ".join(map(str, visible_gpus(inventory.gpus, inventory.cuda_visible_devices)))
+    used = f"a training started here uses {f'GPU {gpus}' if gpus else 'no GPU'}"
+    return [_labelled("visible", f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices}: {used}", width)]
+
+
+def _gpu(cards: Sequence[Gpu], width: int) -> list[Row]:
+    first = cards[0]
+    numbers = str(first.index) if len(cards) == 1 else f"{len(cards)} ×"
+    facts = [
+        f"{f.gib(first.memory_total_bytes)} GiB",
+        f"cc {f.capability(first.capability)}",
+        first.architecture or "",
+        f"{f.integer(first.power_limit_w)} W",
+        "MIG on" if first.mig else "",
+    ]
+    rows = [
+        Row(line(TextSpan(f"{numbers} ", "strong"), shorten(first.name, width - len(numbers) - 1))),
+        Row(line("  ", shorten("  ".join(fact for fact in facts if fact), width - 2))),
+    ]
+    rows += _abilities(first.abilities, width)
+    return rows + _in_use(cards, width)
+
+
+def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
+    """Return the abilities of a GPU, with reasons where there is room."""
+    if width >= ROOM_FOR_REASONS:
+        return [
+            Row(
+                line(
+                    "  ",
+                    TextSpan(f"{_mark(one)} {one.name:<7}", "" if one.able else "dim"),
+                    TextSpan(shorten(one.reason, width - 11), "dim"),
+                )
+            )
+            for one in abilities
+        ]
+    marks = "  ".join(f"{_mark(one)}{one.name}" for one in abilities)
+    return [Row(line(f"  {text}")) for text in wrap_text(marks, max(8, width - 2))]
+
+
+def _mark(ability: Ability) -> str:
+    return "?" if ability.able is None else GOOD if ability.able else BAD
+
+
+def _in_use(cards: Sequence[Gpu], width: int) -> list[Row]:
+    """Return the processes that use GPU memory: a row per GPU, or one row for many GPUs."""
+    used = [card for card in cards if card.processes]
+    groups = [used] if len(used) > MOST_IN_USE_ROWS else [[card] for card in used]
+    return [Row(line("  ", shorten(_held(group), max(0, width - 2)))) for group in groups]
+
+
+def _held(cards: Sequence[Gpu]) -> str:
+    processes = (process for card in cards for process in card.processes)
+    names = dict.fromkeys(
+        f"{process.command or 'a process'} ({', '.join(filter(None, (process.user, f'pid {process.pid}')))})"
+        for process in processes
+    )
+    known = [card.memory_used_bytes for card in cards if card.memory_used_bytes is not None]
+    whose = f"GPU {cards[0].index}" if len(cards) == 1 else f"{len(cards)} GPUs"
+    return f"{whose}: {f.gib(sum(known) if known else None)} GiB used by {', '.join(names)}"
+
+
+def _labelled(label: str, text: str, width: int) -> Row:
+    return Row(line(TextSpan(label.ljust(LABEL), "dim"), shorten(text, max(0, width - LABEL))))
+
+
+def _host(inventory: Inventory, width: int) -> list[Row]:
+    cpu, memory = inventory.cpu, inventory.memory
+    limits = [f"affinity {cpu.affinity_cores}"] if cpu.affinity_cores < cpu.logical_cores else []
+    limits += [f"cgroup quota {cpu.quota_cores:g}"] if cpu.quota_cores is not None else []
+    cores = f"{cpu.usable_cores} usable of {cpu.logical_cores} ({f.count(cpu.physical_cores)} physical)"
+    ram = [f"{format_size(memory.usable_bytes)} usable of {format_size(memory.total_bytes)}"]
+    ram += [f"{format_size(memory.available_bytes)} available"] if memory.available_bytes is not None else []
+    ram += [f"swap {format_size(memory.swap_total_bytes)}" if memory.swap_total_bytes else "no swap"]
+    rows = [
+        _labelled("CPU", cpu.model or UNKNOWN, width),
+        _labelled("cores", " · ".join([cores, *limits]), width),
+        _labelled("RAM", " · ".join(ram), width),
+    ]
+    if inventory.shm is not None:
+        rows.append(_labelled("shm", f"{format_size(inventory.shm.free_bytes)} free", width))
+    if inventory.disk is not None:
+        rows.append(_labelled("disk", f"{format_size(inventory.disk.free_bytes)} free at {inventory.disk.path}", width))
+    return rows
+
+
+def _interpreter(interpreter: Interpreter | None, width: int) -> list[Row]:
+    if interpreter is None:
+        return [_labelled("Python", "reading its packages …", width)]
+    rows = [_labelled("Python", f"{interpreter.python_version or UNKNOWN}  {interpreter.path}", width)]
+    versions = "  ".join(f"{name} {version}" for name, version in interpreter.packages.items() if version)
+    return rows + [
+        _labelled("packages" if i == 0 else "", text, width)
+        for i, text in enumerate(wrap_text(versions, max(1, width - LABEL)))
+    ]

@@ -1,0 +1,431 @@
+"""The machine now: gauges and histories of each GPU, of the processor and its cores, memory, processes, disk, swap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import GIB, UNKNOWN, format_duration, format_percent, format_short_duration
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
+    BAD,
+    LABEL,
+    WARN,
+    Line,
+    Part,
+    Row,
+    Style,
+    TextSpan,
+    align_left,
+    align_right,
+    join_fitting,
+    labelled_row,
+    line,
+    shorten,
+    text_width,
+)
+from tuner_tui.view.charts import Trace, blocks, gauge, history_rows
+from tuner_tui.view.sample_history import BUCKET_S, history_columns, samples_within
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
+
+# What NVML gives as reasons for lower clocks although nothing is wrong: a GPU at full load is at its power cap, and
+# clocks that an administrator has set stay set.
+NORMAL_THROTTLE = frozenset({"power cap", "application clocks set", "sync boost", "display clock setting"})
+STALE_S = 3.0
+"""A GPU that has not answered for longer is marked, because its figures are old."""
+
+
+class GpuScene(NamedTuple):
+    """The newest sample and the recent ones, oldest first.
+
+    `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU.
+    """
+
+    sample: Sample
+    recent: Sequence[Sample]
+    training: frozenset[int] = frozenset()
+    jobs: Mapping[int, str] = MappingProxyType({})
+
+
+INDEX = 4
+BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT, CLOCK_TEXT = 6, 11, 11, 14, 7, 10
+NARROWEST_GAUGE, WIDEST_GAUGE = 7, 26
+NARROWEST_TRACE, WIDEST_TRACE = 10, 24
+WIDEST_JOB = 40
+BUSY_PCT = 50.0
+"""A GPU that trains and was busy for less of the last seconds is marked as idle."""
+NEARLY_FULL = 0.95
+WELL_USED = 0.8
+JUDGED_S = 10.0
+
+
+class GpuLayout(NamedTuple):
+    """Widths of the parts of a GPU's row; 0 where there is no room for one."""
+
+    busy: int
+    memory: int = 0
+    power: int = 0
+    power_gauge: int = 0
+    heat: int = 0
+    clock: int = 0
+    trace: int = 0
+    job: int = 0
+
+
+def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
+    """Return the layout for `width` cells, with a history or the jobs at the right where there is room."""
+    # Parts give way from the right: the clock needs 150 cells, temperature 60, power 47. What is left is shared by the
+    # gauges, after the history or the job has got its part. A power gauge comes last, because power follows
+    # utilisation.
+    if width < 30:
+        return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
+    power = POWER_TEXT if width >= 100 else SHORT_POWER if width >= 47 else 0
+    heat = HEAT_TEXT if width >= 60 else 0
+    clock = CLOCK_TEXT if width >= 150 else 0
+    room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat - clock
+    job = min(WIDEST_JOB, room - 2 * NARROWEST_GAUGE - 4) if jobs and room >= 40 else 0
+    trace = min(WIDEST_TRACE, (room - job) // 3) if history else 0
+    trace = trace if trace >= NARROWEST_TRACE else 0
+    room -= job + trace
+    gauges = 3 if power and room >= 3 * NARROWEST_GAUGE else 2
+    each = min(WIDEST_GAUGE, room // gauges)
+    return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, trace, job)
+
+
+def gpu_rows(scene: GpuScene, width: int, height: int = 0) -> list[Row]:
+    """Return a heading, a row of gauges and `height` rows of histories for each GPU, and the problems in words."""
+    if not scene.sample.gpus:
+        return []
+    layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=bool(scene.jobs))
+    rows = [Row(_heading(layout))]
+    for gpu in scene.sample.gpus:
+        rows.append(Row(_gauges(scene, gpu, layout)))
+        if height:
+            rows += _histories(scene, gpu, width, height)
+    return rows + gpu_problem_rows(scene, width)
+
+
+def _heading(layout: GpuLayout) -> Line:
+    names = align_left("GPU", INDEX) + align_left("busy", layout.busy + BUSY_TEXT)
+    names += align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
+    names += align_left(" power", layout.power_gauge) if layout.power_gauge else align_right("power", layout.power)
+    names += " " * (layout.heat + layout.clock + (layout.power if layout.power_gauge else 0))
+    span = f" busy, last {format_short_duration(layout.trace * BUCKET_S)}"
+    return line(
+        TextSpan(names + align_left(span if text_width(span) <= layout.trace else " busy", layout.trace), "dim")
+    )
+
+
+def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
+    mark, mark_style = gpu_mark(gpu)
+    old: Style = "dim" if gpu.lost or is_stale(gpu) else ""
+    used = memory_share(gpu)
+    busy = None if gpu.utilisation_pct is None else gpu.utilisation_pct / 100
+    parts: list[Part] = [
+        TextSpan(align_right(str(gpu.index), 2), "strong"),
+        TextSpan(f"{mark} ", mark_style),
+        gauge(busy, layout.busy, old or busy_style(scene, gpu)),
+        TextSpan(align_right(format_percent(gpu.utilisation_pct), BUSY_TEXT), old or "strong"),
+    ]
+    if layout.memory:
+        memory_style = old or _memory_style(used)
+        parts += [
+            " ",
+            gauge(used, layout.memory - 1, memory_style),
+            TextSpan(align_right(_memory_text(gpu), MEMORY_TEXT), memory_style if memory_style == "bad" else old),
+        ]
+    if layout.power_gauge:
+        parts += [" ", gauge(_share(gpu.power_w, gpu.power_limit_w), layout.power_gauge - 1, old or "gauge")]
+    if layout.power:
+        parts.append(TextSpan(align_right(_power_text(gpu, short=layout.power < POWER_TEXT), layout.power), old))
+    if layout.heat:
+        heat = UNKNOWN if gpu.temperature_c is None else f"{f.integer(gpu.temperature_c)} °C"
+        parts.append(TextSpan(align_right(heat, layout.heat), old))
+    if layout.clock:
+        clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
+        parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
+    if layout.trace:
+        busy_trace = _traces(gpu)[0]
+        columns = history_columns(scene.recent, busy_trace.key, busy_trace.value, scene.sample.time_s, layout.trace - 1)
+        parts.append(TextSpan(" " + blocks(columns, 100), "dim"))
+    if layout.job:
+        parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
+    return line(*parts)
+
+
+def memory_share(gpu: GpuSample) -> float | None:
+    """Return the part of the GPU's memory in use, 0 to 1."""
+    return _share(gpu.memory_used_bytes, gpu.memory_total_bytes)
+
+
+def _share(value: float | None, whole: float | None) -> float | None:
+    return value / whole if value is not None and whole else None
+
+
+def _memory_text(gpu: GpuSample) -> str:
+    if gpu.memory_used_bytes is None:
+        return UNKNOWN
+    small = (gpu.memory_total_bytes or 0) < 9.5 * GIB
+    number = f.gib if small else f.whole_gib
+    if gpu.memory_total_bytes is None:
+        return f"{number(gpu.memory_used_bytes)} GiB"
+    return f"{number(gpu.memory_used_bytes)}/{number(gpu.memory_total_bytes)} GiB"
+
+
+def _power_text(gpu: GpuSample, short: bool) -> str:
+    if gpu.power_w is None:
+        return UNKNOWN
+    if gpu.power_limit_w is None:
+        return f"{f.integer(gpu.power_w)} W"
+    return f"{f.integer(gpu.power_w)}{'/' if short else ' of '}{f.integer(gpu.power_limit_w)} W"
+
+
+def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
+    """Return good for a GPU that is kept busy, warn for one that trains and idles, judged over some seconds."""
+    if gpu.index not in scene.training:
+        return "gauge"
+    # NVML's utilisation is that of a sixth of a second to a second: between two steps, while a batch is copied or a
+    # checkpoint is written, it drops to zero. Only a mean over several seconds says whether the GPU waits for data.
+    cards = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
+    known = [card.utilisation_pct for card in cards if card is not None and card.utilisation_pct is not None]
+    return "good" if not known or sum(known) / len(known) >= BUSY_PCT else "warn"
+
+
+def _memory_style(used: float | None) -> Style:
+    # From 80 % on the batch makes use of the card; above 95 % the allocator's cache leaves no room for a longer sample
+    # or an evaluation, and the next peak is an out-of-memory error.
+    if used is None or used < WELL_USED:
+        return "gauge"
+    return "good" if used <= NEARLY_FULL else "bad"
+
+
+def training_gpus(sample: Sample) -> frozenset[int]:
+    """Return the GPUs that hold memory of the sampled processes; of any, where the driver does not say whose it is."""
+    # Inside a container the driver reports the process ids of the host, or none at all, and no GPU would match. Then
+    # every GPU with a gigabyte in use is taken for one that trains.
+    pids = {process.pid for process in sample.processes}
+    held = {gpu.index for gpu in sample.gpus if any(process.pid in pids for process in gpu.processes or ())}
+    return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
+
+
+TALLEST_CHART = 8
+TRACES, TRACES_FROM = 3, 6
+"""Power, memory and temperature have a history of a row each where a GPU has at least so many rows."""
+
+
+def history_height(cards: int, room: int) -> int:
+    """Return the rows of histories for each of `cards` GPUs, as many as fit into `room` rows in all."""
+    return max(0, min(TALLEST_CHART + TRACES, room // cards)) if cards else 0
+
+
+def _traces(gpu: GpuSample) -> list[Trace]:
+    """Return the histories of a GPU, the most important first."""
+
+    def trace(label: str, field: str, full: float | None, maximum: str) -> Trace:
+        return Trace(label, (gpu.index, field), lambda sample: _figure(sample, gpu.index, field), full or 0.0, maximum)
+
+    power, memory = gpu.power_limit_w, gpu.memory_total_bytes
+    return [
+        trace("busy", "utilisation_pct", 100.0, "100 %"),
+        trace("power", "power_w", power, f"{f.integer(power)} W"),
+        trace("memory", "memory_used_bytes", memory, f"{f.whole_gib(memory)} GiB"),
+        trace("heat", "temperature_c", 100.0, "100 °C"),
+    ]
+
+
+def _figure(sample: Sample, index: int, field: str) -> float | None:
+    gpu = find_gpu(sample, index)
+    value: float | None = None if gpu is None or gpu.lost else getattr(gpu, field)
+    return value
+
+
+def find_gpu(sample: Sample, index: int) -> GpuSample | None:
+    """Return the GPU with `index`, which nearly always is its position too."""
+    cards = sample.gpus
+    if index < len(cards) and cards[index].index == index:
+        return cards[index]
+    return next((card for card in cards if card.index == index), None)
+
+
+def _histories(scene: GpuScene, gpu: GpuSample, width: int, height: int) -> list[Row]:
+    busy, *others = _traces(gpu)
+    traces = [(busy, height)] if height < TRACES_FROM else [(busy, height - TRACES), *((other, 1) for other in others)]
+    return [
+        row for trace, rows in traces for row in history_rows(trace, scene.recent, scene.sample.time_s, width, rows)
+    ]
+
+
+def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
+    """Return the mark of a GPU that is lost, stale or throttled; a blank for any other."""
+    if gpu.lost:
+        return BAD, "bad"
+    if is_stale(gpu):
+        return "?", "bad"
+    return (WARN, "bad") if abnormal_throttle(gpu) or gpu.xid is not None else (" ", "")
+
+
+def abnormal_throttle(gpu: GpuSample) -> tuple[str, ...]:
+    """Return the reasons for lower clocks that are not normal, as the power cap at full load and set clocks are."""
+    return tuple(reason for reason in gpu.throttle if reason not in NORMAL_THROTTLE)
+
+
+def is_stale(gpu: GpuSample) -> bool:
+    """True if the GPU has not answered for so long that its figures are old."""
+    return gpu.age_s is not None and gpu.age_s > STALE_S
+
+
+def gpu_problem_rows(scene: GpuScene, width: int) -> list[Row]:
+    """Return the problems of the GPUs in words; GPUs with the same problem share a row."""
+    # Eight GPUs of one node usually have the same problem (power, heat, a driver that hangs): one row names them all.
+    grouped: dict[tuple[str, Style, str], list[int]] = {}
+    for gpu in scene.sample.gpus:
+        if words := _gpu_problem(gpu):
+            mark, style = gpu_mark(gpu)
+            grouped.setdefault((mark, style or "dim", words), []).append(gpu.index)
+        elif (memory_share(gpu) or 0) > NEARLY_FULL:
+            grouped.setdefault((WARN, "bad", "memory nearly full"), []).append(gpu.index)
+    return [
+        Row(line(TextSpan(text, style)))
+        for (mark, style, words), cards in grouped.items()
+        for text in wrap_text(f"{mark} GPU {_numbers(cards)}: {words}", max(8, width), subsequent_indent="  ")
+    ]
+
+
+def _gpu_problem(gpu: GpuSample) -> str:
+    from tuner_tui.hardware.gpu.driver import format_xid  # not needed for the first frame
+
+    error = "" if gpu.xid is None else f"{format_xid(gpu.xid)}, {format_duration(gpu.xid_age_s)} ago"
+    return "; ".join(filter(None, (_state(gpu), error)))
+
+
+def _state(gpu: GpuSample) -> str:
+    if gpu.lost:
+        return f"lost {format_duration(gpu.age_s)} ago" if gpu.age_s is not None else "lost"
+    if is_stale(gpu):
+        return f"silent for {format_duration(gpu.age_s)}, old values"
+    if abnormal_throttle(gpu):
+        return f"throttled: {', '.join(gpu.throttle)}"
+    return f"at its {' and '.join(gpu.throttle)}" if gpu.throttle else ""
+
+
+def _numbers(cards: Sequence[int]) -> str:
+    """Return `0–7` for consecutive indices, else `0, 2, 5`."""
+    if len(cards) > 2 and cards[-1] - cards[0] == len(cards) - 1:
+        return f"{cards[0]}–{cards[-1]}"
+    return ", ".join(map(str, cards))
+
+
+CORES_EVERY_S = 5.0
+"""Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
+
+
+def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool) -> list[Row]:
+    """Return all rows of the host; `chart` is the height of the CPU history, `all_cores` shows more than one row."""
+    trace = Trace("CPU busy", "host", lambda past: past.host.cpu_pct, 100.0, "100 %")
+    history = history_rows(trace, recent, sample.time_s, width, chart)
+    cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
+    return [*host_gauges(sample, width), *history, *cores, *_disk_rows(sample.host, width)]
+
+
+CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6
+NARROWEST_HOST_GAUGE = 6
+RAM_FULL = 0.95
+
+
+def host_gauges(sample: Sample, width: int) -> list[Row]:
+    """Return processor and memory as gauges on one row with the training's processes, and how much is swapped."""
+    host = sample.host
+    ram = f" {f.whole_gib(host.ram_used_bytes)}/{f.whole_gib(host.ram_total_bytes)} GiB"
+    used = None
+    if host.ram_used_bytes is not None and host.ram_total_bytes:
+        used = host.ram_used_bytes / host.ram_total_bytes
+    full: Style = "bad" if used is not None and used > RAM_FULL else ""
+    fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram)
+    work = process_summary(sample.processes)
+    beside = f"   {work}" if work and fixed + 2 * NARROWEST_HOST_GAUGE + 3 + text_width(work) <= width else ""
+    each = min(WIDEST_GAUGE, (width - fixed - text_width(beside)) // 2)
+    cpu = line(
+        TextSpan("CPU ", "strong"),
+        gauge(None if host.cpu_pct is None else host.cpu_pct / 100, each, "gauge"),
+        TextSpan(align_right(format_percent(host.cpu_pct), CPU_TEXT), "strong"),
+    )
+    memory = line(TextSpan("RAM ", "strong"), gauge(used, each, full or "gauge"), TextSpan(ram, full))
+    swap = _swap_rows(host, width)
+    if each < NARROWEST_HOST_GAUGE:
+        return [Row(cpu), Row(memory), *swap]
+    rows = [Row(line(cpu, "  ", memory, TextSpan(beside, "dim"))), *swap]
+    if work and not beside:
+        rows.append(Row(line(TextSpan(shorten(work, width), "dim"))))
+    return rows
+
+
+def _swap_rows(host: HostSample, width: int) -> list[Row]:
+    if not host.swap_used_bytes and not host.swap_in_bytes_s:
+        return []
+    text = f"swap {f.short_size(host.swap_used_bytes)} used"
+    text += f", {f.mb_s(host.swap_in_bytes_s)} MB/s in: memory is short" if host.swap_in_bytes_s else ""
+    return [Row(line(TextSpan(shorten(text, width), "bad" if host.swap_in_bytes_s else "dim")))]
+
+
+def _disk_rows(host: HostSample, width: int) -> list[Row]:
+    """Return disk and shared memory as one row; values that are not known are left out."""
+    read, write = f.mb_s(host.disk_read_bytes_s), f.mb_s(host.disk_write_bytes_s)
+    parts = [
+        f"disk {f.short_size(host.disk_free_bytes)} free" if host.disk_free_bytes is not None else "",
+        f"shm {f.short_size(host.shm_free_bytes)} free" if host.shm_free_bytes is not None else "",
+        # Last, so that little moves when they become longer.
+        f"reading {read} MB/s" if host.disk_read_bytes_s is not None else "",
+        f"writing {write} MB/s" if host.disk_write_bytes_s is not None else "",
+    ]
+    text = join_fitting(parts, width)
+    return [Row(line(TextSpan(text, "dim")))] if text else []
+
+
+def core_rows(recent: Sequence[Sample], now_s: float, width: int, all_cores: bool) -> list[Row]:
+    """Return a block per core in rows of a multiple of eight, or one row of the busiest cores."""
+    means = core_means(recent, now_s)
+    room = (width - LABEL) // 8 * 8
+    if not means or room < 8:
+        return []
+    if len(means) > room and not all_cores:
+        return [_cores("busiest", sorted(means, reverse=True)[:room])]
+    starts = range(0, len(means), room)
+    return [_cores(f"{len(means)} cores" if start == 0 else "", means[start : start + room]) for start in starts]
+
+
+def _cores(label: str, means: Sequence[float]) -> Row:
+    return labelled_row(label, TextSpan(blocks(means, 100), "dim"))
+
+
+def core_means(recent: Sequence[Sample], now_s: float) -> list[float]:
+    """Return the mean load of each core over the last complete window, or of the newest sample."""
+    # The window is the last complete one of the clock, so the blocks change once in five seconds. Samples may differ in
+    # the number of cores where cores were switched off: only cores that all of them have are shown.
+    start = (now_s // CORES_EVERY_S - 1) * CORES_EVERY_S
+    near = samples_within(recent, now_s, 2 * CORES_EVERY_S)
+    window = [s.host.per_core_pct for s in near if start <= s.time_s < start + CORES_EVERY_S]
+    window = window or [s.host.per_core_pct for s in recent[-1:]]
+    size = min((len(cores) for cores in window), default=0)
+    return [sum(cores[core] for cores in window) / len(window) for core in range(size)]
+
+
+def process_summary(processes: Sequence[ProcessSample]) -> str:
+    """Return number, load and memory of the training's trainers, loader workers and other processes."""
+    groups = {
+        "trainer": [p for p in processes if p.role == "main"],
+        "workers": [p for p in processes if p.role == "worker"],
+        "others": [p for p in processes if p.role not in ("main", "worker")],
+    }
+    return "   ".join(_summary(label, group) for label, group in groups.items() if group)
+
+
+def _summary(label: str, processes: Sequence[ProcessSample]) -> str:
+    cpu = [p.cpu_pct for p in processes if p.cpu_pct is not None]
+    rss = [p.rss_bytes for p in processes if p.rss_bytes is not None]
+    number = label if label == "trainer" and len(processes) == 1 else f"{len(processes)} {label}"
+    busy = align_right(format_percent(sum(cpu)), 6) if cpu else ""
+    return f"{number}{busy} {f.short_size(sum(rss)) if rss else ''}".rstrip()

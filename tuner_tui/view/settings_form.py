@@ -1,0 +1,284 @@
+"""The settings form as rows of text, the help of each field, and how the keys step its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tuner_tui.view.data_parallel import SINGLE_DEVICE, DataParallel
+
+if TYPE_CHECKING:
+    from tuner_tui.settings.model import FieldSpec, Resolved, Settings, Value
+    from tuner_tui.settings.rules import Problem
+
+FieldTone = Literal["", "changed", "warning", "error"]
+TWOS = tuple(sorted({1, 3, *(2**n for n in range(1, 31)), *(3 * 2**n for n in range(1, 30))}))
+TENS = tuple(m * 10**n for n in range(10) for m in (1, 2, 5))
+MANTISSAS = (1.0, 2.0, 3.0, 5.0)
+DEFAULT_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsView:
+    """The contents of the settings panel.
+
+    `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
+    """
+
+    specs: tuple[FieldSpec, ...]
+    resolved: Resolved
+    saved: Resolved
+    problems: tuple[Problem, ...] = ()
+    preset: str | None = None
+    spread: DataParallel = SINGLE_DEVICE
+    check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
+    job_edited: bool = False
+
+    @property
+    def dirty(self) -> bool:
+        """True if settings or job differ from the preset."""
+        return self.job_edited or self.resolved.settings != self.saved.settings
+
+
+class FormRow(NamedTuple):
+    """One line of the form: a field, or the heading of `group` (`name` is None)."""
+
+    label: str
+    name: str | None = None
+    value: str = ""
+    origin: str = ""
+    tone: FieldTone = ""
+    changed: bool = False
+    group: str = ""
+
+
+class FieldHelpText(NamedTuple):
+    """Help of one field: facts, then a sentence or the problem with its value."""
+
+    facts: str
+    sentence: str
+    tone: FieldTone = ""
+
+
+KNOBS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "precision",
+    "dataloader_num_workers",
+    "dataloader_prefetch_factor",
+)
+"""The fields that decide most about speed and memory: shown first, and never folded."""
+
+
+def group_fields(specs: Sequence[FieldSpec]) -> Mapping[str, list[FieldSpec]]:
+    """Return the fields below the knobs by group, in the order of their first fields."""
+    groups: dict[str, list[FieldSpec]] = {}
+    for spec in specs:
+        if spec.name not in KNOBS:
+            groups.setdefault(spec.group, []).append(spec)
+    return groups
+
+
+def form_rows(
+    view: SettingsView, opened: Collection[str] | None = None, show_changed: bool = False
+) -> tuple[FormRow, ...]:
+    """Return the knobs, then each group: its heading, and its fields if it is in `opened`; None opens all groups.
+
+    With `show_changed` a folded group shows its fields that differ from their defaults or from the preset.
+    """
+    worst = worst_problems(view.problems)
+    by_name = {spec.name: spec for spec in view.specs}
+    rows = [_field_row(view, by_name[name], worst.get(name)) for name in KNOBS if name in by_name]
+    for group, specs in group_fields(view.specs).items():
+        is_open = opened is None or group in opened
+        rows.append(_heading(view, group, specs, worst, is_open))
+        shown = specs if is_open else [spec for spec in specs if _differs(view, spec)] if show_changed else []
+        rows.extend(_field_row(view, spec, worst.get(spec.name)) for spec in shown)
+    return tuple(rows)
+
+
+def _differs(view: SettingsView, spec: FieldSpec) -> bool:
+    value = getattr(view.resolved.settings, spec.name)
+    return not value == spec.default == getattr(view.saved.settings, spec.name)
+
+
+def _heading(
+    view: SettingsView, group: str, specs: Sequence[FieldSpec], worst: Mapping[str, Problem], is_open: bool
+) -> FormRow:
+    """Return the heading of a group, with the number of fields that differ from their defaults."""
+    differing = sum(getattr(view.resolved.settings, spec.name) != spec.default for spec in specs)
+    problems = [worst[spec.name] for spec in specs if spec.name in worst]
+    wrong = any(problem.severity == "error" for problem in problems)
+    tone: FieldTone = "error" if wrong else "warning" if problems else ""
+    what = f"{differing} changed" if differing else ""
+    if problems and not is_open:
+        what = f"{'✗' if wrong else '!'} {problems[0].sentence}"
+    return FormRow(f"{'▾' if is_open else '▸'} {group}", None, origin=what, tone=tone, group=group)
+
+
+def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:
+    """Return the problem shown at each field, errors before warnings."""
+    # Sorting is stable and `setdefault` keeps the first: of two errors the one that was found first stays.
+    worst: dict[str, Problem] = {}
+    for problem in sorted(problems, key=lambda problem: problem.severity != "error"):
+        for name in problem.fields:
+            worst.setdefault(name, problem)
+    return worst
+
+
+def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> FormRow:
+    value = getattr(view.resolved.settings, spec.name)
+    changed = value != getattr(view.saved.settings, spec.name)
+    tone: FieldTone = "changed" if changed else ""
+    origin = view.resolved.origin(spec.name).kind.value
+    if problem is not None:
+        tone = "error" if problem.severity == "error" else "warning"
+        origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
+    return FormRow(spec.label, spec.name, format_field(spec, value), origin, tone, changed, group=spec.group)
+
+
+def format_field(spec: FieldSpec, value: Value) -> str:
+    """Return a value as shown in the form, `–` if it is empty."""
+    return format_input(spec, value) or "–"
+
+
+def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
+    """Return the help of `spec` below the form."""
+    origin = view.resolved.origin(spec.name)
+    # The reason of a recommendation has its own line.
+    recommended = origin.kind == "recommended"
+    came = "" if recommended else f"{origin.kind.value} {origin.detail}".strip()
+    takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
+    facts = " · ".join(part for part in (spec.name, spec.unit, takes, came) if part)
+    problem = worst_problems(view.problems).get(spec.name)
+    if problem is not None:
+        return _problem_help(view, facts, problem)
+    return FieldHelpText(facts, f"recommended · {origin.detail}" if recommended else spec.help)
+
+
+def _problem_help(view: SettingsView, facts: str, problem: Problem) -> FieldHelpText:
+    specs = {spec.name: spec for spec in view.specs}
+    right = ", ".join(f"{specs[name].label} {format_field(specs[name], value)}" for name, value in problem.fix.items())
+    sentence = f"{problem.sentence} → {right}" if right else problem.sentence
+    return FieldHelpText(facts, sentence, "error" if problem.severity == "error" else "warning")
+
+
+def group_help(view: SettingsView, group: str) -> FieldHelpText:
+    """Return the help of a group: its fields, and how to open it."""
+    specs = group_fields(view.specs).get(group, [])
+    labels = ", ".join(spec.label for spec in specs)
+    problem = next((p for p in view.problems for spec in specs if spec.name in p.fields), None)
+    if problem is not None:
+        return _problem_help(view, f"{group}: {labels}", problem)
+    return FieldHelpText(f"{len(specs)} settings · enter expands or collapses", labels)
+
+
+def effective_batch(view: SettingsView, width: int) -> str:
+    """Return `effective batch 128 = 16 × 4 × 2 processes`, or `× 2 GPUs` for one process, in at most `width` cells.
+
+    Where only the run can tell whether one process shares a step among the cards, both stand there.
+    """
+    settings, spread = view.resolved.settings, view.spread
+    parts = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
+    many = f" × {spread.processes} processes" if spread.processes > 1 else ""
+    many += f" × {spread.cards} GPUs" if spread.cards > 1 else ""
+    perhaps = f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
+    batch = f"batch {settings.effective_batch(spread.processes * spread.cards)} = {parts}{many}"
+    texts = (f"effective {batch}{perhaps}", f"{batch}{perhaps}", f"{batch}{perhaps.replace(' with a Trainer', '?')}")
+    return next((text for text in texts if len(text) <= width), batch)
+
+
+def step_value(spec: FieldSpec, value: Value, up: bool) -> Value:
+    """Return the next value above or below `value`: the next choice, switch position or round number."""
+    match spec.kind:
+        case "bool":
+            return _next((None, True, False) if spec.optional else (False, True), value, up)
+        case "choice" | "text":
+            return _next(spec.choices or spec.suggestions, value, up)
+        case "int":
+            return _bounded(spec, _step_int(spec, value, up))
+        case "float":
+            return _bounded(spec, _step_float(spec, float(value or 0), up))
+
+
+def _next(options: Sequence[Value], value: Value, up: bool) -> Value:
+    if not options:
+        return value
+    if value not in options:
+        return options[0]
+    return options[(options.index(value) + (1 if up else -1)) % len(options)]
+
+
+def _step_int(spec: FieldSpec, value: Value, up: bool) -> int | None:
+    steps = spec.unit == "steps"
+    if value is None:
+        return (DEFAULT_STEPS if steps else max(2, int(spec.minimum or 0))) if up else None
+    number = int(value)
+    if not up and spec.optional and number <= (spec.minimum or 0):
+        return None
+    if steps:
+        return _next_in(TENS, number, up)
+    if spec.unit in ("samples", "tokens", "micro batches") or spec.name.startswith("lora_"):
+        return _next_in(TWOS, number, up)
+    return number + (1 if up else -1)
+
+
+def _next_in(ladder: Sequence[int], number: int, up: bool) -> int:
+    if up:
+        return next((rung for rung in ladder if rung > number), number)
+    return next((rung for rung in reversed(ladder) if rung < number), number)
+
+
+def _step_float(spec: FieldSpec, number: float, up: bool) -> float:
+    if number == 0:
+        return 0.01 if up else 0.0
+    if not up and number <= 0.01 and not spec.above_minimum:
+        return 0.0
+    # Round numbers of twenty decades: a learning rate has no natural step. The tolerance keeps a value that equals one
+    # of them but for rounding from being its own neighbour.
+    rungs = [float(f"{m}e{e}") for e in range(-12, 8) for m in MANTISSAS]
+    if up:
+        return next((rung for rung in rungs if rung > number * 1.0001), number)
+    return next((rung for rung in reversed(rungs) if rung < number * 0.9999), number)
+
+
+def _bounded(spec: FieldSpec, value: int | float | None) -> Value:
+    if value is None:
+        return None
+    if spec.maximum is not None and (value > spec.maximum or (spec.below_maximum and value == spec.maximum)):
+        return None if spec.optional else type(value)(spec.maximum) if not spec.below_maximum else value * 0.9
+    if spec.minimum is not None and value < spec.minimum:
+        return type(value)(spec.minimum)
+    return value
+
+
+def find_field(rows: Sequence[FormRow], text: str, after: int = -1) -> int | None:
+    """Return the index of the next row after `after`, wrapping around, whose label or name contains `text`."""
+    wanted = text.strip().lower()
+    order = [*range(after + 1, len(rows)), *range(after + 1)]
+    return next((i for i in order if (n := rows[i].name) and (wanted in n or wanted in rows[i].label.lower())), None)
+
+
+def format_input(spec: FieldSpec, value: Value) -> str:
+    """Return a value as it is typed."""
+    from tuner_tui.settings.model import format_value
+
+    return format_value(spec.name, value)
+
+
+def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText | None:
+    """Return the problem with `text` as the value of `spec`, alone or with other fields; None if it is valid."""
+    from tuner_tui.settings.errors import FieldError
+    from tuner_tui.settings.model import parse_value
+
+    facts = field_help(view, spec).facts
+    try:
+        value = parse_value(spec.name, text)
+    except FieldError as error:
+        return FieldHelpText(facts, str(error), "error")
+    settings = view.resolved.settings.model_copy(update={spec.name: value})
+    problem = worst_problems(view.check(settings)).get(spec.name)
+    if problem is None:
+        return None
+    return _problem_help(view, facts, problem)._replace(tone="warning")

@@ -1,0 +1,259 @@
+"""A watched machine: its GPUs, and its jobs as a table with their processes where they are expanded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
+from tuner_tui.runs.read.machine_monitor import LiveRun, WatchedJob, WatchedProcess, format_command, format_gpu_indices
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import WARN, Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
+from tuner_tui.view.machine_rows import GpuScene, gpu_rows, host_rows
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.read.machine_monitor import MachineView
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.machine_monitor import MachineView
+
+MARK = 2
+SORTED = "▾"
+UNKNOWN_COMMAND = "not visible from here"
+
+
+class JobColumn(NamedTuple):
+    """A column of the table; `from_width` is the narrowest table that shows it.
+
+    `figure` formats the value of a job or a process at a time in seconds since the epoch.
+    """
+
+    name: str
+    heading: str
+    width: int
+    from_width: int
+    figure: Callable[[WatchedJob | WatchedProcess, float], str]
+    flush: Callable[[str, int], str] = align_right
+
+
+COLUMNS = (
+    JobColumn("pid", "pid", 7, 0, lambda row, now_s: str(row.pid)),
+    JobColumn("user", " user", 10, 88, lambda row, now_s: f" {row.user or UNKNOWN}", align_left),
+    JobColumn("gpu", "GPU", 6, 0, lambda row, now_s: format_gpu_indices(row.gpus) or UNKNOWN),
+    JobColumn("memory", "GiB", 7, 0, lambda row, now_s: f.gib(row.gpu_memory_bytes)),
+    JobColumn("sm", "SM %", 6, 0, lambda row, now_s: f.integer(row.sm_pct)),
+    JobColumn("cpu", "CPU %", 7, 0, lambda row, now_s: f.integer(row.cpu_pct)),
+    JobColumn("rss", "RSS", 9, 64, lambda row, now_s: f.short_size(row.rss_bytes)),
+    JobColumn("age", "age", 8, 72, lambda row, now_s: format_age(row.started_s, now_s)),
+    JobColumn("crew", "processes", 11, 104, lambda row, now_s: role_or_counts(row)),
+)
+"""`sm` is the share of its GPUs' time, `crew` trainers + loader workers + others."""
+SORTS: tuple[tuple[str, Callable[[WatchedJob], float]], ...] = (
+    ("memory", lambda job: job.gpu_memory_bytes or 0),
+    ("sm", lambda job: job.sm_pct or 0.0),
+    ("cpu", lambda job: job.cpu_pct or 0.0),
+    ("rss", lambda job: job.rss_bytes or 0),
+    ("age", lambda job: -(job.started_s or 0.0)),
+)
+"""Sort keys of jobs, largest first."""
+
+
+Place = tuple[int, int | None]
+"""A row: the pid of its job, and that of the process where it is a row of one."""
+
+
+class JobScene(NamedTuple):
+    """Jobs in display order, the sort key, the pids of the expanded jobs, and the row under the cursor."""
+
+    jobs: Sequence[WatchedJob]
+    now_s: float
+    sort: str = "memory"
+    opened: frozenset[int] = frozenset()
+    cursor: Place | None = None
+    empty: str = "no jobs"
+
+
+def sorted_jobs(jobs: Sequence[WatchedJob], sort: str) -> list[WatchedJob]:
+    """Return the jobs by `sort`, largest first, then by age."""
+    key = dict(SORTS)[sort]
+    return sorted(jobs, key=lambda job: (-key(job), job.started_s or 0.0, job.pid))
+
+
+def job_rows(scene: JobScene, width: int, height: int) -> list[Row]:
+    """Return the heading and as many rows as fit, always with the cursor; `… more lines` stands for hidden rows."""
+    columns = [column for column in COLUMNS if width >= column.from_width]
+    top = job_heading(columns, scene.sort, width)
+    if not scene.jobs:
+        return [top, Row(line(TextSpan(f"  {scene.empty}", "dim")))]
+    rows: list[Row] = []
+    for job in scene.jobs:
+        rows.append(job_row(job, scene, columns, width))
+        if job.pid in scene.opened:
+            rows += [process_row(process, job.pid, scene, columns, width) for process in job.processes]
+    places = job_places(scene.jobs, scene.opened)
+    at = places.index(scene.cursor) if scene.cursor in places else 0
+    return [top, *visible_rows(rows, at, max(1, height - 1))][:height]
+
+
+def job_places(jobs: Sequence[WatchedJob], opened: frozenset[int]) -> list[Place]:
+    """Return what the rows below the heading stand for, in order."""
+    return [
+        (job.pid, process)
+        for job in jobs
+        for process in (None, *(one.pid for one in job.processes if job.pid in opened))
+    ]
+
+
+def visible_rows(rows: list[Row], at: int, height: int) -> list[Row]:
+    """Return `height` rows including row `at`, with a sign for the rows hidden at either end."""
+    if len(rows) <= height:
+        return rows
+    top = max(0, min(at - height // 2, len(rows) - height))
+    shown = rows[top : top + height]
+    if top:
+        shown[0] = more_row(top + 1)
+    if top + height < len(rows):
+        shown[-1] = more_row(len(rows) - top - height + 1)
+    return shown
+
+
+def more_row(rows: int) -> Row:
+    """Return the row that stands for hidden rows."""
+    return Row(line(TextSpan(f"  … {rows} more lines", "dim")))
+
+
+def job_heading(columns: Sequence[JobColumn], sort: str, width: int) -> Row:
+    """Return the column headings with a mark at the sort key."""
+    cells = "".join(
+        column.flush(column.heading if column.name != sort else SORTED + column.heading, column.width)
+        for column in columns
+    )
+    return Row(line(TextSpan(shorten(" " * MARK + cells + "  job", width), "dim")))
+
+
+def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Row:
+    chosen = scene.cursor == (job.pid, None)
+    mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", "strong" if chosen else "dim")
+    row = figure_span(job, scene.now_s, columns, "strong" if chosen else "")
+    room = max(0, width - MARK - sum(column.width for column in columns) - 2)
+    what = job_description(job, room, "strong" if chosen else "")
+    return Row(line(mark, row, "  ", what))
+
+
+def process_row(process: WatchedProcess, job: int, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Row:
+    """Return the row of one process of the expanded job with pid `job`, dim unless the cursor is on it."""
+    style: Style = "strong" if scene.cursor == (job, process.pid) else "dim"
+    row = figure_span(process, scene.now_s, columns, style)
+    room = max(0, width - MARK - sum(column.width for column in columns) - 4)
+    command = shorten(format_command(process.command) or UNKNOWN_COMMAND, room)
+    return Row(line(" " * MARK, row, TextSpan("    " + command, style)))
+
+
+def figure_span(row: WatchedJob | WatchedProcess, now_s: float, columns: Sequence[JobColumn], style: Style) -> TextSpan:
+    return TextSpan("".join(column.flush(column.figure(row, now_s), column.width) for column in columns), style)
+
+
+def job_description(job: WatchedJob, room: int, style: Style) -> Line:
+    """Return name and progress of a run of this program, or the command line of any other job."""
+    if job.run is None:
+        command = format_command(job.command)
+        return line(TextSpan(shorten(command or UNKNOWN_COMMAND, room), style if command else "dim"))
+    name = " ".join(part for part in (job.run.run, job.run.preset) if part)
+    state = "  ".join(part for part in run_description(job.run) if part)
+    if state:
+        state = "  " + state
+    state = shorten(state, max(0, room - text_width(name)))
+    return line(TextSpan(shorten(name, room), "good" if job.run.phase != "stalled" else "warn"), TextSpan(state, style))
+
+
+def run_description(run: LiveRun) -> tuple[str, ...]:
+    """Return phase, step, share done and time left of a run."""
+    step = "" if run.step is None else f"{run.step:,}" + (f"/{run.total_steps:,}" if run.total_steps else "")
+    share = format_share(run.step / run.total_steps) if run.step is not None and run.total_steps else ""
+    left_s = "" if run.eta_s is None else f"{format_rough_duration(run.eta_s)} left"
+    return ("" if run.phase == "training" else run.phase or "", step, share, left_s)
+
+
+def role_or_counts(row: WatchedJob | WatchedProcess) -> str:
+    """Return a process's role, or `8+64+1` for a job: trainers, loader workers, others; `1` for a single process."""
+    if isinstance(row, WatchedProcess):
+        return row.role
+    roles = [process.role for process in row.processes]
+    counts = [roles.count("main"), roles.count("worker"), roles.count("other")]
+    while len(counts) > 1 and not counts[-1]:
+        counts.pop()
+    return "+".join(map(str, counts)) if counts[0] else str(len(roles))
+
+
+def format_age(started_s: float | None, now_s: float) -> str:
+    """Return an age in minutes at the finest: seconds would repaint every row each second."""
+    age_s = None if started_s is None else now_s - started_s
+    return "<1 min" if age_s is not None and age_s < 60 else format_short_duration(age_s and max(90.0, age_s))
+
+
+def watched_gpu_rows(
+    view: MachineView | None, recent: Sequence[Sample], only: Sequence[int], width: int, height: int
+) -> list[Row]:
+    """Return the GPUs of a machine, or only those in `only`, each with `height` rows of histories, or the problem."""
+    if view is not None and view.problem is not None:
+        return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
+    if view is None or not view.sample.gpus:
+        return [Row(line(TextSpan("asking the driver …", "dim")))]
+    scene = GpuScene(watched_gpus(view, only), recent, training_cards(view), jobs_by_gpu(view))
+    return gpu_rows(scene, width, height) + [row for note in view.notes for row in remark_rows(note, width)]
+
+
+def training_cards(view: MachineView) -> frozenset[int]:
+    """Return the GPUs of the runs of this program that train now, which should be busy."""
+    return frozenset(
+        gpu for job in view.jobs if job.run is not None and job.run.phase == "training" for gpu in job.gpus
+    )
+
+
+def jobs_by_gpu(view: MachineView) -> dict[int, str]:
+    """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
+    found: dict[int, str] = {}
+    for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
+        run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
+        words = run or format_command(job.command)
+        if words:
+            found.update(dict.fromkeys(job.gpus, words))
+    return found
+
+
+def watched_gpus(view: MachineView, only: Sequence[int]) -> Sample:
+    """Return the sample with only the GPUs named, or with all if none is."""
+    sample = view.sample
+    return replace(sample, gpus=tuple(gpu for gpu in sample.gpus if gpu.index in only)) if only else sample
+
+
+def remark_rows(text: str, width: int, mark: str = " ", style: Style = "dim") -> list[Row]:
+    """Return a remark wrapped to the width, behind its mark."""
+    parts = wrap_text(text, max(20, width), initial_indent=f"{mark} ", subsequent_indent="  ")
+    return [Row(line(TextSpan(part, style))) for part in parts]
+
+
+def gpus_title(view: MachineView) -> str:
+    """Return a title such as `GPUs · 8 × A100-SXM4-80GB`."""
+    names: dict[str, int] = {}
+    for gpu in view.sample.gpus:
+        name = gpu.name.removeprefix("NVIDIA ")
+        names[name] = names.get(name, 0) + 1
+    return " · ".join(["GPUs", *(f"{number} × {name}" for name, number in names.items())])
+
+
+def snapshot_rows(view: MachineView, width: int) -> list[Row]:
+    """Return one snapshot of a machine: time, GPUs, host and jobs."""
+    sample = view.sample
+    time_text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(sample.time_s))
+    jobs = JobScene(sorted_jobs(view.jobs, SORTS[0][0]), sample.time_s)
+    return [
+        Row(line(f"{time_text}  {gpus_title(view)}" if sample.gpus else time_text)),
+        *(watched_gpu_rows(view, (), (), width, 0) if sample.gpus or view.problem is not None else []),
+        *host_rows(sample, (), width, 0, all_cores=False),
+        *job_rows(jobs, width, 1 + len(jobs.jobs)),
+    ]
