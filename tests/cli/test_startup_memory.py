@@ -24,19 +24,6 @@ import ssl
 print(ssl.create_default_context().__class__.__name__)
 """
 
-WITHOUT_PLUGINS = """
-import sys
-from tuner_tui.cli.startup_memory import skip_pydantic_plugins
-skip_pydantic_plugins()
-from tuner_tui.settings.model import Settings
-print(Settings(per_device_train_batch_size=8).per_device_train_batch_size, "importlib.metadata" in sys.modules)
-"""
-
-
-def test_models_are_built_without_a_plugin_lookup() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_PLUGINS], capture_output=True, text=True, check=True)
-    assert done.stdout == "8 False\n"
-
 
 def test_asyncio_and_hashlib_load_without_openssl_which_can_be_imported_later() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)

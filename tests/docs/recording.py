@@ -127,7 +127,7 @@ def _span(text: str, column: int, style: Style) -> Span:
 async def _session() -> list[Frame]:
     """Train the demo from the first frame to the finish card; return the frames."""
     backend = Backend(CliOverrides(flags=FEWER_STEPS, environment=dict(os.environ)))
-    app = TunerApp(backend, start=lambda: backend.load_preset("demo"))
+    app = TunerApp(backend, start=lambda: (backend.load_preset("demo"), None))
     frames: list[Frame] = []
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
         await pilot.pause(4)

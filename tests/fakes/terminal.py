@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PARTS = re.compile(
     r"\x1b\[(?P<y>\d+);(?P<x>\d+)H|\x1b\[(?P<look>[\d;]*)m|\x1b\[(?P<right>\d+)C"
-    r"|\x1b\[(?P<erased>\d+)X|(?P<down>\r?\n)|(?P<character>[^\x1b])"
+    r"|(?P<down>\r?\n)|(?P<character>[^\x1b])"
 )
 
 
@@ -40,11 +40,9 @@ class FakeTerminal:
                     self.cells[y, x] = (cell, look)
                     x += 1
             elif part["look"] is not None:
-                look = _after(look, part["look"])
+                look = part["look"].removeprefix("0;") if part["look"] != "0" else ""
             elif part["down"]:
                 y += 1
-            elif part["erased"]:
-                self.cells.update({(y, at): (" ", look) for at in range(x, x + int(part["erased"]))})
             elif part["right"]:
                 x += int(part["right"])
             else:
@@ -56,23 +54,6 @@ class FakeTerminal:
         return "".join(self.cells.get((y, x), (" ", ""))[0] for x in range(width))
 
 
-_COLOUR = r"(?:8;5;\d+|8;2;\d+;\d+;\d+|\d)"
-_LOOK = re.compile(rf"(?P<attributes>[1-9](?:;[1-9])*)?;?(?P<colour>3{_COLOUR}|9\d)?;?(?P<background>4{_COLOUR}|10\d)?")
-
-
-def _after(look: str, codes: str) -> str:
-    """The look after a sequence: a reset clears what came before, otherwise colours replace colours."""
-    if codes in ("", "0"):
-        return ""
-    if codes.startswith("0;"):
-        return codes[2:]
-    old, new = _LOOK.fullmatch(look), _LOOK.fullmatch(codes)
-    assert old is not None, look
-    assert new is not None, codes
-    assert not (old["attributes"] and new["attributes"]), "attributes are put on top of others"
-    return ";".join(filter(None, (new[part] or old[part] for part in ("attributes", "colour", "background"))))
-
-
 class TerminalApp(App[None]):
     """An app without a head that writes to a fake terminal what it would write to a real one."""
 
@@ -80,7 +61,7 @@ class TerminalApp(App[None]):
         super().__init__()
         self.terminal = FakeTerminal()
         self.written = ""
-        self._shown = TerminalCells(erases=True)
+        self._shown = TerminalCells()
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         update = self._shown.wrap(renderable)

@@ -17,23 +17,23 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.hardware.interpreter.probe import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.hardware.sampler import Sampler
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
-from tuner_tui.runs.read.reader import RunRow, RunView
+from tuner_tui.runs.read.log_reader import LogMatch, LogReader, LogWindow
+from tuner_tui.runs.read.reader import RunReader, RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, Job
-from tuner_tui.settings.model import FIELDS, FieldSpec, Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.presets import FileUpdate
-from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend.facade import Backend
 from tuner_tui.ui.backend.records import (
     BackendError,
     ComparedRuns,
-    Diagnoser,
     EstimateRequest,
+    FollowedRun,
     LaunchOffer,
     MemoryOutlook,
     NameTakenError,
@@ -127,7 +127,7 @@ def ended(outcome: str, sentence: str) -> RunView:
     return replace(running(live_run.finished(outcome, sentence)), status=status)
 
 
-class FakeSampler:
+class FakeSampler(Sampler):
     """The same sample again and again."""
 
     def __init__(self, sample: Sample) -> None:
@@ -142,12 +142,9 @@ class FakeSampler:
     def resume(self) -> None:
         pass
 
-    def close(self) -> None:
-        pass
-
 
 @dataclass
-class FakeLog:
+class FakeLog(LogReader):
     """A log of some lines; each takes ten bytes of the file."""
 
     lines: tuple[str, ...]
@@ -175,13 +172,14 @@ class FakeLog:
 
 
 @dataclass
-class FakeRun:
-    """A followed run that never moves."""
+class FakeRun(RunReader):
+    """The followed run of a machine."""
 
-    view: RunView
+    box: FakeBox
 
     def poll(self) -> RunView:
-        return self.view
+        self.box.view = self.box.view or running()
+        return self.box.view
 
 
 @dataclass
@@ -224,7 +222,7 @@ class FakeBox:
     def app(self, backend: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
         """The app over this machine; it follows a run where the machine has a view of one."""
         follow = folder or (None if self.view is None else Path("/runs/r007"))
-        return TunerApp(backend or self.backend(), lambda: self.opened, lambda: follow, **options)
+        return TunerApp(backend or self.backend(), lambda: (self.opened, follow), **options)
 
 
 class FakeBackend(Backend):
@@ -237,15 +235,6 @@ class FakeBackend(Backend):
         for name, call in overrides.items():
             assert hasattr(Backend, name), name
             setattr(self, name, call)
-
-    def field_specs(self) -> Sequence[FieldSpec]:
-        return tuple(FIELDS.values())
-
-    def problems(
-        self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
-    ) -> tuple[Problem, ...]:
-        gpus = None if inventory is None else inventory.gpus
-        return find_problems(settings, gpus=gpus, interpreter=interpreter, job=job)
 
     def recommend(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
         return resolved
@@ -279,22 +268,13 @@ class FakeBackend(Backend):
     def export_settings(self, config: TrainingConfig) -> tuple[str, str]:
         return "the settings", f"micro batch {config.resolved.settings.per_device_train_batch_size}"
 
-    def preset_name_problem(self, name: str) -> str | None:
-        return f"{name} is not a preset name." if "/" in name else None
-
     def read_inventory(self) -> Inventory:
         return self.box.inventory
 
-    def read_accelerate_config(self, job: Job) -> AccelerateConfig | None:
-        return None
+    def find_python(self, job: Job) -> tuple[Path, AccelerateConfig | None]:
+        return Path(job.interpreter or INTERPRETER.path), None
 
-    def training_python(self, job: Job) -> Path:
-        return Path(job.interpreter or INTERPRETER.path)
-
-    def probe_versions(self, python: Path) -> Interpreter:
-        return replace(INTERPRETER, path=str(python))
-
-    def probe_interpreter(self, python: Path) -> Interpreter:
+    def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         return replace(INTERPRETER, path=str(python))
 
     def open_sampler(self) -> FakeSampler:
@@ -304,9 +284,6 @@ class FakeBackend(Backend):
         self, inventory: Inventory | None, interpreter: Interpreter | None, job: Job | None
     ) -> tuple[Finding, ...]:
         return ()
-
-    def diagnoser(self, folder: Path) -> Diagnoser:
-        return lambda view, inventory: self.box.findings
 
     def open_run(self, folder: Path) -> TrainingConfig:
         return self.box.opened
@@ -320,9 +297,6 @@ class FakeBackend(Backend):
             return Path("/runs/r001")
 
         return LaunchOffer(self.box.preview, start)
-
-    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        return self.box.preview
 
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
         def restart() -> Path:
@@ -341,11 +315,8 @@ class FakeBackend(Backend):
     def adopt_run(self, folder: Path) -> None:
         self.box.adopted.append(folder.name)
 
-    def follow_run(self, folder: Path) -> FakeRun:
-        return FakeRun(self.box.view or running())
-
-    def open_log(self, folder: Path) -> FakeLog:
-        return FakeLog(self.box.output)
+    def follow_run(self, folder: Path) -> FollowedRun:
+        return FollowedRun(FakeRun(self.box), FakeLog(self.box.output), lambda view, inventory: self.box.findings)
 
     def send_order(self, folder: Path, order: Order) -> None:
         self.box.orders.append((folder.name, order))

@@ -7,7 +7,14 @@ from threading import Event
 from tuner_tui.hardware.gpu.driver import gpu_problem
 from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
-from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView, WatchedJob, WatchedProcess, job_with_totals
+from tuner_tui.runs.read.machine_monitor import (
+    LiveRun,
+    MachineMonitor,
+    MachineView,
+    WatchedJob,
+    WatchedProcess,
+    job_with_totals,
+)
 
 GIB = 1024**3
 NOW_S = 1_790_000_000.0
@@ -82,19 +89,15 @@ def cardless_view() -> MachineView:
     return MachineView(Sample(NOW_S, (), HOST), JOBS[-1:], gpu_problem(GpuProblemKind.NO_LIBRARY))
 
 
-class FakeWatch:
+class FakeWatch(MachineMonitor):
     """Gives the same view each time; `looked` is set once it was given."""
 
     def __init__(self, shown: MachineView) -> None:
         self.shown = shown
         self.looked = Event()
-        self.closed = Event()
         self.asked_for: list[int | None] = []
 
     def look(self, pid: int | None = None) -> MachineView:
         self.asked_for.append(pid)
         self.looked.set()
         return self.shown
-
-    def close(self) -> None:
-        self.closed.set()

@@ -73,7 +73,10 @@ async def _all_handled(pilot: Pilot[None]) -> None:
     app = app_of(pilot)
     taken = asyncio.Event()
     app.call_later(taken.set)
-    await until(pilot, lambda: app._exit or (taken.is_set() and not app._input.unhandled))
+    joined = asyncio.ensure_future(app._input.join()) if app._input is not None else None
+    await until(pilot, lambda: app._exit or (taken.is_set() and (joined is None or joined.done())))
+    if joined is not None:
+        joined.cancel()
 
 
 async def press_random_keys(app: App[None], seed: int, count: int) -> None:

@@ -107,3 +107,18 @@ def test_a_run_that_waits_is_removed_by_stop(kind: StatusKind, asked: str) -> No
     question = next_stop_question(UiState(folder=FOLDER, view=view))
     assert question is not None
     assert (question.order, question.question) == ("stop", asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "heading", "order"),
+    [
+        (None, "Stop", "stop"),
+        ("stop", "Terminate", "terminate"),
+        ("terminate", "Kill", "kill"),
+        ("kill", "Kill", "kill"),
+    ],
+)
+def test_each_request_to_stop_is_stronger_than_the_one_before(asked: str | None, heading: str, order: str) -> None:
+    question = next_stop_question(UiState(folder=FOLDER, view=running(live_run.running(stop_requested=asked))))
+    assert question is not None
+    assert (question.heading, question.order) == (heading, order)

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -52,16 +53,9 @@ def open_screen(
     from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.theme import wants_colour
 
-    attached = ScreenTarget(preset, folder)
     backend = Backend(overrides)
-    app = TunerApp(
-        backend,
-        start=lambda: attached.read_config(backend),
-        folder=lambda: attached.folder,
-        theme=theme,
-        colour=wants_colour(os.environ),
-        ascii_only=ascii_only,
-    )
+    start = partial(read_start, backend, preset, folder)
+    app = TunerApp(backend, start, theme=theme, colour=wants_colour(os.environ), ascii_only=ascii_only)
     app.run()
     _exit_now(app.return_code or 0)
 
@@ -76,21 +70,15 @@ def _exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
-class ScreenTarget:
-    """The preset or run the screen opens on, resolved on a thread after the first frame because it reads files."""
+def read_start(backend: Backend, preset: str | None, folder: Path | None) -> tuple[TrainingConfig, Path | None]:
+    """Return what the settings form shows first, and the run to follow; reads files.
 
-    def __init__(self, preset: str | None, folder: Path | None) -> None:
-        self.preset = preset
-        self.folder = folder
-
-    def read_config(self, backend: Backend) -> TrainingConfig:
-        """Return the settings of the run or preset named; else of the newest live run, or the preset used last."""
-        if self.preset is None and self.folder is None:
-            self.folder = newest_live_run()
-            self.preset = last_preset() if self.folder is None else None
-        if self.folder is not None:
-            return backend.open_run(self.folder)
-        return backend.load_preset(self.preset or FIRST_PRESET)
+    Without a preset and a run: of the newest live run, else of the preset used last.
+    """
+    if preset is None and folder is None:
+        folder = newest_live_run()
+        preset = last_preset() if folder is None else None
+    return backend.load_preset(preset or FIRST_PRESET) if folder is None else backend.open_run(folder), folder
 
 
 def newest_live_run() -> Path | None:

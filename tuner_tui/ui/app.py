@@ -1,17 +1,18 @@
-"""The app of the main screen: composes feeds, store and controllers, and routes each message to one of them.
+"""The app of the main screen: composes feeds, store and controllers, and hands each request to one of them.
 
 Nothing here blocks: whatever touches a file, a process or a driver runs on a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import EstimateFeed, FollowerFeed, SamplerFeed
+from tuner_tui.ui.backend.feeds import HardwareFeed, RunFeed, RunNews, poll
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.controllers.queue import QueueController
 from tuner_tui.ui.controllers.runs import ComparisonController, RunController
@@ -26,14 +27,16 @@ from tuner_tui.ui.terminal.base_app import BaseApp
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui import messages as m
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.records import TrainingConfig
+    from tuner_tui.ui.backend.records import EstimateRequest, TrainingConfig
     from tuner_tui.ui.state import UiState
 
 
+ESTIMATE_IDLE_S = 1.5
+"""Seconds without a new request before the refined estimate is computed."""
 SAMPLE_VALID_S = 3.0
 """Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
@@ -41,8 +44,8 @@ SAMPLE_VALID_S = 3.0
 class TunerApp(BaseApp):
     """Watches, tunes and diagnoses trainings.
 
-    `start` returns what the settings form shows first, and `folder` the run to follow; both are called on a thread
-    after the first frame.
+    `start` returns what the settings form shows first and the run to follow; it is called on a thread after the first
+    frame.
     """
 
     CSS_PATH = "app.tcss"
@@ -51,8 +54,7 @@ class TunerApp(BaseApp):
     def __init__(
         self,
         backend: Backend,
-        start: Callable[[], TrainingConfig],
-        folder: Callable[[], Path | None] = lambda: None,
+        start: Callable[[], tuple[TrainingConfig, Path | None]],
         *,
         theme: str = "dark",
         colour: bool = True,
@@ -62,12 +64,10 @@ class TunerApp(BaseApp):
         self.main = MainScreen()
         self._backend = backend
         self._start = start
-        self._folder = folder
-        self._sampler = SamplerFeed(backend.open_sampler, self.post_message)
-        self._follower = FollowerFeed(backend, self.post_message)
-        self._estimates = EstimateFeed(backend.estimate, backend.refine_estimate, self.post_message)
-        self._store = StateStore(backend, self.main, self._estimates.ask)
-        self._settings = SettingsController(self, self._store, backend, self._show_interpreter)
+        self._hardware = HardwareFeed()
+        self._run: RunFeed | None = None
+        self._store = StateStore(backend, self.main, self._ask_estimate)
+        self._settings = SettingsController(self, self._store, backend)
         self._comparison = ComparisonController(self, self._store, backend)
         self._runs = RunController(self, self._store, backend, self._comparison, self._show_run)
         self._tuning = TuningController(self, self._store, backend)
@@ -79,12 +79,18 @@ class TunerApp(BaseApp):
             "checkpoint": self._runs.save_checkpoint,
             "runs": self._runs.pick,
             "tune": self._tuning.open,
+            "start tuning": self._tuning.start_another,
+            "abort tuning": self._tuning.abort,
+            "resume tuning": self._tuning.resume,
+            "pick tuning": self._tuning.pick,
+            "apply winner": self._tuning.apply_winner,
             "job": self._settings.edit_job,
             "presets": self._settings.pick_preset,
             "save": self._settings.save,
             "save_as": self._settings.save_as,
             "copy": self._settings.copy,
             "memory": self._settings.show_memory,
+            "queue": self._queue.open,
         }
 
     @property
@@ -99,43 +105,34 @@ class TunerApp(BaseApp):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything heavy is imported or read."""
-        self.install_signal_handlers()
-        self.exit_on_thread_errors()
         self.call_after_refresh(self._start_reading)
 
     def _start_reading(self) -> None:
         self.freeze_startup_objects()
-        self._sampler.start()
-        self._follower.start()
-        self.run_task(self._open_start())
-        self.run_task(self._read_inventory())
-        self.run_task(self._tuning.watch_status())
-        self.run_task(self._queue.wake())
+        samples = self._hardware.samples(self._backend.open_sampler)
+        self.run_task(poll, samples, self._show_sample, "The hardware cannot be sampled")
+        self.run_task(self._open_start)
+        self.run_task(self._read_inventory)
+        self.run_task(self._tuning.watch_status)
+        self.run_task(self._queue.wake)
 
     async def _open_start(self) -> None:
-        specs = await to_daemon_thread(self._backend.field_specs)
-        self._store.update(replace(self.state, specs=tuple(specs)))
         try:
-            config = await to_daemon_thread(self._start)
+            config, folder = await to_daemon_thread(self._start)
         except BackendError as error:
             self.exit(return_code=2, message=str(error))
             return
         self._settings.load(config)
-        self._runs.follow(await to_daemon_thread(self._folder))
+        self._runs.follow(folder)
 
     async def _read_inventory(self) -> None:
         inventory = await to_daemon_thread(self._backend.read_inventory)
-        self._follower.inventory = self.main.inventory = inventory
+        if self._run is not None:
+            self._run.inventory = inventory
         self._store.update(replace(self.state, inventory=inventory))
 
-    def on_unmount(self) -> None:
-        """Ask the threads to end, without waiting for them."""
-        self._sampler.stop()
-        self._follower.stop()
-        self._estimates.stop()
-        self._tuning.stop()
-
-    def on_quit_wanted(self) -> None:
+    def action_leave(self) -> None:
+        """Close the screen, and say what continues."""
         self.exit(message=exit_message(self.state))
 
     def action_command_palette(self) -> None:
@@ -150,78 +147,81 @@ class TunerApp(BaseApp):
         if action is not None:
             await self.main.run_action(action)
 
-    def on_theme_wanted(self) -> None:
-        self.change_theme()
+    # what is read
 
-    # what controllers hand to the main screen and the feeds
-
-    def _show_interpreter(self, interpreter: Interpreter | None) -> None:
-        self.main.interpreter = interpreter
+    def _show_sample(self, sample: Sample | None) -> None:
+        if sample is not None:
+            self.main.sample = sample
 
     def _show_run(self, folder: Path | None) -> None:
+        self._run = self.main.log_window = None
         if folder is not None:
             self.main.reveal("live")
-        self._follower.follow(folder)
-        self.main.view, self.main.log_window = None, None
+        self.run_task(self._follow, folder, only="run")
 
-    # news of the feeds
+    async def _follow(self, folder: Path | None) -> None:
+        if folder is not None:
+            run = await to_daemon_thread(lambda: self._backend.follow_run(folder))
+            self._run = RunFeed(run, self.state.inventory)
+            await poll(self._run.news(), self._show_news, "The run can no longer be read")
 
-    def on_sample_arrived(self, news: m.SampleArrived) -> None:
-        self.main.sample = news.sample
+    def _show_news(self, news: RunNews) -> None:
+        if news.view != self.state.view:
+            self._show_view(news.view)
+        self.main.log_window = news.log
+        if news.findings != self.state.findings:
+            self._store.update(replace(self.state, findings=news.findings))
 
-    def on_run_view_arrived(self, news: m.RunViewArrived) -> None:
-        self.main.view = news.view
-        self._sampler.watched = () if news.view.status.pid is None else (news.view.status.pid,)
-        self._use_sample(news.view)
-        self._runs.show_view(news.view)
+    def _show_view(self, view: RunView) -> None:
+        self._hardware.watched = () if view.status.pid is None else (view.status.pid,)
+        self._use_sample(view)
+        self._runs.show_view(view)
 
     def _use_sample(self, view: RunView) -> None:
         """Show the newest sample of a live run in place of the screen's own while it is fresh."""
         # The supervisor of a live run writes a sample per second to the run's folder. As long as these are fresh they
         # are shown, and the screen's own sampler pauses: two readers would double the load on the driver.
         if not view.status.live or view.sample is None:
-            self._sampler.covered_until_s = 0.0
+            self._hardware.covered_until_s = 0.0
             return
         now_s = time.time()
-        self._sampler.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
-        if self._sampler.covered_until_s > now_s:
+        self._hardware.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
+        if self._hardware.covered_until_s > now_s:
             self.main.sample = view.sample
 
-    def on_findings_arrived(self, news: m.FindingsArrived) -> None:
-        self._store.update(replace(self.state, findings=news.findings))
+    def _ask_estimate(self, request: EstimateRequest) -> None:
+        self.run_task(self._estimate, request, only="estimate")
 
-    def on_estimate_arrived(self, news: m.EstimateArrived) -> None:
-        self.main.outlook = news.outlook
-
-    def on_log_window_arrived(self, news: m.LogWindowArrived) -> None:
-        self.main.log_window = news.window
-
-    def on_comparison_arrived(self, news: m.ComparisonArrived) -> None:
-        self._comparison.show_comparison(news.compared)
-
-    def on_tuning_arrived(self, news: m.TuningArrived) -> None:
-        self._tuning.show_snapshot(news.folder, news.snapshot)
-
-    def on_tuning_status_arrived(self, news: m.TuningStatusArrived) -> None:
-        self._tuning.show_status(news.view)
-
-    def on_notice_arrived(self, news: m.NoticeArrived) -> None:
-        self.show_note(news.sentence, "error" if news.is_error else "warning")
+    async def _estimate(self, request: EstimateRequest) -> None:
+        """Show an estimate at once, and a refined one after a pause: it may trace the model for seconds."""
+        self.main.outlook = await to_daemon_thread(lambda: self._backend.estimate(request))
+        await asyncio.sleep(ESTIMATE_IDLE_S)
+        better = await to_daemon_thread(lambda: self._backend.refine_estimate(request))
+        self.main.outlook = better or self.main.outlook
 
     # requests of the user
 
-    def on_action_wanted(self, request: m.ActionWanted) -> None:
-        match request.what:
+    def action_do(self, what: str) -> None:
+        """Do what a key of `keys.MAIN_KEYS` or `keys.TUNE_KEYS` says."""
+        match what:
             case "undo":
                 self._settings.undo()
             case "redo":
                 self._settings.redo()
-            case "queue":
-                self.run_task(self._queue.open())
             case "compare":
                 self.serve(self._comparison.compare, self.state.folder)
             case what:
                 self.serve(self._actions[what])
+
+    def action_remedy(self, what: str) -> None:
+        """`apply` the remedy under the cursor, or show its `diff`; one that changes no setting is explained instead."""
+        choice = self.main.choice
+        if choice is None or choice.remedy is None or not choice.remedy.can_apply:
+            self.main.action_why()
+        elif what == "apply":
+            self._settings.apply_remedy(choice.finding, choice.remedy)
+        else:
+            self.serve(self._settings.show_diff, choice.finding, choice.remedy)
 
     def on_setting_edited(self, request: m.SettingEdited) -> None:
         self._settings.edit(request.name, request.text)
@@ -232,24 +232,15 @@ class TunerApp(BaseApp):
     def on_value_typed(self, request: m.ValueTyped) -> None:
         self._settings.preview_edit(request.name, request.text)
 
-    def on_remedy_wanted(self, request: m.RemedyWanted) -> None:
-        self._settings.apply_remedy(request.finding, request.remedy)
+    def on_log_window_wanted(self, request: m.LogWindowWanted | m.LogSearchWanted) -> None:
+        self.run_task(self._show_log, request, only="log")
 
-    def on_diff_wanted(self, request: m.DiffWanted) -> None:
-        self.serve(self._settings.show_diff, request.finding, request.remedy)
+    on_log_search_wanted = on_log_window_wanted
 
-    def on_log_window_wanted(self, request: m.LogWindowWanted) -> None:
-        self._follower.ask(request)
-
-    def on_log_search_wanted(self, request: m.LogSearchWanted) -> None:
-        self._follower.ask(request)
-
-    def on_tuning_wanted(self, request: m.TuningWanted) -> None:
-        action = {
-            "start": self._tuning.start_another,
-            "abort": self._tuning.abort,
-            "resume": self._tuning.resume,
-            "pick": self._tuning.pick,
-            "apply": self._tuning.apply_winner,
-        }[request.what]
-        self.serve(action)
+    async def _show_log(self, request: m.LogWindowWanted | m.LogSearchWanted) -> None:
+        run = self._run
+        part = None if run is None else await to_daemon_thread(lambda: run.find(request))
+        if isinstance(part, str):
+            self.show_note(part, "warning")
+        elif run is self._run:
+            self.main.log_window = part

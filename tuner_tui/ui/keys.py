@@ -31,51 +31,47 @@ def key_label(key: str) -> str:
 
 APP_KEYS = (_key("ctrl+l", "app.redraw", "Redraw", "program.redraw", "Redraw the whole screen", PROGRAM, False),)
 MAIN_KEYS = (
-    _key("t", "want('train')", "Train", "run.train", "Start training with these settings", RUN),
-    _key("s", "want('stop')", "Stop", "run.stop", "Stop the run (asks first; again: terminate, then kill)", RUN),
-    _key("c", "want('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and continue", RUN),
-    _key("e", "want('job')", "Job", "run.job", "Edit the job: command, launcher, how settings are passed", RUN),
+    _key("t", "app.do('train')", "Train", "run.train", "Start training with these settings", RUN),
+    _key("s", "app.do('stop')", "Stop", "run.stop", "Stop the run (asks first; again: terminate, then kill)", RUN),
+    _key("c", "app.do('checkpoint')", "Checkpoint", "run.checkpoint", "Save a checkpoint now and continue", RUN),
+    _key("e", "app.do('job')", "Job", "run.job", "Edit the job: command, launcher, how settings are passed", RUN),
     _key(
         "R",
-        "want('restart')",
+        "app.do('restart')",
         "Restart",
         "run.restart",
         "Save a checkpoint and restart with these settings",
         RUN,
         False,
     ),
-    _key("o", "want('tune')", "Tune", "run.tune", "Find the fastest settings that fit, with short real runs", RUN),
-    _key("a", "apply_remedy", "Apply", "troubles.apply", "Apply the remedy to the settings; u undoes it", TROUBLES),
-    _key("d", "diff", "Diff", "troubles.diff", "Show what the remedy changes", TROUBLES, False),
+    _key("o", "app.do('tune')", "Tune", "run.tune", "Find the fastest settings that fit, with short real runs", RUN),
     _key(
-        "w",
-        "why",
-        "Why",
-        "troubles.why",
-        "Show the evidence and the source of the remedy",
-        TROUBLES,
-        False,
+        "a", "app.remedy('apply')", "Apply", "troubles.apply", "Apply the remedy to the settings; u undoes it", TROUBLES
     ),
-    _key("p", "want('presets')", "Presets", "presets.load", "Load a preset", PRESETS),
-    _key("ctrl+s", "want('save')", "Save", "presets.save", "Save to this preset or tool's file", PRESETS, False),
-    _key("S", "want('save_as')", "Save as", "presets.save-as", "Save the settings as a new preset", PRESETS, False),
-    _key("y", "want('copy')", "Copy", "presets.copy", "Copy the settings, or the tool's file", PRESETS, False),
-    _key("r", "want('runs')", "Runs", "runs.list", "List the runs: open another one, or compare", PRESETS),
-    _key("Q", "want('queue')", "Queue", "runs.queue", "List the runs that wait for a GPU, and why", PRESETS, False),
+    _key("d", "app.remedy('diff')", "Diff", "troubles.diff", "Show what the remedy changes", TROUBLES, False),
+    _key("w", "why", "Why", "troubles.why", "Show the evidence and the source of the remedy", TROUBLES, False),
+    _key("p", "app.do('presets')", "Presets", "presets.load", "Load a preset", PRESETS),
+    _key("ctrl+s", "app.do('save')", "Save", "presets.save", "Save to this preset or tool's file", PRESETS, False),
+    _key("S", "app.do('save_as')", "Save as", "presets.save-as", "Save the settings as a new preset", PRESETS, False),
+    _key("y", "app.do('copy')", "Copy", "presets.copy", "Copy the settings, or the tool's file", PRESETS, False),
+    _key("r", "app.do('runs')", "Runs", "runs.list", "List the runs: open another one, or compare", PRESETS),
+    _key("Q", "app.do('queue')", "Queue", "runs.queue", "List the runs that wait for a GPU, and why", PRESETS, False),
     _key(
         "v",
-        "want('compare')",
+        "app.do('compare')",
         "Compare",
         "runs.compare",
         "Compare settings, speed and loss of two runs",
         PRESETS,
         False,
     ),
-    _key("u,ctrl+z", "want('undo')", "Undo", "settings.undo", "Undo the last change of the settings", SETTINGS),
-    _key("ctrl+r,ctrl+y", "want('redo')", "Redo", "settings.redo", "Redo the change that was undone", SETTINGS, False),
+    _key("u,ctrl+z", "app.do('undo')", "Undo", "settings.undo", "Undo the last change of the settings", SETTINGS),
+    _key(
+        "ctrl+r,ctrl+y", "app.do('redo')", "Redo", "settings.redo", "Redo the change that was undone", SETTINGS, False
+    ),
     _key(
         "m",
-        "want('memory')",
+        "app.do('memory')",
         "Memory",
         "settings.memory",
         "Show where the memory goes, and what saves it",
@@ -86,8 +82,8 @@ MAIN_KEYS = (
     _key("shift+tab", "panel(-1)", "Previous panel", "panels.back", "Go to the previous panel", PANELS, False),
     _key("slash", "search", "Search", "panels.search", "Find a setting, or search the output", PANELS),
     _key("question_mark,f1", "help", "Help", "program.help", "All keys and a glossary", PROGRAM),
-    _key("T", "theme", "Dark/light", "program.theme", "Dark or light", PROGRAM, False),
-    _key("q,ctrl+c", "leave", "Quit", "program.quit", "Close the screen; trainings continue", PROGRAM),
+    _key("T", "app.theme", "Dark/light", "program.theme", "Dark or light", PROGRAM, False),
+    _key("q,ctrl+c", "app.leave", "Quit", "program.quit", "Close the screen; trainings continue", PROGRAM),
 )
 PAGE_KEYS = tuple(
     _key(f"{number},alt+{number}", f"page({number})", label, f"panels.{number}", f"Go to {label}", PANELS, False)
@@ -120,11 +116,13 @@ EDIT_KEYS = (
     _key("down,tab", "accept(1)", "Accept, down", "edit.down", "Accept and go to the next setting", SETTINGS, False),
 )
 TUNE_KEYS = (
-    _key("a", "tuning('apply')", "Apply winner", "tune.apply", "Show the winner's changes and apply them", TUNING),
-    _key("x", "tuning('abort')", "Stop", "tune.abort", "Stop the tuning; measurements are kept", TUNING),
-    _key("R", "tuning('resume')", "Resume", "tune.resume", "Resume a tuning that ended early", TUNING),
-    _key("t", "tuning('start')", "Start", "tune.start", "Start a tuning of these settings", TUNING),
-    _key("r", "tuning('pick')", "Tunings", "tune.list", "List the tunings and open another one", TUNING),
+    _key(
+        "a", "app.do('apply winner')", "Apply winner", "tune.apply", "Show the winner's changes and apply them", TUNING
+    ),
+    _key("x", "app.do('abort tuning')", "Stop", "tune.abort", "Stop the tuning; measurements are kept", TUNING),
+    _key("R", "app.do('resume tuning')", "Resume", "tune.resume", "Resume a tuning that ended early", TUNING),
+    _key("t", "app.do('start tuning')", "Start", "tune.start", "Start a tuning of these settings", TUNING),
+    _key("r", "app.do('pick tuning')", "Tunings", "tune.list", "List the tunings and open another one", TUNING),
     _key("tab", "panel(1)", "Next panel", "tune.next", "Go to the next panel", PANELS, False),
     _key("shift+tab", "panel(-1)", "Previous panel", "tune.back", "Go to the previous panel", PANELS, False),
     *(
@@ -133,12 +131,12 @@ TUNE_KEYS = (
     ),
     _key("escape,q,o", "leave", "Back", "tune.leave", "Back to the main screen; the tuning continues", PROGRAM),
     _key("question_mark,f1", "help", "Help", "tune.help", "All keys and a glossary", PROGRAM),
-    _key("T", "theme", "Dark/light", "tune.theme", "Dark or light", PROGRAM, False),
+    _key("T", "app.theme", "Dark/light", "tune.theme", "Dark or light", PROGRAM, False),
 )
 COMPARE_KEYS = (
     _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),
     _key("question_mark,f1", "help", "Help", "compare.help", "All keys and a glossary", PROGRAM),
-    _key("T", "theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
+    _key("T", "app.theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
 )
 WATCH_ROW_KEYS = (
     _key("up,k", "move(-1)", "Up", "watch.up", "Previous row", JOBS, False),
@@ -156,6 +154,6 @@ WATCH_JOB_KEYS = (
 )
 WATCH_KEYS = (
     _key("question_mark,f1", "help", "Help", "watch.help", "All keys and a glossary", PROGRAM),
-    _key("T", "theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
-    _key("q,ctrl+c", "leave", "Quit", "watch.quit", "Quit; the jobs continue", PROGRAM),
+    _key("T", "app.theme", "Dark/light", "watch.theme", "Dark or light", PROGRAM, False),
+    _key("q,ctrl+c", "app.leave", "Quit", "watch.quit", "Quit; the jobs continue", PROGRAM),
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.edit_history import EditHistory
     from tuner_tui.settings.job import Job
-    from tuner_tui.settings.model import FieldSpec, OriginKind, Resolved, Value
+    from tuner_tui.settings.model import OriginKind, Resolved, Value
     from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.trial import TuningConclusion
     from tuner_tui.ui.backend.records import TrainingConfig
@@ -55,7 +55,6 @@ class UiState:
     are what was shown before and after presets were loaded, newest last.
     """
 
-    specs: tuple[FieldSpec, ...] = ()
     loaded: TrainingConfig | None = None
     editing: EditHistory | None = None
     inventory: Inventory | None = None
@@ -109,7 +108,7 @@ class UiState:
 
     def form_differs(self, other: UiState) -> bool:
         """Whether the settings form looks different. It does not for the news of a run, which come every second."""
-        parts = ("specs", "loaded", "editing", "inventory", "interpreter", "accelerate")
+        parts = ("loaded", "editing", "inventory", "interpreter", "accelerate")
         if any(getattr(self, part) is not getattr(other, part) for part in parts):
             return True
         return self.view is not other.view and observed_data_parallel(self.view) != observed_data_parallel(other.view)
@@ -215,16 +214,16 @@ class UiState:
 
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
         """Return the settings whose value is another in `values`."""
+        from tuner_tui.settings.model import FIELDS
         from tuner_tui.view.settings_form import format_field
 
         if self.editing is None:
             return ()
         settings = self.editing.current.settings
-        specs = {spec.name: spec for spec in self.specs}
         return tuple(
-            SettingChange(spec.label, format_field(spec, getattr(settings, spec.name)), format_field(spec, value))
-            for spec, value in ((specs[name], value) for name, value in values.items())
-            if getattr(settings, spec.name) != value
+            SettingChange(spec.label, format_field(spec, getattr(settings, name)), format_field(spec, value))
+            for name, value in values.items()
+            if getattr(settings, (spec := FIELDS[name]).name) != value
         )
 
     def winner_as_remedy(self, tuning: str, conclusion: TuningConclusion) -> Remedy:

@@ -46,6 +46,8 @@ class StateStore:
             self.ready.set()
         job = None if state.loaded is None else state.loaded.job
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
+        self._screen.inventory, self._screen.interpreter = state.inventory, state.interpreter
+        self._screen.view = state.view
         self._screen.findings = state.findings + environment
         self._screen.running = state.running
         self._screen.run_name = "" if state.folder is None else state.folder.name
@@ -79,13 +81,19 @@ class StateStore:
         state = self.state
         if state.loaded is None or state.editing is None:
             return None
-        job = state.loaded.job
+        from tuner_tui.settings.distributed import training_cards
+        from tuner_tui.settings.model import FIELDS
+        from tuner_tui.settings.rules import find_problems
+
+        inventory, job = state.inventory, state.loaded.job
+        gpus = None if inventory is None else training_cards(inventory, job)
+        cores = None if inventory is None else inventory.cpu.usable_cores
 
         def check(settings: Settings) -> tuple[Problem, ...]:
-            return self._backend.problems(settings, state.inventory, state.interpreter, job)
+            return find_problems(settings, gpus=gpus, interpreter=state.interpreter, job=job, cores=cores)
 
         return SettingsView(
-            specs=state.specs,
+            specs=tuple(FIELDS.values()),
             resolved=state.editing.current,
             saved=state.editing.saved,
             problems=check(state.editing.current.settings),

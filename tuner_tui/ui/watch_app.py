@@ -1,32 +1,21 @@
-"""The app of `tuner-tui watch`: one screen, fed by one thread."""
+"""The app of `tuner-tui watch`: one screen, fed by one task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tuner_tui.ui.backend.feeds import PollingFeed
-from tuner_tui.ui.messages import MachineViewArrived
+from tuner_tui.ui.backend.feeds import poll
 from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from tuner_tui.hosts.watcher import HostView
-    from tuner_tui.runs.read.machine_monitor import MachineView
-    from tuner_tui.ui.messages import NoticeArrived
+    from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
 
 ScreenT = TypeVar("ScreenT", bound="WatchScreen | HostsScreen")
-
-
-class MachineWatcher(Protocol):
-    """Reads the machine; `runs.read.machine_monitor` implements it."""
-
-    def look(self, pid: int | None = None) -> MachineView:
-        """Return the machine now, with the job that `pid` belongs to only if given."""
-
-    def close(self) -> None:
-        """Release the driver."""
 
 
 class WatchApp(BaseApp, Generic[ScreenT]):
@@ -46,12 +35,7 @@ class WatchApp(BaseApp, Generic[ScreenT]):
         ascii_only: bool = False,
     ) -> None:
         super().__init__(theme, colour, ascii_only)
-        self._feed: PollingFeed[MachineView | tuple[HostView, ...]] = PollingFeed(
-            views,
-            lambda view: self.post_message(MachineViewArrived(view)),
-            self.post_message,
-            "The machine cannot be watched",
-        )
+        self._views: Iterator[Any] = views
         self.watch_screen: ScreenT = screen()
 
     def get_default_screen(self) -> ScreenT:
@@ -59,30 +43,12 @@ class WatchApp(BaseApp, Generic[ScreenT]):
 
     def on_mount(self) -> None:
         """Draw the first frame before anything is read."""
-        self.install_signal_handlers()
-        self.call_after_refresh(self._feed.start)
-
-    def on_unmount(self) -> None:
-        self._feed.stop()
-
-    def on_machine_view_arrived(self, news: MachineViewArrived) -> None:
-        self.watch_screen.view = news.view
-
-    def on_notice_arrived(self, news: NoticeArrived) -> None:
-        self.show_note(news.sentence, "error")
-
-    def on_theme_wanted(self) -> None:
-        self.change_theme()
-
-    def on_quit_wanted(self) -> None:
-        self.exit()
+        show = partial(setattr, self.watch_screen, "view")
+        self.call_after_refresh(self.run_task, poll, self._views, show, "The machine cannot be watched")
 
 
-def machine_views(open_machine: Callable[[], MachineWatcher], pid: int | None = None) -> Iterator[MachineView]:
+def machine_views(open_machine: Callable[[], MachineMonitor], pid: int | None = None) -> Iterator[MachineView]:
     """Yield the machine as it is at each step, with the job that `pid` belongs to only if given."""
     machine = open_machine()
-    try:
-        while True:
-            yield machine.look(pid)
-    finally:
-        machine.close()
+    while True:
+        yield machine.look(pid)

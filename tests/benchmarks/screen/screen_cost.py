@@ -1,4 +1,4 @@
-"""Cost of watching: bytes per second to the terminal, CPU and memory, compared with nvitop on the same fake GPUs.
+"""Cost of the screens: bytes per second to the terminal, CPU and memory, compared with nvitop on the same fake GPUs.
 
     python -m tests.benchmarks.screen.screen_cost [SECONDS] [ROUNDS]
 
@@ -27,19 +27,21 @@ BUDGETS = {2: (450, 1.0, 55), 8: (1100, 1.2, 55)}
 
 
 class Case(NamedTuple):
-    """What is watched: number of GPUs, with or without a run, one that prints or not, and colours."""
+    """What is shown: number of GPUs, `watch` or the main screen, with or without a run, whether it prints, colours."""
 
     cards: int
+    watch: bool = False
     run: bool = False
     true_colour: bool = False
     prints: bool = False
 
     def __str__(self) -> str:
         run = ", a run" * self.run + " that prints" * self.prints
-        return f"{self.cards} cards{run}{', true colour' * self.true_colour}"
+        return f"{'watch, ' * self.watch}{self.cards} cards{run}{', true colour' * self.true_colour}"
 
 
 CASES = (
+    Case(2, watch=True),
     Case(2),
     Case(8),
     Case(2, run=True),
@@ -60,6 +62,7 @@ def measured(case: Case, seconds: float, rounds: int) -> dict[str, list[Cost]]:
     """Costs of each round by program."""
     costs: dict[str, list[Cost]] = {}
     programs = {name: command for name, command in commands().items() if name == OURS or not case.run}
+    programs[OURS] = [*programs[OURS], *["watch"] * case.watch]
     with fake_box(Scenario(gpus=tuple(a100(index) for index in range(case.cards)))) as (environment, folder):
         seen = {**environment, "COLORTERM": "truecolor" if case.true_colour else ""}
         with followed_run(seen, folder, PRINTING if case.prints else QUIET) if case.run else nullcontext():

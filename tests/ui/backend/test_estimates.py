@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
-from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeRun, ended, running
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, until, value
@@ -33,10 +31,8 @@ from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
-from tuner_tui.ui.backend.feeds import EstimateFeed
-from tuner_tui.ui.backend.records import BackendError, DataOutlook, EstimateRequest, MemoryOutlook
-from tuner_tui.ui.messages import EstimateArrived
-from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, figures_of, memory_bar, source
+from tuner_tui.ui.backend.records import DataOutlook, EstimateRequest, MemoryOutlook
+from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, memory_bar, source
 from tuner_tui.view.cells import line_width, plain_text
 
 SMALL = estimate_from_phases(
@@ -155,14 +151,6 @@ def test_an_unknown_capacity_shows_the_figure_alone() -> None:
     assert "largest" not in said
 
 
-@pytest.mark.parametrize("uncertainty", [0.0, 0.01, 0.05])
-def test_a_small_uncertainty_is_shown_in_mib(uncertainty: float) -> None:
-    small = replace(SMALL, uncertainty=uncertainty)
-    total, context_mib = small.total_bytes / 2**20, small.overhead.context_uncertainty_bytes / 2**20
-    assert figures_of(small) == f"{total:.0f} MiB of 16.0 GiB ± {context_mib + total * uncertainty:.0f} MiB"
-    assert figures_of(replace(estimated(1), uncertainty=0.002)).endswith("of 80 GiB ± 32 MiB")
-
-
 def test_no_more_samples_than_there_are() -> None:
     said = texts(MemoryOutlook(replace(SMALL, samples=50), False))[1]
     assert said.startswith("fits · largest micro batch 50 ·")
@@ -183,14 +171,6 @@ def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:
     assert source(rests_on, 22) == "corrected by run r007"
 
 
-async def test_the_bar_moves_as_a_value_is_edited() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        bar = app_of(pilot).main.query_one(EstimateBar)
-        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(16)))
-        await pilot.press("plus")
-        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(24)))
-
-
 async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_taken() -> None:
     async with on_screen(FakeBox()) as pilot:
         bar = app_of(pilot).main.query_one(EstimateBar)
@@ -204,51 +184,18 @@ async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_t
         assert value(pilot, "per_device_train_batch_size") == 8
 
 
-class Answers:
-    """Services that answer with the batch asked for, and post into a queue."""
+async def test_the_better_figure_comes_when_no_newer_question_does() -> None:
+    refined: list[int] = []
 
-    def __init__(self) -> None:
-        self.posted: SimpleQueue[MemoryOutlook] = SimpleQueue()
-        self.refined: list[int] = []
-        self.may_answer = Event()
+    def refine(asked: EstimateRequest) -> MemoryOutlook:
+        refined.append(asked.resolved.settings.per_device_train_batch_size)
+        return MemoryOutlook(unknown=f"refined {refined[-1]}")
 
-    def post(self, message: object) -> None:
-        assert isinstance(message, EstimateArrived)
-        self.posted.put(message.outlook)
-
-    def refine(self, asked: EstimateRequest) -> MemoryOutlook | None:
-        self.refined.append(asked.resolved.settings.per_device_train_batch_size)
-        return MemoryOutlook(unknown=f"refined {self.refined[-1]}")
-
-
-def test_the_better_figure_comes_when_no_newer_question_does() -> None:
-    answers = Answers()
-    feed = EstimateFeed(outlook_of, answers.refine, answers.post, idle_s=0.01)
-    feed.ask(request(4))
-    assert answers.posted.get(timeout=300) == MemoryOutlook(estimated(4))
-    assert answers.posted.get(timeout=300) == MemoryOutlook(unknown="refined 4")
-    feed.ask(request(5))
-    assert answers.posted.get(timeout=300) == MemoryOutlook(estimated(5))
-    feed.stop()
-
-
-def test_questions_that_a_newer_one_has_overtaken_are_not_answered() -> None:
-    answers = Answers()
-
-    def quick(asked: EstimateRequest) -> MemoryOutlook:
-        answers.may_answer.wait(10)
-        return outlook_of(asked)
-
-    feed = EstimateFeed(quick, answers.refine, answers.post, idle_s=60)
-    for batch in (1, 2, 3, 4):
-        feed.ask(request(batch))
-    answers.may_answer.set()
-    shown = [answers.posted.get(timeout=300)]
-    while shown[-1] != MemoryOutlook(estimated(4)):
-        shown.append(answers.posted.get(timeout=300))
-    assert len(shown) <= 2
-    assert not answers.refined
-    feed.stop()
+    box = FakeBox()
+    async with on_screen(box, backend=box.backend(refine_estimate=refine)) as pilot:
+        await pilot.press("plus", "plus")
+        await until(pilot, lambda: app_of(pilot).main.outlook == MemoryOutlook(unknown="refined 32"))
+        assert set(refined) <= {16, 32}
 
 
 def test_the_real_service_knows_the_built_in_shapes_and_says_what_it_does_not_know() -> None:
@@ -334,12 +281,12 @@ async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
         asked.append(wanted)
         return outlook_of(wanted)
 
-    box, run = FakeBox(), FakeRun(running())
-    backend = box.backend(estimate=remember, follow_run=lambda folder: run)
+    box = FakeBox(view=running())
+    backend = box.backend(estimate=remember)
     async with on_screen(box, backend=backend, folder=Path("/runs/r001")) as pilot:
         await until(pilot, lambda: asked and app_of(pilot).state.running)
         before = len(asked)
-        run.view = ended("completed", "Completed.")
+        box.view = ended("completed", "Completed.")
         await until(pilot, lambda: len(asked) > before)
 
 
@@ -361,8 +308,3 @@ def test_the_parts_of_the_tiny_model_add_up() -> None:
     assert sum(row.size_bytes for row in parts.by_kind) == parts.total_bytes
     assert sum(row.size_bytes for row in parts.by_module) == parts.total_bytes
     assert parts.title == "tiny · micro batch 8"
-
-
-def test_the_parts_of_a_command_without_a_model_are_not_known() -> None:
-    with pytest.raises(BackendError, match="does not name its model"):
-        MemoryEstimator().parts(request(job=CommandJob(command=("python", "train.py"))))

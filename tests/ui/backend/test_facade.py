@@ -10,9 +10,6 @@ import pytest
 from tests.fakes.situations import box, card
 from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
-from tests.runs.store.test_record import record
-from tuner_tui.runs.store.folder import create_folder
-from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
@@ -43,19 +40,6 @@ def test_the_project_file_gives_its_job_and_its_notes(tmp_path: Path) -> None:
     opened = Backend(CliOverrides()).load_preset("demo")
     assert opened.resolved.settings.per_device_train_batch_size == 12
     assert any("push_to_hub" in note and note.startswith("tuner.yaml") for note in opened.notes)
-
-
-def test_settings_can_be_saved_without_a_loaded_preset() -> None:
-    backend = Backend(CliOverrides())
-    backend.save_preset("bare", replace(backend.load_preset("demo"), base=None), False)
-    assert find_preset("bare").preset.settings["max_steps"] == 400
-
-
-def test_a_run_that_is_opened_keeps_its_memory_limit(tmp_path: Path) -> None:
-    folder = create_folder(tmp_path / "runs")
-    write_record(folder, record(memory_limit_bytes=3 << 30))
-    opened = Backend(CliOverrides()).open_run(folder.path)
-    assert opened.launch_request().memory_limit_bytes == 3 << 30
 
 
 def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() -> None:

@@ -124,20 +124,9 @@ def test_a_running_tuning_is_watched_until_its_end() -> None:
     assert newer.path.is_dir()
 
 
-def test_abort_writes_a_request_to_the_folder() -> None:
-    folder = tuning()
-    Tunings().abort(folder.path)
-    assert folder.aborted()
-
-
 def test_a_resumed_tuning_gets_the_secrets_of_the_job_shown() -> None:
     record = read_tuning_record(tuning(SECRET))
     assert record.job != SECRET
     assert resumed_job(record, opened(SECRET)) == SECRET
     assert resumed_job(record, opened()) == record.job
     assert resumed_job(record, None) == record.job
-
-
-def test_a_deleted_tuning_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(BackendError):
-        Tunings().resume(tmp_path / "t009", None, 9.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fakes.run_pairs import two_runs
 from tests.fakes.ui_backend import FakeBox, busy_box
 from tests.runs.builders import record
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, screen_text, settled, until
@@ -15,7 +14,6 @@ from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
-from tuner_tui.ui.messages import ComparisonArrived
 from tuner_tui.ui.screens.compare import CompareScreen
 
 Compare = Callable[..., bool]
@@ -41,16 +39,6 @@ async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
         assert app_of(pilot).state.folder == Path("/runs/r007")
 
 
-async def test_v_in_the_list_of_runs_compares_the_run_under_the_cursor() -> None:
-    box = busy_box(runs=RUNS)
-    async with on_screen(box) as pilot:
-        await pilot.press("r")
-        await until(pilot, lambda: dialog(pilot) == "Runs")
-        await pilot.press("v")
-        await until(pilot, lambda: on_compare(pilot))
-        assert box.compared_runs == [("r007", "r008")]
-
-
 async def test_without_a_followed_run_both_are_asked_for() -> None:
     box = FakeBox(runs=RUNS)
     async with on_screen(box) as pilot:
@@ -61,25 +49,6 @@ async def test_without_a_followed_run_both_are_asked_for() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: on_compare(pilot))
         assert box.compared_runs == [("r008", "r007")]
-
-
-async def test_leaving_the_question_compares_nothing() -> None:
-    box = FakeBox(runs=RUNS[:1])
-    async with on_screen(box) as pilot:
-        await pilot.press("v")
-        await until(pilot, lambda: dialog(pilot) == "Compare")
-        await pilot.press("enter")
-        await until(pilot, lambda: "no other run" in screen_text(pilot.app))
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert not box.compared_runs
-
-
-async def test_news_of_a_comparison_that_was_left_is_dropped() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        app_of(pilot).post_message(ComparisonArrived(two_runs()))
-        await pilot.pause()
-        assert pilot.app.screen is app_of(pilot).main
 
 
 def test_it_looks(snap_compare: Compare) -> None:

@@ -22,20 +22,10 @@ from tuner_tui.ui.backend.records import (
     NameTakenError,
     PeakMemory,
     PresetListing,
-    TrainingConfig,
 )
-from tuner_tui.ui.messages import ActionWanted, SettingEdited
+from tuner_tui.ui.messages import SettingEdited
 
 BATCH = "per_device_train_batch_size"
-
-
-async def test_a_preset_is_loaded_and_the_broken_one_cannot_be_picked() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        await pilot.press("p")
-        await until(pilot, lambda: dialog(pilot) == "Presets")
-        await pilot.press("enter")
-        await until(pilot, lambda: value(pilot, BATCH) == 2)
-        assert preset_shown(pilot) == "cpu"
 
 
 async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() -> None:
@@ -106,19 +96,6 @@ def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:
         backend.save_preset("demo", config, False)
 
 
-async def test_a_preset_that_cannot_be_loaded_says_why() -> None:
-    box = FakeBox()
-
-    def broken(name: str) -> TrainingConfig:
-        raise BackendError("cpu.yaml line 3: unknown key 'batch'")
-
-    async with on_screen(box, backend=box.backend(load_preset=broken)) as pilot:
-        await pilot.press("p")
-        await until(pilot, lambda: dialog(pilot) == "Presets")
-        await pilot.press("enter")
-        await until(pilot, lambda: "line 3" in said(pilot))
-
-
 async def test_save_writes_the_settings_and_the_mark_goes() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
@@ -162,24 +139,6 @@ async def test_save_as_asks_for_a_name() -> None:
         await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft-2")
 
 
-async def test_save_as_can_be_left() -> None:
-    box = FakeBox()
-    async with on_screen(box) as pilot:
-        await pilot.press("S")
-        await until(pilot, lambda: dialog(pilot) == "Save as")
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert not box.saved
-
-
-async def test_settings_without_a_name_are_saved_as() -> None:
-    box = FakeBox(opened=opened(None))
-    async with on_screen(box) as pilot:
-        assert preset_shown(pilot) == "unsaved"
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: dialog(pilot) == "Save as")
-
-
 WORKERS, PREFETCH, PERSISTENT = "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers"
 
 
@@ -208,7 +167,7 @@ async def test_it_follows_what_is_chosen_and_comes_back_with_undo() -> None:
         app_of(pilot).post_message(SettingEdited(WORKERS, "0"))
         await until(pilot, lambda: value(pilot, WORKERS) == 0)
         assert (value(pilot, PREFETCH), value(pilot, PERSISTENT)) == (None, False)
-        app_of(pilot).post_message(ActionWanted("undo"))
+        app_of(pilot).action_do("undo")
         await until(pilot, lambda: value(pilot, PERSISTENT) is True)
         assert value(pilot, PREFETCH) == before
 

@@ -14,15 +14,13 @@ from textual.events import Key
 from textual.widgets import Input, Label
 
 from tests.fakes import live_run
-from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened, running
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, until, value
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.types import FellBack
-from tuner_tui.runs.read.reader import RunRow, RunView
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
-from tuner_tui.ui.backend.records import BackendError, RestartOffer, TrainingConfig
-from tuner_tui.ui.messages import RunViewArrived
+from tuner_tui.ui.backend.records import BackendError, TrainingConfig
 from tuner_tui.ui.screens.dialogs import Choice
 
 T = TypeVar("T")
@@ -57,26 +55,12 @@ async def test_a_request_to_train_waits_for_the_inventory_and_counts_once() -> N
         assert len(box.launched) == 1
 
 
-async def test_a_run_that_is_opened_is_adopted_where_it_lost_its_supervisor() -> None:
-    box = busy_box()
-    async with on_screen(box) as pilot:
-        await until(pilot, lambda: box.adopted == ["r007"])
-
-
 async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
     box = FakeBox(launch_error="There is no command 'trane'.")
     async with on_screen(box) as pilot:
         await pilot.press("t")
         await until(pilot, lambda: "no command 'trane'" in said(pilot))
         assert app_of(pilot).state.folder is None
-
-
-async def test_wrong_settings_do_not_train() -> None:
-    box = FakeBox(opened=opened(dataloader_prefetch_factor=4))
-    async with on_screen(box) as pilot:
-        await pilot.press("t")
-        await until(pilot, lambda: said(pilot))
-        assert not box.launched
 
 
 async def test_no_second_training_while_one_runs() -> None:
@@ -87,35 +71,25 @@ async def test_no_second_training_while_one_runs() -> None:
         assert not box.launched
 
 
-@pytest.mark.parametrize(
-    ("asked", "heading", "order"),
-    [
-        (None, "Stop", "stop"),
-        ("stop", "Terminate", "terminate"),
-        ("terminate", "Kill", "kill"),
-        ("kill", "Kill", "kill"),
-    ],
-)
-async def test_each_step_of_stopping_asks_first(asked: str | None, heading: str, order: str) -> None:
-    box = busy_box(view=running(live_run.running(stop_requested=asked)))
+async def test_stopping_asks_first() -> None:
+    box = busy_box()
     async with on_screen(box) as pilot:
-        await pilot.press("s")
-        await until(pilot, lambda: dialog(pilot) == heading)
-        await pilot.press("enter")
-        assert dialog(pilot) == heading
-        await pilot.press("n")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert not box.orders
-        await pilot.press("s")
-        await until(pilot, lambda: dialog(pilot) == heading)
-        await pilot.press("y")
-        await until(pilot, lambda: box.orders == [("r007", order)])
+        for answer in ("n", "y"):
+            await pilot.press("s")
+            await until(pilot, lambda: dialog(pilot) == "Stop")
+            await pilot.press("enter")
+            assert dialog(pilot) == "Stop"
+            assert not box.orders
+            await pilot.press(answer)
+            await until(pilot, lambda: dialog(pilot) == "")
+        await until(pilot, lambda: box.orders == [("r007", "stop")])
 
 
 async def test_nothing_to_stop_or_save_is_said() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("s", "c")
-        await until(pilot, lambda: "no training to stop" in said(pilot) and "no training to save" in said(pilot))
+        await pilot.press("s", "c", "R")
+        for sentence in ("no training to stop", "no training to save", "No run"):
+            await until(pilot, lambda sentence=sentence: sentence in said(pilot))  # type: ignore[misc]
 
 
 async def test_c_saves_a_checkpoint_and_goes_on() -> None:
@@ -132,7 +106,7 @@ async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
         await until(pilot, lambda: app_of(pilot).main.view is not None)
         out = ended("out-of-memory", "Out of memory.")
         fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
-        app_of(pilot).post_message(RunViewArrived(replace(out, state=replace(out.state, fell_back=fell))))
+        app_of(pilot)._show_view(replace(out, state=replace(out.state, fell_back=fell)))
         await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
         assert "OOM retry 1 of 3. micro batch 16 → 8" in said(pilot)
 
@@ -145,29 +119,6 @@ async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:
         await pilot.press("6")
         await until(pilot, lambda: app_of(pilot).main.view is not None)
         assert app_of(pilot).state.folder == Path("/runs/r007")
-
-
-async def test_another_run_is_followed_from_the_list() -> None:
-    lines = [
-        RunRow("r003", "running", "", "/runs/r003"),
-        RunRow("r002", "failed", "It raised.", "/runs/r002"),
-    ]
-    box = FakeBox(runs=lines)
-    async with on_screen(box) as pilot:
-        box.view = ended("failed", "It raised.")
-        await pilot.press("r")
-        await until(pilot, lambda: dialog(pilot) == "Runs")
-        await pilot.press("j", "enter")
-        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r002"))
-        await until(pilot, lambda: app_of(pilot).main.run_name == "r002")
-
-
-async def test_an_empty_list_of_runs_says_how_to_start_one() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        await pilot.press("r")
-        await until(pilot, lambda: dialog(pilot) == "Runs")
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
 
 
 async def test_q_leaves_without_stopping_and_says_that_the_training_goes_on(
@@ -187,21 +138,9 @@ async def test_fresh_samples_of_the_followed_run_replace_those_of_the_screen() -
     async with on_screen(box) as pilot:
         assert box.view is not None
         fresh = replace(live_run.sample(), time_s=time.time())
-        app_of(pilot).post_message(RunViewArrived(replace(box.view, sample=fresh)))
+        app_of(pilot)._show_view(replace(box.view, sample=fresh))
         await until(pilot, lambda: app_of(pilot).main.sample == fresh)
-        assert app_of(pilot)._sampler.covered_until_s > fresh.time_s
-
-
-async def test_a_run_that_cannot_be_read_any_more_is_said() -> None:
-    box = busy_box()
-
-    class Gone:
-        def poll(self) -> RunView:
-            raise OSError(5, "Input/output error")
-
-    app = box.app(box.backend(follow_run=lambda folder: Gone()))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "can no longer be read" in said(pilot))
+        assert app_of(pilot)._hardware.covered_until_s > fresh.time_s
 
 
 async def test_a_hung_box_delays_no_key() -> None:
@@ -302,17 +241,6 @@ async def test_the_job_editor_shows_what_would_start_and_checks_placeholders_the
         await until(pilot, lambda: preview_of(pilot).startswith("Starts: "))
 
 
-async def test_what_cannot_start_is_said_in_the_job_editor() -> None:
-    def refuse(config: TrainingConfig) -> list[tuple[str, str]]:
-        raise BackendError("There is no command 'trane'.")
-
-    box = FakeBox(opened=with_command())
-    async with on_screen(box, backend=box.backend(preview_launch=refuse)) as pilot:
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
-        await until(pilot, lambda: preview_of(pilot) == "There is no command 'trane'.")
-
-
 async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         await pilot.press("e")
@@ -345,16 +273,6 @@ async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_alon
         assert editing.current.settings.seed == 42
 
 
-async def test_the_built_in_job_is_edited_too() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
-        pilot.app.screen.query_one("#job-model", Input).value = "gpt2"
-        await pilot.press("down", "right", "enter")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert job_of(pilot) == BuiltinJob(task="causal-lm", model="gpt2")
-
-
 async def test_a_command_is_shown_before_it_starts() -> None:
     box = FakeBox(opened=with_command())
     async with on_screen(box) as pilot:
@@ -382,24 +300,6 @@ async def test_r_restarts_the_run_after_a_yes() -> None:
         assert name == "r007"
         assert preset is not None
         assert preset.resolved == box.opened.resolved
-
-
-async def test_a_restart_that_cannot_be_says_why_and_stops_nothing() -> None:
-    box = busy_box()
-
-    def refuse(folder: Path, preset: TrainingConfig | None) -> RestartOffer:
-        raise BackendError("Run r007 cannot resume from a checkpoint.")
-
-    async with on_screen(box, backend=box.backend(offer_restart=refuse)) as pilot:
-        await pilot.press("R")
-        await until(pilot, lambda: "cannot resume" in said(pilot))
-        assert not box.orders
-
-
-async def test_without_a_run_there_is_nothing_to_restart() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        await pilot.press("R")
-        await until(pilot, lambda: "No run" in said(pilot))
 
 
 async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,8 +15,7 @@ from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.process.trial_log import TrialStarted, TuningView
-from tuner_tui.ui.backend.records import TrialPlacement, TuningSnapshot
-from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
+from tuner_tui.ui.backend.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.tuning_rows import skipped_rows, trial_rows, tuning_rows
@@ -126,7 +124,7 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         await until(pilot, lambda: main.tuning_sign == "t003 tuning, trial 8")
         await until(pilot, lambda: screen_text(pilot.app).splitlines()[-1].startswith(" o t003 tuning, trial 8 "))
         assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in screen_text(pilot.app)
-        pilot.app.post_message(TuningStatusArrived(at_its_end()))
+        app_of(pilot)._tuning.show_status(at_its_end())
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
         assert "o shows it" in said(pilot)
         await pilot.press("o")
@@ -134,17 +132,6 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         assert main.tuning_sign == ""
         await pilot.press("escape")
         await until(pilot, lambda: " o Tune " in screen_text(pilot.app).splitlines()[-1])
-
-
-async def test_no_is_an_answer() -> None:
-    box = FakeBox()
-    async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: dialog(pilot) == "Tune")
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
-        assert not box.tuner.asked
-        assert pilot.app.screen is app_of(pilot).main
 
 
 @pytest.mark.parametrize(
@@ -204,16 +191,6 @@ async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not(
         await until(pilot, lambda: shown(pilot) == under_way(id="t002"))
 
 
-async def test_another_tuning_is_picked_from_the_list() -> None:
-    async with on_screen(box_with(under_way(), at_its_end(title="older"))) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("r")
-        await until(pilot, lambda: dialog(pilot) == "Tunings")
-        await pilot.press("j", "enter")
-        await until(pilot, lambda: (view := shown(pilot)) is not None and view.title == "older")
-
-
 async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:
     async with on_screen(box_with(at_its_end())) as pilot:
         await pilot.press("o")
@@ -231,14 +208,6 @@ async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:
         await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
         await pilot.press("u")
         await until(pilot, lambda: value(pilot, "torch_compile") is False)
-
-
-async def test_there_is_nothing_to_take_before_the_end() -> None:
-    async with on_screen(box_with(under_way())) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("a")
-        await until(pilot, lambda: "no winner yet" in said(pilot))
 
 
 async def test_a_training_beside_a_tuning_is_asked_about() -> None:
@@ -264,15 +233,6 @@ async def test_on_a_small_terminal_the_panels_take_turns() -> None:
         await until(pilot, lambda: "bitsandbytes is not installed" in screen_text(pilot.app))
         await pilot.press("tab")
         await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
-
-
-async def test_news_of_another_tuning_is_dropped() -> None:
-    async with on_screen(box_with(under_way())) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        app_of(pilot).post_message(TuningArrived(Path("/tunings/t009"), TuningSnapshot(at_its_end(), None)))
-        await pilot.pause()
-        assert shown(pilot) == under_way(id="t003")
 
 
 def test_a_trial_shows_what_it_changed_how_fast_it_was_and_how_it_ended() -> None:
@@ -351,10 +311,6 @@ def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
 def test_nothing_outgrows_its_place(width: int, view: TuningView) -> None:
     for row in (*trial_rows(view, max(width, 60)), *skipped_rows(view, width)):
         assert line_width(row.line) <= max(width, 60)
-
-
-def test_the_start_of_the_fakes_is_what_the_winner_is_held_against() -> None:
-    assert at_its_end().tried[0].trial.settings == START
 
 
 def test_where_the_start_stays_there_is_nothing_to_take() -> None:

@@ -82,43 +82,10 @@ async def test_figures_far_apart_are_written_apart() -> None:
     assert await written(rows("12345", "rest"), rows("92345", "best")) == "\x1b[1;7H9\x1b[6Cb"
 
 
-async def test_the_same_picture_writes_nothing() -> None:
-    assert await written(rows("12345"), rows("12345")) == ""
-
-
-async def test_a_change_of_style_alone_is_written() -> None:
-    plain = (Row(line("ab", "cd")),)
-    marked = (Row(line("ab", TextSpan("cd", "bad"))),)
-    assert await written(plain, marked) == "\x1b[1;3Hcd"
-
-
 async def test_a_row_more_is_written_alone() -> None:
     one, two = (Row(line("first")),), (Row(line("first")), Row(line("second")))
     assert await written(one, two) == "\x1b[2;1Hsecond"
     assert await written(two, one) == "\x1b[2;1H      "
-
-
-async def test_several_requests_are_one_drawing() -> None:
-    app = BoardApp(Row(line("a")))
-    drawn = 0
-    async with app.run_test(size=(30, 4)) as pilot:
-        await pilot.pause()
-        inner = app.board.rows
-
-        def counting(width: int, height: int) -> Sequence[Row]:
-            nonlocal drawn
-            drawn += 1
-            return inner(width, height)
-
-        app.board.rows = counting  # type: ignore[method-assign]
-        for _ in range(5):
-            app.board.redraw()
-        await pilot.pause()
-    assert drawn == 1
-
-
-async def test_another_shape_is_another_picture() -> None:
-    await written(rows("12345"), (Row(line("a")), *rows("54321"), Row(line("c"))))
 
 
 async def test_rows_that_do_not_fit_leave_a_sign_and_can_be_scrolled_to() -> None:

@@ -14,12 +14,9 @@ from pathlib import Path
 
 import pytest
 import textual._compositor
-import textual._xterm_parser
 from rich.console import Console
-from textual._compositor import Compositor
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
@@ -28,7 +25,6 @@ import tuner_tui.ui
 UI = Path(tuner_tui.ui.__file__).parent
 USED: dict[type, set[str]] = {
     App: {
-        "_background_screens",
         "_close_messages_no_wait",
         "_display",
         "_driver",
@@ -39,29 +35,12 @@ USED: dict[type, set[str]] = {
         "_handle_exception",
         "_notifications",
     },
-    Screen: {"_compositor", "_compositor_refresh", "_dirty_widgets"},
-    Compositor: {"_dirty_regions"},
-    Widget: {"_set_dirty", "_task"},
+    Widget: {"_task"},
     Input: {"_on_paste"},
-    LinuxDriver: {
-        "_debug",
-        "_disable_line_wrap",
-        "_enable_bracketed_paste",
-        "_enable_mouse_support",
-        "_file",
-        "_loop",
-        "_must_signal_resume",
-        "_patch_iflag",
-        "_patch_lflag",
-        "_sigcont_application",
-        "_writer_thread",
-    },
+    LinuxDriver: {"_file", "_loop", "_must_signal_resume", "_sigcont_application", "_writer_thread"},
     Console: {"_color_system"},
 }
-MODULES = {
-    textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"},
-    textual._xterm_parser: {"XTermParser"},
-}
+MODULES = {textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"}}
 
 
 def assigned_names(tree: ast.AST) -> set[str]:

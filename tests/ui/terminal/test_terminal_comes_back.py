@@ -55,11 +55,13 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
         yield terminal
 
 
-def test_a_stop_and_a_continue_leave_it_answering(watch: Watch) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGTSTP])
+def test_a_stop_and_a_continue_leave_it_answering(watch: Watch, stop: int) -> None:
     raw = watch.modes()
-    for number in (signal.SIGCONT, signal.SIGSTOP, signal.SIGCONT, signal.SIGCONT):
+    for number in (signal.SIGCONT, stop, signal.SIGCONT, signal.SIGCONT):
         os.kill(watch.pid, number)
-    assert b"\x1b[?1049h" in watch.wait_for(b"\x1b[?1049h")
+    written = watch.wait_for(b"\x1b[?1049h").rpartition(b"\x1b[?1049h")[2]
+    assert b"Quit" in written or b"Quit" in watch.wait_for(b"Quit"), "everything is written again"
     assert watch.modes() == raw
     watch.press(b"q")
     assert LEFT in watch.wait_for(LEFT)
@@ -86,8 +88,8 @@ def cpu_s(pid: int) -> float:
 
 @pytest.mark.parametrize(
     "flood",
-    [b"x" * 10_000, b"\x1b[1;1R" * 1_500, b"\x1b]0;" + b"a" * 40_000, b"\x1b[200~" + b"a" * 40_000],
-    ids=["paste", "replies", "open sequence", "open paste"],
+    [b"x" * 10_000, b"\x1b]0;" + b"a" * 40_000],
+    ids=["paste", "open sequence"],
 )
 def test_a_flood_of_input_is_bounded(watch: Watch, flood: bytes) -> None:
     before_s = spent_s = cpu_s(watch.pid)
@@ -100,7 +102,15 @@ def test_a_flood_of_input_is_bounded(watch: Watch, flood: bytes) -> None:
         watch.press(b"q")
         watch.read(0.3)
     assert watch.ended
-    assert spent_s - before_s < 40.0, "as keys, all of them would take 4 ms each or more: 160 s"
+    assert spent_s - before_s < 15.0, "as keys, all of them would take 4 ms each or more: 40 s and 160 s"
+
+
+def test_keys_that_arrive_together_are_taken_in_order(tmp_path: Path) -> None:
+    """Of `/warmup`, the letters are not commands of the screen on which `/` is about to open the search."""
+    with Watch(tmp_path) as terminal:
+        assert b"warmup" not in terminal.wait_for(b"demo")
+        terminal.press(b"/warmup\r")
+        assert b"warmup_steps" in terminal.wait_for(b"warmup_steps")
 
 
 def test_ctrl_c_before_the_first_frame_says_nothing(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from tuner_tui.ui.backend.estimates import MemoryEstimator
 from tuner_tui.ui.backend.queue import QueueAccess
 from tuner_tui.ui.backend.records import (
     ComparedRuns,
+    FollowedRun,
     LaunchOffer,
     NameTakenError,
     PresetListing,
@@ -30,24 +32,16 @@ if TYPE_CHECKING:
     from tuner_tui.advice.situation import Situation
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
+    from tuner_tui.hardware.sampler import Sampler
     from tuner_tui.runs.launch.restart import RestartPlan
     from tuner_tui.runs.read.reader import RunRow, RunView
     from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.runs.store.supervisor_state import Order
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.job import Job
-    from tuner_tui.settings.model import FieldSpec, Resolved, Settings
+    from tuner_tui.settings.model import Resolved
     from tuner_tui.settings.presets import FileUpdate
-    from tuner_tui.settings.rules import Problem
-    from tuner_tui.ui.backend.records import (
-        Diagnoser,
-        EstimateRequest,
-        HardwareSampler,
-        Log,
-        MemoryOutlook,
-        PeakMemory,
-        RunFollower,
-    )
+    from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook, PeakMemory
 
 
 MAX_LISTED_RUNS = 200
@@ -71,33 +65,16 @@ class Backend:
     """The rest of the program as seen by the screen.
 
     Calls may block on files, processes or a driver, so the app makes them on threads. Those that can fail raise
-    `BackendError`. `problems`, `recommend` and `environment_findings` only compute and are called on the event loop.
+    `BackendError`. `recommend` and `environment_findings` only compute and are called on the event loop.
     """
 
     def __init__(self, overrides: CliOverrides) -> None:
         self._overrides = overrides
-        self._estimator = MemoryEstimator()
+        self._estimator, self._estimating = MemoryEstimator(), Lock()
         self.tunings = Tunings()
         self.queue = QueueAccess()
 
     # settings
-
-    def field_specs(self) -> Sequence[FieldSpec]:
-        """Return the fields of the settings form, in order."""
-        from tuner_tui.settings.model import FIELDS
-
-        return tuple(FIELDS.values())
-
-    def problems(
-        self, settings: Settings, inventory: Inventory | None, interpreter: Interpreter | None, job: Job
-    ) -> tuple[Problem, ...]:
-        """Return what is wrong with the settings, on the GPUs that a training started here would see."""
-        from tuner_tui.settings.distributed import training_cards
-        from tuner_tui.settings.rules import find_problems
-
-        gpus = None if inventory is None else training_cards(inventory, job)
-        cores = None if inventory is None else inventory.cpu.usable_cores
-        return find_problems(settings, gpus=gpus, interpreter=interpreter, job=job, cores=cores)
 
     def recommend(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
         """Fill in recommended values where no value was chosen."""
@@ -107,11 +84,13 @@ class Backend:
 
     def estimate(self, request: EstimateRequest) -> MemoryOutlook:
         """Return the expected memory at once."""
-        return self._estimator.quick(request)
+        with self._estimating:
+            return self._estimator.quick(request)
 
     def refine_estimate(self, request: EstimateRequest) -> MemoryOutlook | None:
         """Return a better estimate, which may take 30 s, or None if there is none."""
-        return self._estimator.refined(request)
+        with self._estimating:
+            return self._estimator.refined(request)
 
     def memory_parts(self, request: EstimateRequest) -> PeakMemory:
         """Return where the memory goes, by a trace that may take 30 s."""
@@ -205,17 +184,6 @@ class Backend:
         carried = write_settings(tool, config.resolved.settings, None, config.resolved.chosen)
         return f"the settings for {tool.tool}", render_export(tool, carried)
 
-    def preset_name_problem(self, name: str) -> str | None:
-        """Return what is wrong with the name of a preset, or None."""
-        from tuner_tui.settings.errors import PresetError
-        from tuner_tui.settings.presets import preset_path
-
-        try:
-            preset_path(name)
-        except PresetError as error:
-            return f"{error}."
-        return None
-
     def _with_interpreter(self, job: Job) -> Job:
         python = self._overrides.interpreter
         return job if python is None else job.model_copy(update={"interpreter": str(python)})
@@ -231,31 +199,22 @@ class Backend:
 
         return read_inventory(Path.cwd())
 
-    def read_accelerate_config(self, job: Job) -> AccelerateConfig | None:
-        """Return the configuration file with which accelerate starts the job."""
+    def find_python(self, job: Job) -> tuple[Path, AccelerateConfig | None]:
+        """Return the Python that trains `job`, and the configuration file with which accelerate starts it."""
+        from tuner_tui.runs.launch.launchers import training_python
         from tuner_tui.settings.distributed import read_accelerate_config
 
-        return read_accelerate_config(job, os.environ, Path.cwd())
-
-    def training_python(self, job: Job) -> Path:
-        from tuner_tui.runs.launch.launchers import training_python
-
         cwd = job.cwd if job.kind == "command" else None
-        return training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
+        python = training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
+        return python, read_accelerate_config(job, os.environ, Path.cwd())
 
-    def probe_versions(self, python: Path) -> Interpreter:
-        """Ask `python` for the versions of its packages only."""
-        from tuner_tui.hardware.interpreter.probe import probe_versions
+    def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
+        """Ask `python` for the versions of its packages, or for everything, which may take seconds."""
+        from tuner_tui.hardware.interpreter.probe import probe_interpreter, probe_versions
 
-        return probe_versions(python)
+        return probe_versions(python) if versions_only else probe_interpreter(python)
 
-    def probe_interpreter(self, python: Path) -> Interpreter:
-        """Ask `python` for everything, which may take seconds."""
-        from tuner_tui.hardware.interpreter.probe import probe_interpreter
-
-        return probe_interpreter(python)
-
-    def open_sampler(self) -> HardwareSampler:
+    def open_sampler(self) -> Sampler:
         """Open the drivers; they may take seconds to answer."""
         from tuner_tui.hardware.sampler import open_sampler
 
@@ -272,10 +231,6 @@ class Backend:
         from tuner_tui.advice.preflight import environment_findings
 
         return environment_findings(inventory, interpreter, job)
-
-    def diagnoser(self, folder: Path) -> Diagnoser:
-        """Return a function that diagnoses the run in `folder` repeatedly."""
-        return RunDiagnoser(folder)
 
     # runs
 
@@ -304,13 +259,6 @@ class Backend:
         prepared = prepare(config.launch_request())
         start: Callable[[], Path] = translate_errors()(lambda: start_run(prepared).path)
         return LaunchOffer([*launch_summary(prepared), *_expected_time(config, inventory)], start)
-
-    @translate_errors()
-    def preview_launch(self, config: TrainingConfig) -> Sequence[tuple[str, str]]:
-        """Return labelled lines on what a run would start; the first is the command."""
-        from tuner_tui.runs.launch.prepare import launch_summary, prepare
-
-        return launch_summary(prepare(config.launch_request()))
 
     @translate_errors()
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
@@ -368,19 +316,15 @@ class Backend:
             with translate_errors():
                 adopt(RunFolder(folder))
 
-    def follow_run(self, folder: Path) -> RunFollower:
+    @translate_errors()
+    def follow_run(self, folder: Path) -> FollowedRun:
         """Open the run in `folder`."""
+        from tuner_tui.runs.read.log_reader import LogReader
         from tuner_tui.runs.read.reader import RunReader
         from tuner_tui.runs.store.folder import RunFolder
 
-        return RunReader(RunFolder(folder))
-
-    def open_log(self, folder: Path) -> Log:
-        """Open the output of the run in `folder`."""
-        from tuner_tui.runs.read.log_reader import LogReader
-        from tuner_tui.runs.store.folder import RunFolder
-
-        return LogReader(RunFolder(folder).output_log)
+        run = RunFolder(folder)
+        return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(folder))
 
     @translate_errors()
     def send_order(self, folder: Path, order: Order) -> None:

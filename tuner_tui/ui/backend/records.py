@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from tuner_tui.advice.recommend.sample_lengths import SampleLengths
     from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.hardware.sample import Sample
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.runs.read.comparison import Comparison
-    from tuner_tui.runs.read.log_reader import LogMatch, LogWindow
-    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.read.log_reader import LogReader
+    from tuner_tui.runs.read.reader import RunReader, RunView
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Resolved, Value
     from tuner_tui.settings.presets import Preset
@@ -58,47 +57,12 @@ def translate_errors() -> Iterator[None]:
         raise BackendError(f"{error.strerror or error}{place}.") from error
 
 
-class HardwareSampler(Protocol):
-    """Samples the hardware."""
+class FollowedRun(NamedTuple):
+    """The readers of one run. `diagnose` keeps state between calls, so that findings do not flicker."""
 
-    def sample(self, watched: Sequence[int] = ()) -> Sample:
-        """Return the state of the machine now, with the processes below the pids `watched`."""
-
-    def pause(self) -> None:
-        """Stop polling the GPUs."""
-
-    def resume(self) -> None:
-        """Poll the GPUs again."""
-
-    def close(self) -> None:
-        """Release the driver."""
-
-
-class RunFollower(Protocol):
-    """Reads one run folder incrementally."""
-
-    def poll(self) -> RunView:
-        """Return the run as it is now."""
-
-
-class Log(Protocol):
-    """Reads windows of a log file of any size. Positions are byte offsets."""
-
-    def tail(self, count: int) -> LogWindow:
-        """Return the last `count` lines."""
-
-    def window(self, anchor: int, count: int) -> LogWindow:
-        """Return `count` lines, starting with the line at `anchor`."""
-
-    def before(self, anchor: int, count: int) -> LogWindow:
-        """Return the `count` lines that end before `anchor`."""
-
-    def search(self, text: str, start: int, *, backwards: bool = False) -> LogMatch:
-        """Return the first line at or after `start` that contains `text`, with `backwards` the last one before it."""
-
-
-Diagnoser = Callable[["RunView", "Inventory | None"], "tuple[Finding, ...]"]
-"""Returns the findings of one run. It keeps state between calls, so that findings do not flicker."""
+    reader: RunReader
+    log: LogReader
+    diagnose: Callable[[RunView, Inventory | None], tuple[Finding, ...]]
 
 
 @dataclass(frozen=True, slots=True)

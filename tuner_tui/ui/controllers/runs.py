@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import PollingFeed
+from tuner_tui.ui.backend.feeds import UNREADABLE, poll
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.messages import ComparisonArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 from tuner_tui.ui.screens.pickers import PickScreen, RunsScreen, run_items
 from tuner_tui.ui.status_text import next_stop_question
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.records import ComparedRuns
-    from tuner_tui.ui.screens.compare import CompareScreen
     from tuner_tui.ui.state_store import StateStore
     from tuner_tui.ui.terminal.base_app import BaseApp
 
@@ -40,14 +38,13 @@ class RunController(Controller):
         super().__init__(app, store, backend)
         self._comparison = comparison
         self._show_run = show_run
-        self._launching = False
 
     # following
 
     def follow(self, folder: Path | None) -> None:
         """Follow the run in `folder`, or none."""
         if folder is not None:
-            self._app.run_task(to_daemon_thread(lambda: self._backend.adopt_run(folder)))
+            self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
         self._show_run(folder)
         self._store.update(replace(self._state, folder=folder, view=None, findings=()))
 
@@ -90,20 +87,11 @@ class RunController(Controller):
     # starting
 
     async def train(self) -> None:
-        """Launch a run with the settings shown, as soon as they are final. Further requests are ignored meanwhile."""
-        if self._launching:
-            return
-        self._launching = True
-        try:
-            if not self._store.ready.is_set():
-                self._app.show_note("Training starts as soon as settings and hardware are read.")
-                self._app.let_input_through()
-                await self._store.ready.wait()
-            await self._launch()
-        finally:
-            self._launching = False
-
-    async def _launch(self) -> None:
+        """Launch a run with the settings shown, as soon as they are final."""
+        if not self._store.ready.is_set():
+            self._app.show_note("Training starts as soon as settings and hardware are read.")
+            self._app.let_input_through()
+            await self._store.ready.wait()
         current, refusal = self._state.current, self._store.launch_refusal()
         if current is None or refusal:
             self._app.show_note(refusal, severity="warning")
@@ -132,17 +120,13 @@ class RunController(Controller):
     async def restart(self) -> None:
         """Restart the followed run with the settings shown, after a confirmation."""
         folder, current = self._state.folder, self._state.current
-        if folder is None or self._launching:
+        if folder is None:
             self._app.show_note("No run is open.", severity="warning")
             return
-        self._launching = True
-        try:
-            offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
-            if await self._app.ask(ConfirmScreen("Restart", offer.question, "restart")):
-                self._app.show_note(f"Restarting {folder.name}: stopping it first.")
-                self.follow(await to_daemon_thread(offer.restart))
-        finally:
-            self._launching = False
+        offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
+        if await self._app.ask(ConfirmScreen("Restart", offer.question, "restart")):
+            self._app.show_note(f"Restarting {folder.name}: stopping it first.")
+            self.follow(await to_daemon_thread(offer.restart))
 
     # stopping
 
@@ -178,8 +162,6 @@ COMPARE_PERIOD_S = 5.0
 class ComparisonController(Controller):
     """Serves requests to compare two runs."""
 
-    _screen: CompareScreen | None = None
-
     async def compare(self, first: Path | None, second: Path | None = None) -> None:
         """Show `first` and `second`; ask for those that are not given."""
         first = first or await self._pick("Compare", None)
@@ -195,22 +177,11 @@ class ComparisonController(Controller):
     async def _show(self, first: Path, second: Path) -> None:
         from tuner_tui.ui.screens.compare import CompareScreen
 
-        post = self._app.post_message
-        feed = PollingFeed(
-            self._backend.compare_runs(first, second),
-            lambda compared: post(ComparisonArrived(compared)),
-            post,
-            period_s=COMPARE_PERIOD_S,
-        )
-        self._screen = CompareScreen((first.name, second.name))
-        feed.start()
+        screen = CompareScreen((first.name, second.name))
+        compared = self._backend.compare_runs(first, second)
+        show = partial(setattr, screen, "compared")
+        reading = self._app.run_task(poll, compared, show, UNREADABLE, COMPARE_PERIOD_S)
         try:
-            await self._app.ask(self._screen)
+            await self._app.ask(screen)
         finally:
-            feed.stop()
-            self._screen = None
-
-    def show_comparison(self, compared: ComparedRuns) -> None:
-        """Show news of the two runs if the screen is still open."""
-        if self._screen is not None:
-            self._screen.compared = compared
+            reading.cancel()

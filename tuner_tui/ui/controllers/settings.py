@@ -15,62 +15,46 @@ from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
 from tuner_tui.ui.state_store import estimate_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tuner_tui.advice.finding import Finding, Remedy
-    from tuner_tui.hardware.interpreter.probe import Interpreter
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Value
     from tuner_tui.settings.presets import FileUpdate
-    from tuner_tui.ui.backend.facade import Backend
     from tuner_tui.ui.backend.records import TrainingConfig
     from tuner_tui.ui.state import UiState
-    from tuner_tui.ui.state_store import StateStore
-    from tuner_tui.ui.terminal.base_app import BaseApp
 
 
 class SettingsController(Controller):
-    """Serves requests about what would be trained next.
+    """Serves requests about what would be trained next."""
 
-    `show_interpreter` gets the Python that trains the job, None while it is being probed.
-    """
-
-    def __init__(
-        self, app: BaseApp, store: StateStore, backend: Backend, show_interpreter: Callable[[Interpreter | None], None]
-    ) -> None:
-        super().__init__(app, store, backend)
-        self._show_interpreter = show_interpreter
-        self._python: Path | None = None
+    _python: Path | None = None
+    """The Python that trains the job shown."""
 
     def load(self, config: TrainingConfig) -> None:
         """Show `config` in the settings form."""
         self._store.update(self._state.with_config(config))
-        self._app.run_task(self._probe_interpreter(config.job))
+        self._app.run_task(self._probe_interpreter, config.job)
         if config.notes:
             self._app.show_note("\n".join(config.notes), severity="warning")
 
     async def _probe_interpreter(self, job: Job) -> None:
         """Find the Python that trains `job`, and ask it for its versions first, then for everything."""
-        accelerate = await to_daemon_thread(lambda: self._backend.read_accelerate_config(job))
+        python, accelerate = await to_daemon_thread(lambda: self._backend.find_python(job))
         self._store.update(replace(self._state, accelerate=accelerate))
-        python = await to_daemon_thread(lambda: self._backend.training_python(job))
         if python == self._python:
             return
         # The versions come first, as they are read without importing a package and are enough for most rules. Until
         # they are there nothing can be launched, because recommended values may still change.
         self._python = python
         self._store.ready.clear()
-        self._set_interpreter(None)
-        for probe in (self._backend.probe_versions, self._backend.probe_interpreter):
-            interpreter = await to_daemon_thread(partial(probe, python))
+        self._store.update(replace(self._state, interpreter=None))
+        for versions_only in (True, False):
+            interpreter = await to_daemon_thread(partial(self._backend.probe_interpreter, python, versions_only))
             if self._python != python:  # the job has changed meanwhile
                 return
-            self._set_interpreter(interpreter)
-
-    def _set_interpreter(self, interpreter: Interpreter | None) -> None:
-        self._show_interpreter(interpreter)
-        self._store.update(replace(self._state, interpreter=interpreter))
+            self._store.update(replace(self._state, interpreter=interpreter))
 
     # settings
 
@@ -106,7 +90,7 @@ class SettingsController(Controller):
         before, loaded = self._state.loaded, state.loaded
         self._store.update(state)
         if loaded is not None and before is not None and loaded.job != before.job:
-            self._app.run_task(self._probe_interpreter(loaded.job))
+            self._app.run_task(self._probe_interpreter, loaded.job)
 
     # remedies
 
@@ -150,7 +134,7 @@ class SettingsController(Controller):
             job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
             if job is not None:
                 self._store.update(self._state.with_job(job))
-                self._app.run_task(self._probe_interpreter(job))
+                self._app.run_task(self._probe_interpreter, job)
 
     async def _preview(self, job: Job) -> str:
         """Return the command that `job` would start with the settings shown, and what does not reach it."""
@@ -158,7 +142,7 @@ class SettingsController(Controller):
         if config is None:
             return ""
         try:
-            lines = dict(await to_daemon_thread(lambda: self._backend.preview_launch(config)))
+            lines = dict((await to_daemon_thread(lambda: self._backend.offer_launch(config))).lines)
         except BackendError as error:
             return str(error)
         words = {
@@ -190,7 +174,9 @@ class SettingsController(Controller):
 
     async def choose(self, name: str) -> None:
         """Ask for one of the choices of the field `name`."""
-        spec = next(spec for spec in self._state.specs if spec.name == name)
+        from tuner_tui.settings.model import FIELDS
+
+        spec = FIELDS[name]
         current = self._state.current
         now = None if current is None else getattr(current.resolved.settings, name)
         options = ([("–", "")] if spec.optional else []) + [(choice, choice) for choice in spec.choices]
@@ -246,7 +232,7 @@ class SettingsController(Controller):
     async def save_as(self) -> None:
         """Ask for a name and save under it."""
         now = self._state.loaded.preset if self._state.loaded else None
-        name = await self._app.ask(NameScreen("Save as", now or "", self._backend.preset_name_problem))
+        name = await self._app.ask(NameScreen("Save as", now or "", preset_name_problem))
         if name is not None:
             await self._save(name)
 
@@ -263,3 +249,15 @@ class SettingsController(Controller):
             await to_daemon_thread(lambda: self._backend.save_preset(name, current, True))
         self._store.update(self._state.with_saved(name))
         self._app.show_note(f"Saved as {name}.")
+
+
+def preset_name_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a preset, or None."""
+    from tuner_tui.settings.errors import PresetError
+    from tuner_tui.settings.presets import preset_path
+
+    try:
+        preset_path(name)
+    except PresetError as error:
+        return f"{error}."
+    return None

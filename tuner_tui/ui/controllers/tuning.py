@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import PollingFeed
+from tuner_tui.ui.backend.feeds import poll
 from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
-from tuner_tui.ui.messages import TuningArrived, TuningStatusArrived
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.view.tuning_rows import can_resume
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from tuner_tui.ui.screens.tune import TuneScreen
 
 STATUS_PERIOD_S = 3.0
+TASK = "tuning"
+"""Name of the task that reads the tuning shown."""
 ABORT_QUESTION = "Stop {name}? All measurements are kept; R resumes it."
 
 
@@ -29,27 +30,14 @@ class TuningController(Controller):
     """Shows tunings, one at a time. They run detached and go on without the screen."""
 
     _screen: TuneScreen | None = None
-    _feed: PollingFeed[TuningSnapshot] | None = None
     _folder: Path | None = None
-    _status_feed: PollingFeed[TuningView | None] | None = None
     _minutes: float | None = None
     _placement: TrialPlacement = "sequential"
 
     async def watch_status(self) -> None:
-        """Post whether a tuning runs on this machine, once everything needed to start one is read."""
+        """Show whether a tuning runs on this machine, once everything needed to start one is read."""
         await self._store.ready.wait()
-        post = self._app.post_message
-        self._status_feed = PollingFeed(
-            self._backend.tunings.watch_running(),
-            lambda view: post(TuningStatusArrived(view)),
-            post,
-            period_s=STATUS_PERIOD_S,
-        )
-        self._status_feed.start()
-
-    def stop(self) -> None:
-        if self._status_feed is not None:
-            self._status_feed.stop()
+        await poll(self._backend.tunings.watch_running(), self.show_status, period_s=STATUS_PERIOD_S)
 
     def show_status(self, view: TuningView | None) -> None:
         """Show on the main screen that a tuning runs, or has ended and was not looked at since."""
@@ -83,31 +71,25 @@ class TuningController(Controller):
         try:
             await self._app.ask(self._screen)
         finally:
-            if self._feed is not None:
-                self._feed.stop()
-            self._screen = self._feed = self._folder = None
+            self._screen = self._folder = None
+            self._app.workers.cancel_group(self._app, TASK)
 
     def _follow(self, folder: Path) -> None:
-        if self._feed is not None:
-            self._feed.stop()
         if self._screen is not None:
             self._screen.snapshot = None
         self._folder = folder
-        post = self._app.post_message
-        self._feed = PollingFeed(
-            self._backend.tunings.follow(folder), lambda snapshot: post(TuningArrived(folder, snapshot)), post
+        self._reading = self._app.run_task(
+            poll, self._backend.tunings.follow(folder), self.show_snapshot, only="tuning"
         )
-        self._feed.start()
 
-    def show_snapshot(self, folder: Path, snapshot: TuningSnapshot) -> None:
-        """Show news of the tuning in `folder` if it is the one shown."""
-        screen = self._screen
-        if screen is None or folder != self._folder:
+    def show_snapshot(self, snapshot: TuningSnapshot) -> None:
+        """Show news of the tuning on the screen."""
+        if self._screen is None:
             return
-        before = screen.snapshot
+        before = self._screen.snapshot
         if before is not None and before.view.status == "running" and snapshot.view.status != "running":
             self._app.notify_desktop(_end_sentence(snapshot.view))
-        screen.snapshot = snapshot
+        self._screen.snapshot = snapshot
 
     @property
     def _snapshot(self) -> TuningSnapshot | None:

@@ -9,9 +9,9 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.message import Message
 from textual.reactive import reactive
+from textual.widget import Widget
 
 from tuner_tui.ui.panels.layout import PANEL_TITLES
-from tuner_tui.ui.terminal.base_widgets import CachedWidget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]
 """Key label, description and action."""
 MORE = "help"
-FIRST = ("want('train')", "want('stop')", "want('checkpoint')")
+FIRST = ("app.do('train')", "app.do('stop')", "app.do('checkpoint')")
 """Actions shown first, before those of the focused panel and the rest; `LAST` is shown at the end."""
 LAST = ("find", "search")
 
 
-class KeyFooter(CachedWidget):
+class KeyFooter(Widget):
     """Shows as many keys as fit; the help key is always at the right end."""
 
     DEFAULT_CSS = """
@@ -116,7 +116,7 @@ def _width(entries: list[Key]) -> int:
 NAMES = {**PANEL_TITLES, "troubles": "Trouble", "trials": "Trials", "skipped": "Not tried"}
 
 
-class PageTabs(CachedWidget):
+class PageTabs(Widget):
     """Shows the names of `pages` with their number keys; `shown` is highlighted."""
 
     DEFAULT_CSS = """

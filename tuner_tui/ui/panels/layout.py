@@ -15,8 +15,6 @@ from textual.geometry import NULL_OFFSET, NULL_SPACING, Region
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
-from tuner_tui.ui.terminal.base_widgets import Backdrop
-
 if TYPE_CHECKING:
     from textual.geometry import Size
 
@@ -177,7 +175,7 @@ class BoxLayout(Layout):
         ]
 
 
-class PanelGrid(Backdrop):
+class PanelGrid(Widget):
     """Contains the panels; `show` moves them."""
 
     DEFAULT_CSS = "PanelGrid { width: 1fr; height: 1fr; layers: base; }"

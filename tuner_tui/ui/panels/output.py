@@ -15,7 +15,7 @@ from textual.reactive import reactive
 
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, TitledWidget
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 from tuner_tui.view.cells import Line, Row, TextSpan, crop, line, line_width
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ OUTPUT_KEYS = (
 )
 
 
-class OutputPanel(TitledWidget, Vertical, can_focus=True):
+class OutputPanel(Vertical, can_focus=True):
     """Shows `log_window`; requests other windows by `LogWindowWanted` and matches by `LogSearchWanted`."""
 
     DEFAULT_CSS = """
@@ -269,7 +269,7 @@ class OutputPanel(TitledWidget, Vertical, can_focus=True):
         where = self._where(window)
         if where != self._shown_subtitle:  # setting it repaints the border even if it is the same
             self._shown_subtitle = where
-            self.set_subtitle(where)
+            self.border_subtitle = where
 
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:

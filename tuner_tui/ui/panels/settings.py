@@ -20,7 +20,7 @@ from tuner_tui.core.units import GIB, MIB, format_share
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title
-from tuner_tui.ui.terminal.base_widgets import CachedWidget, Canvas, LineInput
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     BAD,
@@ -394,7 +394,7 @@ BORDER_LABEL = 6
 """Cells of the border at both ends of a label in it."""
 
 
-class SettingsPanel(CachedWidget, Vertical):
+class SettingsPanel(Vertical):
     """Shows the settings in `view` and posts edits as `SettingEdited`.
 
     `next_run`: the settings are not those of the run that is followed, but of the one after it; then groups are folded

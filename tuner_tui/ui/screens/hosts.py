@@ -9,7 +9,6 @@ from textual.binding import BindingType
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, WATCH_KEYS, WATCH_ROW_KEYS
-from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.screens.watch import WATCH_GLOSSARY
 from tuner_tui.ui.terminal.base_widgets import Canvas
@@ -58,6 +57,3 @@ class HostsScreen(PanelScreen):
         self.panel.view = view
         answering = sum(host.machine is not None for host in view)
         self.set_panel_title(self.panel, f"Hosts · {answering} of {len(view)} answer")
-
-    def action_leave(self) -> None:
-        self.post_message(QuitWanted())

@@ -1,4 +1,4 @@
-"""The main screen: binds the panels to its reactives, turns keys into messages, and lays out the panels."""
+"""The main screen: binds the panels to its reactives and lays out the panels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
-from tuner_tui.ui.messages import ActionWanted, DiffWanted, QuitWanted, RemedyWanted, ThemeWanted
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.hardware import HardwarePanel
 from tuner_tui.ui.panels.in_effect import InEffectPanel
@@ -39,11 +38,12 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.record import RunRecord
     from tuner_tui.ui.backend.records import MemoryOutlook
+    from tuner_tui.view.finding_rows import FindingChoice
     from tuner_tui.view.settings_form import SettingsView
 
 
 class MainScreen(FullScreen):
-    """The app sets the reactives; requests of the user go up to it as messages."""
+    """The app sets the reactives; requests of the user go up to it as actions and messages."""
 
     AUTO_FOCUS = "SettingsList"
     BINDINGS: ClassVar[list[BindingType]] = [*MAIN_KEYS, *PAGE_KEYS]
@@ -121,7 +121,7 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def watch_tuning_sign(self, sign: str) -> None:
-        self.query_one(KeyFooter).signs = {"want('tune')": sign} if sign else {}
+        self.query_one(KeyFooter).signs = {"app.do('tune')": sign} if sign else {}
 
     def watch_run_name(self, name: str) -> None:
         self.next_run = bool(name)
@@ -131,9 +131,9 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
-        idle = {"want('train')", "want('tune')"} if self.running else {"want('stop')", "want('checkpoint')"}
+        idle = {f"app.do('{what}')" for what in (("train", "tune") if self.running else ("stop", "checkpoint"))}
         if not any(remedy.can_apply for finding in self.findings for remedy in finding.remedies):
-            idle.add("apply_remedy")
+            idle.add("app.remedy('apply')")
         self.query_one(KeyFooter).idle = frozenset(idle)
 
     # layout
@@ -199,33 +199,14 @@ class MainScreen(FullScreen):
 
     # requests
 
-    def action_want(self, what: str) -> None:
-        self.post_message(ActionWanted(what))
-
-    def action_theme(self) -> None:
-        self.post_message(ThemeWanted())
-
-    def action_leave(self) -> None:
-        self.post_message(QuitWanted())
-
-    def action_apply_remedy(self) -> None:
-        self._request_remedy(RemedyWanted)
-
-    def action_diff(self) -> None:
-        self._request_remedy(DiffWanted)
-
-    def _request_remedy(self, message: type[RemedyWanted]) -> None:
-        """A remedy that changes no setting is explained instead."""
-        choice = self.query_one(TroubleshootingPanel).choice
-        if choice is not None and choice.remedy is not None and choice.remedy.can_apply:
-            self.post_message(message(choice.finding, choice.remedy))
-        elif choice is not None:
-            self.action_why()
+    @property
+    def choice(self) -> FindingChoice | None:
+        """The remedy under the cursor, and its finding."""
+        return self.query_one(TroubleshootingPanel).choice
 
     def action_why(self) -> None:
-        choice = self.query_one(TroubleshootingPanel).choice
-        if choice is not None:
-            self.app.push_screen(WhyScreen(choice))
+        if self.choice is not None:
+            self.app.push_screen(WhyScreen(self.choice))
 
     def action_search(self) -> None:
         """Search in the output; the settings panel has its own search."""

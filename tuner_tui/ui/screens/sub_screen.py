@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.await_complete import AwaitComplete
 from textual.content import Content
 
-from tuner_tui.ui.messages import ThemeWanted
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
@@ -42,9 +41,6 @@ class SubScreen(FullScreen):
 
     def action_help(self) -> None:
         self.app.push_screen(HelpScreen(self.HELP_KEYS, self.GLOSSARY))
-
-    def action_theme(self) -> None:
-        self.post_message(ThemeWanted())
 
     def action_leave(self) -> None:
         self.dismiss(None)

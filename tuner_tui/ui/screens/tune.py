@@ -14,7 +14,6 @@ from textual.widgets import Input, Label, Static
 
 from tuner_tui.ui.backend.records import TrialPlacement, TuningWish
 from tuner_tui.ui.keys import TUNE_KEYS
-from tuner_tui.ui.messages import TuningWanted
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
@@ -190,7 +189,7 @@ TUNE_GLOSSARY = (
 
 
 class TuneScreen(SubScreen):
-    """Shows `snapshot`, which the app sets; requests go up as `TuningWanted`."""
+    """Shows `snapshot`, which the app sets."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
     HELP_KEYS = TUNE_KEYS
@@ -244,10 +243,10 @@ class TuneScreen(SubScreen):
     def _show_idle_keys(self) -> None:
         view = None if self.snapshot is None else self.snapshot.view
         idle = {
-            "tuning('apply')": view is None or view.verdict is None or is_start_best(view),
-            "tuning('abort')": view is None or view.status != "running",
-            "tuning('resume')": view is None or not can_resume(view),
-            "tuning('start')": view is None or view.status == "running",
+            "app.do('apply winner')": view is None or view.verdict is None or is_start_best(view),
+            "app.do('abort tuning')": view is None or view.status != "running",
+            "app.do('resume tuning')": view is None or not can_resume(view),
+            "app.do('start tuning')": view is None or view.status == "running",
         }
         self.query_one(KeyFooter).idle = frozenset(action for action, is_idle in idle.items() if is_idle)
 
@@ -280,9 +279,6 @@ class TuneScreen(SubScreen):
 
     def action_panel(self, by: int) -> None:
         self.action_page((PAGES.index(self.page) + by) % len(PAGES) + 1)
-
-    def action_tuning(self, what: str) -> None:
-        self.post_message(TuningWanted(what))
 
     def action_leave(self) -> None:
         """Return to the main screen; the tuning goes on."""

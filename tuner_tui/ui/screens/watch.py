@@ -10,7 +10,6 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
-from tuner_tui.ui.messages import QuitWanted
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.screens.sub_screen import SubScreen
@@ -236,6 +235,3 @@ class WatchScreen(SubScreen):
         if rows != self._rows:
             self._rows = rows
             self.gpus.styles.height, self.host.styles.height = rows[0] + FRAME, rows[1] + FRAME
-
-    def action_leave(self) -> None:
-        self.post_message(QuitWanted())

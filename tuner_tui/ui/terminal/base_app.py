@@ -1,4 +1,4 @@
-"""Base class of both apps: terminal life cycle, signals, themes, notifications, background tasks, crash reports."""
+"""Base class of all apps: themes, input in order, notifications, background tasks, crash reports."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import errno
 import gc
 import os
 import signal
-import termios
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from threading import Timer
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Event, InputEvent, Paste
+from textual.events import Event, InputEvent, Key, Paste
 from textual.filter import NoColor
 
 from tuner_tui.core.files import make_private
@@ -28,35 +27,33 @@ from tuner_tui.core.terminal_sequences import clipboard_sequence, terminal_notif
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
-from tuner_tui.ui.terminal.input_driver import BlockingDriver, OrderedInput, UserRequests
+from tuner_tui.ui.terminal.terminal_driver import TerminalDriver
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from rich.console import RenderableType
     from textual.binding import BindingType
+    from textual.dom import DOMNode
     from textual.driver import Driver
     from textual.filter import LineFilter
+    from textual.message_pump import MessagePump
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
+    from textual.worker import Worker
 
 Result = TypeVar("Result")
-Args = ParamSpec("Args")
-STDIN, STDOUT = 0, 1
-LEAVE_SCREEN = b"\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1049l\x1b[?25h"
-"""Disables mouse and bracketed paste, leaves the alternate screen, shows the cursor."""
-LOST_TIMEOUT_S = 1.0
 LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
 """Errors of writing to a terminal that is gone."""
-EXIT_TIMEOUT_S = 5.0
-"""Seconds that the app may take to exit after a signal."""
 ERROR_TIMEOUT_S, NOTE_TIMEOUT_S = 12.0, 5.0
 """Seconds for which a notification is shown: an error, and any other."""
+MAX_WAITING_KEYS = 256
+"""More than a person types ahead: text pasted without brackets. The rest is dropped."""
+MAX_ANSWER_S = 2.0
+"""How long input waits for a request of the user that hangs, such as one that reads a disk which is gone."""
 
 
 class BaseApp(App[None]):
-    """An app without content: themes, terminal handling, background tasks, notifications."""
+    """An app without content."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*APP_KEYS]
 
@@ -69,68 +66,136 @@ class BaseApp(App[None]):
             self.register_theme(available)
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
-        # GNU screen erases in the default colours.
-        self._cells = TerminalCells(erases=not os.environ.get("TERM", "").startswith("screen"))
-        self._event_loop: asyncio.AbstractEventLoop | None = None
-        self._terminal_attributes = _terminal_attributes()
-        self._requests = UserRequests()
-        self._input = OrderedInput(self, self._requests, super().on_event)
+        self._cells = TerminalCells()
+        self._input: asyncio.Queue[Event] | None = None
+        self._requests: set[object] = set()
+        self._answered = asyncio.Event()
+        self._answered.set()
 
     def get_driver_class(self) -> type[Driver]:
-        """Replace Textual's driver for Linux with one that blocks on input instead of polling."""
+        """Replace Textual's driver for Linux."""
         driver = super().get_driver_class()
-        return BlockingDriver if driver is LinuxDriver else driver
+        return TerminalDriver if driver is LinuxDriver else driver
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), *self._output_filters]
 
+    # output
+
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, self._cells.wrap(renderable))
 
-    async def on_event(self, event: Event) -> None:
-        """Handle keys and clicks in order, but none while the app closes: no screen is left to take them."""
-        if isinstance(event, InputEvent | Paste):
-            if not self.screen_stack:
-                return
-            if not event.is_forwarded:
-                self._input.put(event)
-                return
-        await super().on_event(event)
+    def on_resize(self) -> None:
+        """Write every cell again: terminals move what they show."""
+        self._cells.forget()
 
     def action_redraw(self) -> None:
         """Write every cell again, for a terminal that another program has written to."""
-        self._display(self.screen, self.screen._compositor.render_update(full=True))
+        self._cells.forget()
+        self.screen.refresh()
 
-    def change_theme(self) -> None:
+    def action_leave(self) -> None:
+        """Close the screen; trainings continue."""
+        self.exit()
+
+    def action_theme(self) -> None:
         """Switch between dark and light; does nothing without colours."""
         if self.theme != PLAIN.name:
             self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
-    def call_at_terminal_start(self) -> None:
-        """Called by the driver before it changes the terminal."""
-        self.install_signal_handlers()
-        self._event_loop = asyncio.get_running_loop()
+    # input
 
-    def call_when_terminal_is_lost(self) -> None:
-        """Called from any thread when the terminal is gone: exit as on SIGHUP, without a report of a failure."""
-        if self._event_loop is not None:
-            _force_exit_after(LOST_TIMEOUT_S, 128 + signal.SIGHUP, None)
-            self._event_loop.call_soon_threadsafe(self.exit, None, 128 + signal.SIGHUP)
-
-    def install_signal_handlers(self) -> None:
-        """Exit on signals that end a program and restore the terminal; a training goes on."""
-        if self.is_headless:
+    async def on_event(self, event: Event) -> None:
+        """Queue keys, pastes and clicks: each is handled once everything is done that the one before has led to."""
+        if not isinstance(event, InputEvent | Paste) or event.is_forwarded:
+            await super().on_event(event)
             return
-        loop, attributes = asyncio.get_running_loop(), self._terminal_attributes
+        if self._input is None:
+            self._input = asyncio.Queue()
+            self.run_worker(self._handle_input(self._input))
+        if not isinstance(event, Key) or self._input.qsize() < MAX_WAITING_KEYS:
+            self._input.put_nowait(event)
 
-        def leave(number: int, frame: FrameType | None) -> None:
-            # A closed terminal blocks writes, and the event loop may be blocked in one: exit without it if need be.
-            # 128 + number is what a shell reports for a process that a signal has ended.
-            _force_exit_after(EXIT_TIMEOUT_S, 128 + number, attributes)
-            loop.call_soon_threadsafe(self.exit, None, 128 + number)
+    async def _handle_input(self, events: asyncio.Queue[Event]) -> None:
+        # Textual passes a key up the tree of widgets while the next one goes to whatever has the focus by then. Over a
+        # slow line several keys arrive at once: of `/warmup` the letters would be taken as commands by the screen on
+        # which `/` is about to open the search.
+        while True:
+            event = await events.get()
+            if self.screen_stack and not self._exit:  # else nothing is left to take it
+                target = self._focused_node
+                await super().on_event(event)
+                if isinstance(event, Key | Paste):
+                    await self._wait_until_done(target)
+            events.task_done()
 
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, leave)
+    @property
+    def _focused_node(self) -> DOMNode:
+        """The node that gets a key; the app itself while it closes and has no screen any more."""
+        screens = self.screen_stack
+        return (screens[-1].focused or screens[-1]) if screens else self
+
+    async def _wait_until_done(self, target: DOMNode) -> None:
+        """Wait until a key has gone up from `target` to the app, and what its action posts has too."""
+        answered = False
+        while not answered:
+            for _ in range(2):
+                for node in target.ancestors_with_self:
+                    await _wait_for_queue(node)
+                target = self._focused_node
+            # A request may show a screen, which has to get ready before it can take the next key.
+            answered = self._answered.is_set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MAX_ANSWER_S):
+                    await self._answered.wait()
+            self._answered.set()
+
+    # requests and tasks
+
+    def run_task(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any, only: str = "") -> Worker[None]:
+        """Run `work` in a task of its own, and cancel an older one with the same name `only`.
+
+        A `BackendError` is shown as a notification.
+        """
+        return self.run_worker(partial(self._notify_errors, work, *args), group=only, exclusive=bool(only))
+
+    async def _notify_errors(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        try:
+            await work(*args)
+        except BackendError as error:
+            self.show_note(str(error), "error")
+
+    def serve(self, request: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        """Run a request of the user as a task, unless the same one is under way.
+
+        Input waits until it shows a screen or ends.
+        """
+        if request not in self._requests:
+            self._requests.add(request)
+            self._answered.clear()
+            self.run_task(self._serve, request, *args)
+
+    async def _serve(self, request: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        try:
+            await request(*args)
+        finally:
+            self._requests.discard(request)
+            self.let_input_through()
+
+    async def ask(self, screen: Screen[Result]) -> Result | None:
+        """Show a screen for a request, and return what it is dismissed with."""
+        answer = self.push_screen(screen, wait_for_dismiss=True)
+        self.let_input_through()
+        try:
+            return await asyncio.shield(answer)
+        finally:
+            self._answered.clear()  # another screen may follow
+
+    def let_input_through(self) -> None:
+        """Called by a request that takes a while: what is typed meanwhile is for the screen as it is."""
+        self._answered.set()
+
+    # start and end
 
     def freeze_startup_objects(self) -> None:
         """Collect garbage once after the first frame, and exclude what remains from later collections."""
@@ -141,19 +206,15 @@ class BaseApp(App[None]):
             gc.freeze()
             gc.enable()
 
-    def exit_on_thread_errors(self) -> None:
-        """Handle an unexpected exception in a thread like one in the event loop: it ends the app."""
-        if self.is_headless:
-            return
-        loop = asyncio.get_running_loop()
+    def on_load(self) -> None:
+        """End the program as on SIGHUP where a write to the terminal fails: Textual's thread would only print it."""
 
         def failed(thread: threading.ExceptHookArgs) -> None:
             if isinstance(thread.exc_value, OSError) and thread.exc_value.errno in LOST_TERMINAL:
-                self.call_when_terminal_is_lost()
-            elif isinstance(thread.exc_value, Exception):
-                loop.call_soon_threadsafe(self._handle_exception, thread.exc_value)
+                os.kill(os.getpid(), signal.SIGHUP)
 
-        threading.excepthook = failed
+        if not self.is_headless:
+            threading.excepthook = failed
 
     def _fatal_error(self) -> None:
         """Print one sentence and write a report; Textual would print all local variables, secrets included."""
@@ -163,36 +224,7 @@ class BaseApp(App[None]):
             self._exit_renderables.append(Text(write_crash_report(self._exception, state_dir()), overflow="fold"))
         self._close_messages_no_wait()
 
-    def run_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` in a task of its own; a `BackendError` is shown as a notification."""
-        self.run_worker(self._notify_errors(work), exit_on_error=True)
-
-    def serve(self, request: Callable[Args, Coroutine[Any, Any, None]], *args: Args.args, **named: Args.kwargs) -> None:
-        """Run a request of the user as a task: the keys that follow are for the screen it shows.
-
-        The same request again is ignored until then.
-        """
-        if self._requests.accept(request):
-            self.run_task(self._requests.serve(request, request(*args, **named)))
-
-    async def ask(self, screen: Screen[Result]) -> Result | None:
-        """Show a screen for a request, and return what it is dismissed with."""
-        answer = self.push_screen(screen, wait_for_dismiss=True)
-        self._requests.answer()
-        try:
-            return await asyncio.shield(answer)
-        finally:
-            self._requests.resume()
-
-    def let_input_through(self) -> None:
-        """Called by a request that takes a while: what is typed meanwhile is for the screen as it is."""
-        self._requests.answer()
-
-    async def _notify_errors(self, work: Awaitable[None]) -> None:
-        try:
-            await work
-        except BackendError as error:
-            self.show_note(str(error), "error")
+    # notes
 
     def notify_desktop(self, sentence: str) -> None:
         """Ring the bell, and show a desktop notification if the terminal supports it."""
@@ -214,28 +246,13 @@ class BaseApp(App[None]):
         self.notify(sentence, severity=severity, timeout=timeout_s, markup=False)
 
 
-def _terminal_attributes() -> list[Any] | None:
-    """Return the terminal attributes before the app changes them, or None without a terminal."""
-    try:
-        return termios.tcgetattr(STDIN)
-    except termios.error:
-        return None
-
-
-def _force_exit_after(seconds: float, code: int, attributes: list[Any] | None) -> None:
-    """Restore the terminal and end the process after `seconds`, unless the app has exited before."""
-
-    def end() -> None:
-        with suppress(OSError, termios.error):
-            os.set_blocking(STDOUT, False)  # a terminal that accepts no output must not block
-            os.write(STDOUT, LEAVE_SCREEN)
-            if attributes is not None:
-                termios.tcsetattr(STDIN, termios.TCSANOW, attributes)
-        os._exit(code)
-
-    timer = Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
+async def _wait_for_queue(pump: MessagePump) -> None:
+    """Wait until `pump` has handled the messages that are in its queue now, or has ended."""
+    done = asyncio.Event()
+    if pump.call_later(done.set):
+        waiting = asyncio.ensure_future(done.wait())
+        await asyncio.wait([waiting, *filter(None, [pump._task])], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
 
 
 def write_crash_report(error: BaseException, folder: Path) -> str:

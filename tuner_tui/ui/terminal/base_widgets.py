@@ -1,10 +1,10 @@
-"""Base classes of widgets and screens: cached lines, `Canvas`, titles, a plain background, an input of one line."""
+"""Base classes of widgets and screens: `Canvas`, an input of one line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
@@ -15,96 +15,16 @@ from textual.geometry import Region
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.strip import Strip
-from textual.visual import VisualType
 from textual.widget import Widget
 from textual.widgets import Input
 
 from tuner_tui.view.cells import STYLES, Line, Row, TextSpan, crop, fit, line
 
 
-class CachedWidget(Widget):
-    """Caches its rendered lines. Every change of a widget's look passes through one of the two methods that clear them.
+class FullScreen(Screen[None]):
+    """A screen of panels, which draw cells: there is no text to select."""
 
-    For one changed figure the compositor asks every widget between the first and the last changed cell for all of its
-    lines. Textual caches single lines; collecting them again costs a seventh of what the screen costs.
-    """
-
-    _line_cache: tuple[Region, list[Strip]] | None = None
-
-    def _set_dirty(self, *regions: Region) -> None:
-        self._line_cache = None
-        super()._set_dirty(*regions)
-
-    def notify_style_update(self) -> None:
-        """Clear the cache: the theme or a CSS rule changed."""
-        self._line_cache = None
-        super().notify_style_update()
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of `crop`, from the cache if it holds that region."""
-        if self._line_cache is None or self._line_cache[0] != crop:
-            self._line_cache = crop, super().render_lines(crop)
-        return self._line_cache[1]
-
-
-class TitledWidget(CachedWidget):
-    """A widget whose border titles can change without repainting its contents, as setting `border_title` would."""
-
-    _title_row: int | None = None
-    """The row of the border whose title is being set."""
-
-    def set_title(self, title: VisualType) -> None:
-        """Set the title in the top border."""
-        self._set_border_text(0, "border_title", title)
-
-    def set_subtitle(self, subtitle: VisualType) -> None:
-        """Set the title in the bottom border."""
-        self._set_border_text(self.outer_size.height - 1, "border_subtitle", subtitle)
-
-    def _set_border_text(self, row: int, name: str, text: VisualType) -> None:
-        self._title_row = row
-        try:
-            setattr(self, name, text)
-        finally:
-            self._title_row = None
-
-    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Refresh the widget, or only the row of a title that is being set."""
-        if self._title_row is not None:
-            frame = self.content_offset
-            regions = (Region(-frame.x, self._title_row - frame.y, self.outer_size.width, 1),)
-        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
-
-
-class Backdrop(Widget):
-    """Renders the same strip for every row: Textual caches the pieces it crops from each strip."""
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        strip = Strip.blank(crop.width, self.rich_style)
-        for line_filter in self.get_line_filters():
-            strip = strip.apply_filter(line_filter, self.background_colors[1])
-        return [strip] * crop.height
-
-
-class FullScreen(Backdrop, Screen[None]):
-    """Keeps updating below a dialog, and repaints only the cells that changed.
-
-    Textual repaints a screen below a dialog as a whole for each change: the screen marks as dirty what it has just
-    painted, and one that was painted whole, as when a dialog opens, is painted whole from then on.
-    """
-
-    ALLOW_SELECT = False  # panels draw cells: there is no text to select, and no style for what is selected
-
-    def _compositor_refresh(self) -> None:
-        top = self.app.screen
-        if self is top or self not in self.app._background_screens:
-            super()._compositor_refresh()
-            return
-        regions = self._compositor._dirty_regions
-        if regions:
-            top.refresh(*regions)
-            regions.clear()
-        self._dirty_widgets.clear()
+    ALLOW_SELECT = False
 
 
 LINE_END = re.compile(r"[ \t]*\\\r?\n[ \t]*|\r?\n[ \t]*")
@@ -128,7 +48,7 @@ def join_lines(text: str) -> str:
     return LINE_END.sub(" ", text.strip())
 
 
-class Canvas(CachedWidget):
+class Canvas(Widget):
     """Shows the rows that `rows` returns for the widget's size, and repaints only rows that changed.
 
     Hidden rows are counted in a sign at the end, and reached by scrolling if the canvas can take the focus.

@@ -1,0 +1,66 @@
+"""The terminal: draws on standard output, and restores it on signals that end the program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import termios
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from textual.app import App
+
+STDIN, STDOUT = 0, 1
+LEAVE_SCREEN = (
+    b"\x1b[m\x1b[?2004l\x1b[?7h\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l"
+    b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
+)
+"""What Textual's driver writes when it stops: ends mouse reports and bracketed paste, shows the shell's screen."""
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver for Linux on standard output: standard error may be a file (`tuner-tui 2>log`)."""
+
+    def __init__(
+        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._file = sys.__stdout__ or self._file
+        self._redraw = partial(app.call_later, app.run_action, "app.redraw")
+
+    def start_application_mode(self) -> None:
+        """Handle signals from the first change of the terminal on."""
+        with suppress(termios.error):
+            restore_terminal_on_signals(termios.tcgetattr(STDIN))
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def _sigcont_application(self, *args: object) -> None:
+        # After SIGSTOP, as by Slurm's suspend, the terminal was not restored. Textual would start on it a second time,
+        # and leave it in raw mode at the end.
+        if not self._must_signal_resume and self._writer_thread is not None:
+            self.suspend_application_mode()
+        super()._sigcont_application(*args)
+        self._loop.call_soon_threadsafe(self._redraw)
+
+
+def restore_terminal_on_signals(attributes: list[Any]) -> None:
+    """Give the terminal back with `attributes` and exit on signals that end a program; trainings continue."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        # At once and without the event loop, which may be blocked in a write to a terminal that is closed or stopped.
+        with suppress(OSError, termios.error):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # no frame after this
+            if os.tcgetpgrp(STDIN) == os.getpgrp():  # not in the background, where the terminal is the shell's
+                os.write(os.open("/dev/tty", os.O_WRONLY | os.O_NONBLOCK), LEAVE_SCREEN)
+                termios.tcsetattr(STDIN, termios.TCSANOW, attributes)
+        os._exit(128 + number)  # what a shell reports for a process that a signal has ended
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, leave)
