@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.faults.groups import OUTCOMES, count_groups
-
 OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 # Nothing here judges the speed of the machine, and what fails is the change, not the draw.
 settings.register_profile(
@@ -68,18 +66,3 @@ def _shared_fixtures(item: pytest.Function) -> list[str]:
 def repository() -> Path:
     """The folder that holds the package, the presets and these tests."""
     return Path(__file__).resolve().parent.parent
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the counts of the tests of faults."""
-    outcomes = [
-        (report.nodeid, outcome)
-        for outcome in OUTCOMES
-        for report in terminalreporter.stats.get(outcome, ())
-        if getattr(report, "when", "call") == "call" or outcome != "passed"
-    ]
-    lines = count_groups(outcomes)
-    if lines:
-        terminalreporter.section("faults")
-        for line in lines:
-            terminalreporter.write_line(line)

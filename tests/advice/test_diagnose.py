@@ -14,7 +14,6 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory, Raised
-from tuner_tui.runs.read.reader import NodeSamples
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -233,28 +232,6 @@ def test_another_process_on_the_card_is_told_only_where_ours_is_seen_too() -> No
     ours, other = GpuProcess(PID, GB), GpuProcess(99, 3 * GB, "python")
     assert causes(samples=samples(gpu={"processes": (ours, other)})) == ["other-process"]
     assert causes(samples=samples(gpu={"processes": (GpuProcess(7, GB), other)})) == []
-
-
-def on_two_nodes(second: tuple[Sample, ...]) -> Situation:
-    """Rank 0 trains on n1; `second` are the samples of n2."""
-    state = training()
-    state = replace(state, ranks={0: replace(state.ranks[0], host="n1")})
-    return situation(state=state, host="n1", nodes=(NodeSamples("n2", second),))
-
-
-def test_a_card_of_another_node_is_named_with_its_node() -> None:
-    assert diagnose(on_two_nodes(samples(gpu={}))) == ()
-    (finding,) = diagnose(on_two_nodes(samples(gpu={"lost": True})))
-    assert (finding.cause, finding.sentence) == ("gpu-lost", "n2: GPU 0 no longer responds")
-
-
-def test_a_pid_of_one_node_is_nobodys_on_another() -> None:
-    """n2 has a process with the pid of rank 0, which is on n1."""
-    listed = (GpuProcess(PID, GB), GpuProcess(99, 3 * GB, "python"))
-    strangers = tuple(replace(one, processes=()) for one in samples(gpu={"processes": listed}))
-    assert diagnose(on_two_nodes(strangers)) == ()
-    here = replace(on_two_nodes(strangers), nodes=(), samples=tuple(replace(one, processes=()) for one in strangers))
-    assert "other-process" in {finding.cause for finding in diagnose(here)}
 
 
 def test_a_loss_scaler_may_search_for_its_scale() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.cli.launch_request import parse_size_option
+from tuner_tui.cli.launch_request import parse_launch_options, parse_size_option
 from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.resolve import JobOptions
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,9 @@ def test_what_is_no_size(text: str) -> None:
 def test_a_size_without_its_unit_is_asked_for_it(text: str, said: str) -> None:
     with pytest.raises(SettingsError, match=f"--memory: '{text}' is only {said}; add a unit"):
         parse_size_option("--memory", text)
+
+
+def test_set_changes_the_job_too() -> None:
+    options = parse_launch_options(JobOptions(model="gpt2"), "demo", ["data=my.csv", "task=causal-lm", "seed=3"])
+    assert options.sources.job == JobOptions(model="gpt2", task="causal-lm", data="my.csv")
+    assert options.sources.flags == {"seed": "3"}

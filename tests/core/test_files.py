@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.files import NumberedFolders, machine_locks, make_private, shared_with, write_atomic
+from tuner_tui.core.files import NumberedFolders, make_private, shared_with, write_atomic
 
 
 def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:
@@ -64,34 +64,3 @@ def test_the_group_and_the_owner_count(tmp_path: Path) -> None:
     assert str(shared_with(tmp_path)).startswith("group ")
     os.chown(tmp_path, 65534, 65534)
     assert str(shared_with(tmp_path)).startswith("user ")
-
-
-MOUNTS = """\
-27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-61 27 {device} / /home rw,nosuid shared:3 master:1 - {mount}
-"""
-
-
-@pytest.mark.parametrize(
-    ("mount", "named"),
-    [
-        ("ext4 /dev/sda rw", None),
-        ("nfs4 filer:/home rw,vers=4.2,local_lock=none,addr=10.0.0.2", None),
-        ("nfs filer:/home rw,vers=3,nolock,local_lock=all", "nfs with local_lock=all"),
-        ("nfs filer:/home rw,vers=3,local_lock=posix", None),
-        ("lustre mds@tcp:/fs rw,flock", None),
-        ("lustre mds@tcp:/fs rw,localflock", "lustre with localflock"),
-        ("cifs //nas/home rw,nobrl", "cifs with nobrl"),
-        ("fuse.sshfs me@nas:/home rw,user_id=0", "fuse.sshfs"),
-        ("fuse.glusterfs gv0 rw", None),
-        ("9p hostshare rw,trans=virtio", "9p"),
-        ("gpfs /dev/fs1 rw", None),
-        ("torn", None),
-    ],
-)
-def test_file_systems_whose_locks_may_hold_on_one_machine_only(tmp_path: Path, mount: str, named: str | None) -> None:
-    device = tmp_path.stat().st_dev
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(MOUNTS.format(device=f"{os.major(device)}:{os.minor(device)}", mount=mount))
-    assert machine_locks(tmp_path / "runs" / "later", mounts) == named
-    assert machine_locks(tmp_path, tmp_path / "no-proc") is None

@@ -63,7 +63,6 @@ def key_bindings() -> str:
         "Troubleshooting panel": keys.TROUBLES_KEYS,
         "Tune screen": keys.TUNE_KEYS,
         "Compare screen": keys.COMPARE_KEYS,
-        "Queue screen": keys.QUEUE_ENTRY_KEYS + keys.QUEUE_KEYS,
         "Watch screen": keys.WATCH_KEYS + keys.WATCH_JOB_KEYS,
     }
     tables = "\n".join(f"## {title}\n\n{_key_table(bindings)}" for title, bindings in screens.items())

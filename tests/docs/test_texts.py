@@ -33,8 +33,8 @@ def texts() -> list[Text]:
         ("cli/options.py", "Number of processes, one per GPU."),
         ("ui/keys.py", "Save a checkpoint now and continue"),
         ("ui/status_text.py", "No problems found."),
-        ("ui/screens/tune.py", "Goal"),
-        ("tuning/search/conclusion.py", "Only the start was tried."),
+        ("ui/screens/tune.py", "Trials"),
+        ("tuning/search/conclusion.py", "Nothing was tried."),
     ],
 )
 def test_texts_of_every_kind_are_found(texts: list[Text], module: str, words: str) -> None:

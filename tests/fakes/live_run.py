@@ -11,7 +11,6 @@ from tuner_tui.runs.events.history import History, Series
 from tuner_tui.runs.events.progress import rates_of
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Evaluated, Finished, Steps
-from tuner_tui.runs.read.reader import NodeSamples
 
 GIB = 1024**3
 START_S = 1_700_000_000.0
@@ -156,7 +155,6 @@ class FakeView:
     status: object = None
     record: object = None
     host: str | None = None
-    nodes: tuple[NodeSamples, ...] = ()
 
 
 ABILITIES = (

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.scheduling.queueing import QueuedRun
-from tuner_tui.ui.backend.queue import QueueAccess, QueueOffer, QueueOrder
+from tuner_tui.runs.queue.listing import QueueLine
+from tuner_tui.ui.backend.queue import QueueAccess, QueueOffer
 from tuner_tui.ui.backend.records import TrainingConfig
 
-ADDED = QueuedRun("q009", "waiting", "llama-1b-sft", "The dispatcher has not looked at it yet.")
+ADDED = QueueLine("r009", "/runs/r009", "waiting", "llama-1b-sft", "It was queued a moment ago.")
 
 
-def some_lines(queued_t: float) -> tuple[QueuedRun, ...]:
-    """An entry in each state."""
+def some_lines(submitted_t: float) -> tuple[QueueLine, ...]:
+    """A run in each state."""
     return (
-        QueuedRun("q001", "running", "python sft.py --lr 2e-5", run="r008", gpus=1, queued_t=queued_t),
-        QueuedRun(
-            "q002", "waiting", "llama-1b-sft",
-            "It needs 2 GPUs with 41.3 GiB each, 1 would do now. GPU 1 has 12.0 GiB free (alice: python train.py "
-            "61.0 GiB, run r008 5.1 GiB).",
-            gpus=2, queued_t=queued_t,
+        QueueLine(
+            "r002", "/runs/r002", "waiting", "llama-1b-sft",
+            "It needs 2 GPUs, 0 free. GPU 0: run r001; GPU 1: alice: python train.py --model llama-3.1-8b.",
+            2, submitted_t,
         ),
-        QueuedRun(
-            "q003", "waiting", "python eval.py",
-            "There is room on GPU 0, but starting now would delay q002, which came first.", gpus=1, queued_t=queued_t,
+        QueueLine(
+            "r003", "/runs/r003", "waiting", "python eval.py", "It starts after run r002 has ended.", 1, submitted_t
         ),
-        QueuedRun("q004", "held", "python tiny.py", "Held by you; `tuner-tui queue release` releases it.", gpus=1),
-        QueuedRun("q005", "damaged", reason="/state/queue/q005.json is damaged: it is not an entry of this version."),
+        QueueLine(
+            "r004", "/runs/r004", "was-waiting", "python tiny.py",
+            "It was waiting when the machine was restarted; `tuner-tui queue --restart` queues it again.", 1,
+        ),
+        QueueLine("r005", "/runs/r005", "damaged", reason="/runs/r005/queue.json is damaged: not of this version."),
     )  # fmt: skip
 
 
@@ -37,32 +36,22 @@ def some_lines(queued_t: float) -> tuple[QueuedRun, ...]:
 class FakeQueue(QueueAccess):
     """Answers from `lines` and records requests."""
 
-    lines: tuple[QueuedRun, ...] = ()
+    runs: tuple[QueueLine, ...] = ()
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    def views(self) -> Iterator[tuple[QueuedRun, ...]]:
-        while True:
-            yield self.lines
+    def lines(self) -> tuple[QueueLine, ...]:
+        return self.runs
 
     def wake(self) -> None:
         self.asked.append(("wake", ""))
 
-    def order(self, what: QueueOrder, entry: str) -> None:
-        self.asked.append((what, entry))
-        states = {"hold": "held", "release": "waiting"}
-        self.lines = tuple(
-            replace(one, state=states.get(what, one.state)) if one.entry == entry else one
-            for one in self.lines
-            if not (what == "remove" and one.entry == entry)
-        )
-
-    def run_folder(self, entry: str) -> Path | None:
-        run = next(one.run for one in self.lines if one.entry == entry)
-        return None if run is None else Path("/runs") / run
+    def remove(self, path: Path) -> None:
+        self.asked.append(("remove", path.name))
+        self.runs = tuple(line for line in self.runs if line.path != str(path))
 
     def offer(self, config: TrainingConfig, inventory: Inventory | None) -> QueueOffer:
         def add() -> str:
-            self.lines = (*self.lines, ADDED)
-            return ADDED.entry
+            self.runs = (*self.runs, ADDED)
+            return ADDED.run
 
-        return QueueOffer([("Command", "python sft.py"), ("Waits for", "1 GPU with 41.3 GiB (closed form)")], add)
+        return QueueOffer([("Command", "python sft.py"), ("Waits for", "1 of 2 GPUs")], add)

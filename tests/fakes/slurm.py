@@ -13,10 +13,9 @@ from tuner_tui.slurm.jobs import SEPARATOR, SlurmJob, read_job, write_job
 
 @dataclass
 class FakeSlurm:
-    """Answers `squeue` and `sacct` with these rows, or not at all."""
+    """Answers `squeue` with these rows, or not at all."""
 
     queue: list[tuple[str, ...]] = field(default_factory=list)
-    accounted: str | None = None
     down: bool = False
     calls: list[str] = field(default_factory=list)
 
@@ -24,18 +23,14 @@ class FakeSlurm:
         self.calls.append(command[0])
         if self.down:
             raise SlurmError("The Slurm controller does not answer squeue.")
-        if command[0] == "squeue":
-            return "\n".join(SEPARATOR.join(row) for row in self.queue)
-        if self.accounted is None:
-            raise SlurmError("sacct: Slurm accounting storage is disabled.")
-        return self.accounted
+        return "\n".join(SEPARATOR.join(row) for row in self.queue)
 
 
 def submitted(state_dir: Path, number: int) -> SlurmJob:
     """The job of a new run folder; both have this number."""
     run = state_dir / "runs" / f"r{number:03}"
     run.mkdir(parents=True)
-    job = SlurmJob(str(run / "slurm.sh"), time.time(), str(number))
+    job = SlurmJob(time.time() - 60, str(number))
     write_job(run, job)
     assert read_job(run) == job
     return job
@@ -43,4 +38,4 @@ def submitted(state_dir: Path, number: int) -> SlurmJob:
 
 def row(number: int, state: str) -> tuple[str, ...]:
     """A job on node n1, as `squeue` lists it."""
-    return (str(number), state, "n1", "N/A", "None", f"/runs/r{number:03}/slurm.sh")
+    return (str(number), state, "n1", "N/A", "None")

@@ -1,10 +1,10 @@
 """Faults injected into real trainings on the CPU: the cause found first, and after how many steps.
 
-Run: `python -m tests.faults.fault_benchmark [--harder|--idioms] [FAULT…]` (about five minutes per kind). Each fault is
+Run: `python -m tests.faults.fault_benchmark [--harder] [FAULT…]` (about five minutes per kind). Each fault is
 a small training under the observer and its supervisor, diagnosed once a second as on the screen. Budget: the right
 first cause for nine in ten, within 30 steps, and none for the healthy one. If other programs use the CPU that is a
-correct finding too: then the next cause counts, and the row says so. `--harder` has the same kinds of faults in forms
-that the rules were not written for, `--idioms` as they occur in other people's code.
+correct finding too: then the next cause counts, and the row says so. `--harder` has such faults as they occur
+in other people's code, in forms that the rules were not written for.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, Settings
 
 BASIC_FAULTS = Path(__file__).with_name("basic_faults.py")
-SUBTLE_FAULTS = Path(__file__).with_name("subtle_faults.py")
-IDIOMATIC_FAULTS = Path(__file__).with_name("idiomatic_faults.py")
+HARDER_FAULTS = Path(__file__).with_name("harder_faults.py")
 SMALL_SHM = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh")
 SMALL_DISK = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /mnt && exec "$@" /mnt', "sh")
 BURN = ("sh", "-c", "while :; do :; done")
@@ -76,47 +75,31 @@ FAULTS = (
 """A process killed from outside is correctly reported as killed; lack of memory may only be mentioned as possible."""
 
 
-def subtle(name: str, *causes: str, watch_s: float = GIVE_UP_S, **more: Any) -> Fault:
-    """A fault of `subtle_faults.py`."""
-    return Fault(name, causes, watch_s, SUBTLE_FAULTS, **more)
+def harder(name: str, *causes: str, watch_s: float = GIVE_UP_S, **more: Any) -> Fault:
+    """A fault of `harder_faults.py`."""
+    return Fault(name, causes, watch_s, HARDER_FAULTS, **more)
 
 
 HARDER = (
-    subtle("leak-in-step", "memory-grows", "host-oom", limited=True),
-    subtle("numpy-memory", "host-oom", limited=True),
-    subtle("bytes-memory", "host-oom", limited=True),
-    subtle("worker-memory", "host-oom", limited=True),
-    subtle("evaluation-of-lists", "evaluation-share"),
-    subtle("evaluation-by-trainer", "evaluation-share"),
-    subtle("slow-collate", "data-wait"),
-    subtle("slow-stream", "data-wait"),
-    subtle("nan-by-trainer", "nan"),
-    subtle("nan-in-a-bar", "nan"),
-    subtle("worker-raises", "worker-crash"),
-    subtle("worker-exits", "worker-crash"),
-    subtle("segmentation-fault", "unknown"),
-    subtle("optimizer-missing", "missing-package"),
-    subtle("full-disk", "disk-full", within=SMALL_DISK),
-    subtle("stolen-cores", "cpu-contended", burners=True),
-    subtle("workers-healthy", watch_s=60.0),
-)
-
-OTHER_IDIOMS = tuple(
-    Fault(name, tuple(causes), 60.0 if causes else GIVE_UP_S, IDIOMATIC_FAULTS)
-    for name, *causes in (
-        ("generation", "evaluation-share"),
-        ("validation-broken-off", "evaluation-share"),
-        ("validation-by-switch", "evaluation-share"),
-        ("validation-at-the-top", "evaluation-share"),
-        ("metrics-each-step", "between-steps"),
-        ("shared-lock", "data-wait"),
-        ("decoding", "data-wait"),
-        ("slow-save", "save-share"),
-        ("pickled-save", "between-steps"),
-        ("padded", "padding"),
-        ("hanging-worker", "stalled"),
-        ("idioms-healthy",),
-    )
+    harder("leak-in-step", "memory-grows", "host-oom", limited=True),
+    harder("worker-memory", "host-oom", limited=True),
+    harder("evaluation-of-lists", "evaluation-share", watch_s=60.0),
+    harder("generation", "evaluation-share", watch_s=60.0),
+    harder("validation-broken-off", "evaluation-share", watch_s=60.0),
+    harder("validation-by-switch", "evaluation-share", watch_s=60.0),
+    harder("metrics-each-step", "between-steps", watch_s=60.0),
+    harder("slow-stream", "data-wait"),
+    harder("shared-lock", "data-wait", watch_s=60.0),
+    harder("nan-in-a-bar", "nan"),
+    harder("worker-raises", "worker-crash"),
+    harder("hanging-worker", "stalled", watch_s=60.0),
+    harder("segmentation-fault", "unknown"),
+    harder("full-disk", "disk-full", within=SMALL_DISK),
+    harder("slow-save", "save-share", watch_s=60.0),
+    harder("pickled-save", "between-steps", watch_s=60.0),
+    harder("padded", "padding", watch_s=60.0),
+    harder("stolen-cores", "cpu-contended", burners=True),
+    harder("healthy-workers", watch_s=60.0),
 )
 
 
@@ -208,8 +191,8 @@ def can_mount() -> bool:
 
 def main(names: Sequence[str]) -> None:
     """Run the faults and print the table."""
-    kind = HARDER if "--harder" in names else OTHER_IDIOMS if "--idioms" in names else FAULTS
-    wanted = set(names) - {"--harder", "--idioms"}
+    kind = HARDER if "--harder" in names else FAULTS
+    wanted = set(names) - {"--harder"}
     chosen = [fault for fault in kind if not wanted or fault.name in wanted]
     right = 0
     print(f"{'fault':<22}{'first cause':<20}{'sure':<10}{'steps':>6}{'seconds':>9}")

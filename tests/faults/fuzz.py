@@ -16,10 +16,10 @@ import traceback
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.faults.keys import apps, compare_random_bursts, press_random_keys
+from tests.faults.keys import apps, press_random_keys
 from tests.faults.run_fuzzer import RunMachine
 
-STEPS, KEYS, BURSTS = 30, 500, 3
+STEPS, KEYS = 30, 500
 EXAMPLES = 4
 """By a seed; the first one has the fewest steps possible."""
 
@@ -34,13 +34,9 @@ def search_runs(number: int, steps: int = STEPS, examples: int = EXAMPLES) -> No
 
 
 def search_keys(number: int) -> None:
-    """Random keys on one of the screens by a seed, or a burst of keys beside the same keys typed slowly."""
+    """Random keys on one of the screens by a seed."""
     screens = list(apps().values())
-    which = number % (len(screens) + 1)
-    if which < len(screens):
-        asyncio.run(press_random_keys(screens[which](), number, KEYS))
-    else:
-        asyncio.run(compare_random_bursts(number, BURSTS))
+    asyncio.run(press_random_keys(screens[number % len(screens)](), number, KEYS))
 
 
 def main() -> None:

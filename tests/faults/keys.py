@@ -96,16 +96,6 @@ async def press_random_keys(app: App[None], seed: int, count: int) -> None:
                 assert len(app._notifications) <= MAX_TOASTS, [note.message for note in app._notifications]
 
 
-async def compare_random_bursts(seed: int, count: int, length: int = 8) -> None:
-    """Type random keys at once and slowly, and compare what they lead to."""
-    chosen = random.Random(seed)
-    for _ in range(count):
-        name, make = chosen.choice(sorted(boxes().items()))
-        keys = [chosen.choice(chosen.choice((BOUND, BOUND, MOVES))) for _ in range(length)]
-        quick, slow = [await result_of(make(), keys, slowly) for slowly in (False, True)]
-        assert quick == slow, (name, keys)
-
-
 async def act(app: App[None], pilot: Pilot[None], chosen: random.Random) -> None:
     """One key, paste, click or change of the size."""
     kind = chosen.random()

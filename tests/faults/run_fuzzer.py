@@ -20,6 +20,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from tests.faults.test_damaged_folders import device, link_to_itself
 from tests.runs.sandbox import QUICK_STOP, TIMEOUT_S, wait_gone
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
@@ -69,19 +70,12 @@ GARBAGE = (
 )  # fmt: skip
 
 
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _itself(path: Path) -> None:
-    path.symlink_to(path)
-
-
-def _device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-KINDS: dict[str, Callable[[Path], None]] = {"pipe": _pipe, "folder": Path.mkdir, "itself": _itself, "device": _device}
+KINDS: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "itself": link_to_itself,
+    "device": device,
+}
 
 
 @dataclass

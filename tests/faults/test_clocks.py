@@ -23,8 +23,6 @@ say(story=1, kind="phase", phase="training", step=0)
 for step in range(1, 21):
     say(kind="steps", step=step, own_steps=step, samples=step, train_s=step * 0.05)
     time.sleep(0.05)
-print("twenty", flush=True)
-while code < 0: time.sleep(0.1)
 for step in range(21, 41):
     say(kind="steps", step=step, own_steps=step, samples=step, train_s=step * 0.05)
 if code:
@@ -35,8 +33,10 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("shift", [-DAY_S, DAY_S], ids=["behind", "ahead"])
-@pytest.mark.parametrize(("code", "outcome"), [(0, "completed"), (3, "failed")])
+@pytest.mark.parametrize(
+    ("shift", "code", "outcome"),
+    [(-DAY_S, 3, "failed"), pytest.param(DAY_S, 0, "completed", marks=pytest.mark.full)],
+)
 def test_the_outcome_and_the_exit_code_are_true(tmp_path: Path, shift: float, code: int, outcome: str) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     state = tmp_path / "state"
@@ -45,18 +45,3 @@ def test_the_outcome_and_the_exit_code_are_true(tmp_path: Path, shift: float, co
     (row,) = json.loads(tuner(state, "ps", "--json").stdout)
     assert (row["outcome"], row["step"], row["total_steps"]) == (outcome, 40, 40)
     assert tuner(state, "logs", "-f", "--events", "r001").returncode == ran.returncode
-
-
-@pytest.mark.parametrize("shift", [-DAY_S, DAY_S], ids=["behind", "ahead"])
-def test_a_run_that_goes_on_is_training(tmp_path: Path, shift: float) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    state = tmp_path / "state"
-    words = [sys.executable, str(tmp_path / "train.py"), str(shift), "-1"]
-    assert tuner(state, "run", "--detach", "--", *words).returncode == 0
-    while "twenty" not in (state / "runs/r001/output.log").read_text():
-        pass
-    (row,) = json.loads(tuner(state, "ps", "--json").stdout)
-    assert (row["status"], row["phase"], row["step"]) == ("running", "training", 20)
-    assert tuner(state, "stop", "r001").returncode == 0
-    (row,) = json.loads(tuner(state, "ps", "--json").stdout)
-    assert row["outcome"] == "stopped"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,13 +46,7 @@ def device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-KINDS: dict[str, Callable[[Path], None]] = {
-    "folder": Path.mkdir,
-    "pipe": os.mkfifo,
-    "device": device,
-    "link_to_itself": link_to_itself,
-    "link_out": link_out,
-}
+KINDS: tuple[Callable[[Path], None], ...] = (Path.mkdir, os.mkfifo, device, link_to_itself, link_out)
 
 
 def whole_run(root: Path) -> RunFolder:
@@ -75,35 +70,37 @@ def runs(tmp_path: Path) -> list[RunFolder]:
     return [whole_run(tmp_path / "state" / "runs") for _ in range(3)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_kind_of_file_is_one_line(tmp_path: Path, runs: list[RunFolder], kind: str) -> None:
-    for name in LISTED:
-        folder = whole_run(tmp_path / "state" / "runs")
+def damaged_runs(root: Path, names: Sequence[str]) -> Iterator[tuple[RunFolder, str]]:
+    """A run for each kind of file and each name, and the name."""
+    for damage, name in itertools.product(KINDS, names):
+        folder = whole_run(root)
         (folder.path / name).unlink(missing_ok=True)
-        KINDS[kind](folder.path / name)
+        damage(folder.path / name)
+        yield folder, name
+
+
+def test_a_wrong_kind_of_file_is_one_line(tmp_path: Path, runs: list[RunFolder]) -> None:
+    damaged = list(damaged_runs(tmp_path / "state" / "runs", LISTED))
     listed = tuner(tmp_path / "state", "ps")
     assert (listed.returncode, listed.stderr) == (0, "")
     lines = {line.split()[0]: line for line in listed.stdout.splitlines()[1:]}
     assert [name for name in lines if "is damaged" not in lines[name]] == ["r003", "r002", "r001"]
-    for number, name in enumerate(LISTED, start=4):
-        assert f"r{number:03d} is damaged: {name} is not a regular file." in lines[f"r{number:03d}"]
+    for folder, name in damaged:
+        assert f"{folder.id} is damaged: {name} is not a regular file." in lines[folder.id]
     rows = json.loads(tuner(tmp_path / "state", "ps", "--json").stdout, parse_constant=pytest.fail)
-    assert len(rows) == 3 + len(LISTED)
+    assert len(rows) == len(runs) + len(damaged)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", FILES)
-def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path, name: str, kind: str) -> None:
-    folder = whole_run(tmp_path / "state" / "runs")
-    (folder.path / name).unlink(missing_ok=True)
-    KINDS[kind](folder.path / name)
-    found = RunReader(folder).poll()
-    assert found.status.kind == ("broken" if name == "state.json" else "ended")
-    assert LogReader(folder.output_log).tail(5).lines == (() if name == "output.log" else ("trained",))
-    assert newest_checkpoint(folder) is None
-    diagnose(situation_of_run(folder, found))
+def test_a_reader_never_waits_for_a_wrong_kind_of_file(tmp_path: Path) -> None:
+    for folder, name in damaged_runs(tmp_path / "state" / "runs", FILES):
+        found = RunReader(folder).poll()
+        assert found.status.kind == ("broken" if name == "state.json" else "ended")
+        assert LogReader(folder.output_log).tail(5).lines == (() if name == "output.log" else ("trained",))
+        assert newest_checkpoint(folder) is None
+        diagnose(situation_of_run(folder, found))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["run.json", "events.jsonl", "output.log", "lock", "control"])
 def test_no_command_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
     good, bad = whole_run(tmp_path / "state" / "runs"), whole_run(tmp_path / "state" / "runs")
@@ -115,29 +112,26 @@ def test_no_command_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
         assert "Traceback" not in ended.stderr, (words, ended.stderr)
 
 
-@pytest.mark.parametrize(
-    "created", ["NaN", "1e400", "-1e400", "1e300", "-5", '"nan"', "9" * 5000, "null", "[]"], ids=lambda text: text[:6]
-)
-def test_an_impossible_moment_of_launch(tmp_path: Path, runs: list[RunFolder], created: str) -> None:
-    path = runs[1].record
-    path.write_text(path.read_text().replace('"created_t": 1.0', f'"created_t": {created}'))
-    listed = tuner(tmp_path / "state", "ps")
-    assert (listed.returncode, listed.stderr) == (0, "")
-    damaged = [line for line in listed.stdout.splitlines() if "is damaged" in line]
-    assert [line.split()[0] for line in damaged] == ["r002"]
-    assert "r002 is damaged: run.json is damaged: " in damaged[0]
-    rows = json.loads(tuner(tmp_path / "state", "ps", "--json").stdout, parse_constant=pytest.fail)
-    assert [row["created_t"] for row in rows] == [1.0, None, 1.0]
-
-
-@pytest.mark.parametrize("name", ["events.jsonl", "output.log", "samples.jsonl"])
-def test_a_file_that_is_one_large_hole(tmp_path: Path, runs: list[RunFolder], name: str) -> None:
-    os.truncate(runs[1].path / name, 1 << 40)
-    for words in (["ps"], ["diagnose", runs[1].id]):
-        assert "Traceback" not in tuner(tmp_path / "state", *words).stderr
-
-
 def test_a_run_that_is_a_link_to_itself_is_none(tmp_path: Path, runs: list[RunFolder]) -> None:
     link_to_itself(tmp_path / "state" / "runs" / "r009")
     listed = tuner(tmp_path / "state", "ps")
     assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 4)
+
+
+def test_an_impossible_moment_of_launch(tmp_path: Path) -> None:
+    moments = ("1.0", "NaN", "1e400", "-1e400", "1e300", "-5", '"nan"', "9" * 5000, "null", "[]")
+    for moment in moments:
+        path = whole_run(tmp_path / "state" / "runs").record
+        path.write_text(path.read_text().replace('"created_t": 1.0', f'"created_t": {moment}'))
+    listed = tuner(tmp_path / "state", "ps")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert listed.stdout.count("is damaged: run.json is damaged: ") == len(moments) - 1
+    rows = json.loads(tuner(tmp_path / "state", "ps", "--json").stdout, parse_constant=pytest.fail)
+    assert [row["created_t"] for row in reversed(rows)] == [1.0, *[None] * (len(moments) - 1)]
+
+
+def test_a_file_that_is_one_large_hole(tmp_path: Path, runs: list[RunFolder]) -> None:
+    for name in ("events.jsonl", "output.log", "samples.jsonl"):
+        os.truncate(runs[1].path / name, 1 << 40)
+    for words in (["ps"], ["diagnose", runs[1].id]):
+        assert "Traceback" not in tuner(tmp_path / "state", *words).stderr

@@ -83,7 +83,7 @@ def test_a_state_folder_of_the_stranger_is_refused(stranger: pwd.struct_passwd, 
     assert list(runs.glob("r*")) == []
 
 
-@pytest.mark.parametrize("how", ["folder", "file", "mode"])
+@pytest.mark.parametrize("how", ["file", *(pytest.param(how, marks=pytest.mark.full) for how in ("folder", "mode"))])
 def test_presets_that_the_stranger_may_change_are_refused(
     stranger: pwd.struct_passwd, place: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

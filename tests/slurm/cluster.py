@@ -1,4 +1,4 @@
-"""A Slurm cluster of two pretended nodes on the loopback: `python -m tests.slurm.cluster` starts one until Ctrl-C.
+"""A Slurm cluster of two pretended nodes on the loopback.
 
 Each node has a host name and a PID namespace of its own, so that its processes are out of sight as on another machine.
 munged, slurmctld and both slurmd keep their files in one folder and end with it.
@@ -12,10 +12,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -170,16 +169,3 @@ def _wait(done: Callable[[], bool], what: str, folder: Path) -> None:
             logs = [path.read_text()[-500:] for path in sorted(folder.glob("*.log"))]
             raise NoClusterError(f"{what} does not start: {' '.join(logs)}")
         time.sleep(0.1)
-
-
-def main() -> None:
-    """Run a cluster in a temporary folder until interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, slurm_cluster(Path(folder)) as cluster:
-        print(f"export SLURM_CONF={cluster.conf}", flush=True)
-        with suppress(KeyboardInterrupt):
-            signal.pause()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,55 +1,16 @@
-"""One call for all runs, what is remembered of jobs that Slurm forgets, and a controller that is down."""
+"""What squeue says of jobs, and a controller that is down."""
 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.files import acquire_lock
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError
-from tuner_tui.slurm.jobs import JobState, SlurmJob, ask, parse_sacct, parse_squeue, read_list
-
-
-def test_one_call_for_all_runs(tmp_path: Path) -> None:
-    jobs, slurm = (
-        [submitted(tmp_path, number) for number in (1, 2, 3)],
-        FakeSlurm([row(1, "RUNNING"), row(2, "PENDING")]),
-    )
-    slurm.queue.append(row(3, "FAILED"))
-    ask(tmp_path, slurm)
-    listed = read_list(tmp_path, jobs[0])
-    assert [state.state for job in jobs if (state := listed.find(job)) is not None] == ["RUNNING", "PENDING", "FAILED"]
-    assert slurm.calls == ["squeue"]
-
-
-def test_an_end_is_remembered_after_slurm_has_forgotten_the_job(tmp_path: Path) -> None:
-    job, slurm = submitted(tmp_path, 1), FakeSlurm([row(1, "NODE_FAIL")])
-    ask(tmp_path, slurm)
-    slurm.queue = []
-    ask(tmp_path, slurm)
-    found = read_list(tmp_path, job).find(job)
-    assert found is not None
-    assert found.state == "NODE_FAIL"
-
-
-def test_the_accounting_is_asked_for_jobs_that_the_controller_has_forgotten(tmp_path: Path) -> None:
-    job, slurm = submitted(tmp_path, 1), FakeSlurm(accounted="1|TIMEOUT|n2|Unknown\n")
-    ask(tmp_path, slurm)
-    found = read_list(tmp_path, job).find(job)
-    assert found is not None
-    assert (found.state, found.nodes) == ("TIMEOUT", "n2")
-
-
-def test_without_accounting_a_forgotten_job_is_unknown_and_asked_for_once(tmp_path: Path) -> None:
-    job, slurm = submitted(tmp_path, 1), FakeSlurm()
-    ask(tmp_path, slurm)
-    ask(tmp_path, slurm)
-    assert read_list(tmp_path, job).knows_nothing_of(job)
-    assert slurm.calls == ["squeue", "sacct", "squeue"]
+from tuner_tui.slurm.commands import SlurmError, run_slurm
+from tuner_tui.slurm.jobs import JobState, ask, parse_squeue, read_list
 
 
 def test_a_controller_that_is_down_changes_nothing_but_the_problem(tmp_path: Path) -> None:
@@ -62,15 +23,6 @@ def test_a_controller_that_is_down_changes_nothing_but_the_problem(tmp_path: Pat
     assert found is not None
     assert (found.state, listed.problem) == ("RUNNING", "The Slurm controller does not answer squeue.")
     assert not listed.knows_nothing_of(job)
-
-
-def test_a_job_without_id_is_found_by_its_script(tmp_path: Path) -> None:
-    script = str(tmp_path / "runs/r001/slurm.sh")
-    ask(tmp_path, FakeSlurm([("8", "FAILED", "", "", "", script), ("9", "PENDING", "", "", "Priority", script)]))
-    job = SlurmJob(script, time.time())
-    found = read_list(tmp_path, job).find(job)
-    assert found is not None
-    assert found.job_id == "9"
 
 
 def test_who_finds_another_asking_does_not_ask(tmp_path: Path) -> None:
@@ -89,12 +41,7 @@ def program(folder: Path, name: str, script: str) -> dict[str, str]:
 
 def test_a_command_that_hangs_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=r"^The Slurm controller does not answer squeue\.$"):
-        SlurmCommands(program(tmp_path, "squeue", "exec sleep 600"), timeout_s=0.2)(["squeue"])
-
-
-def test_a_missing_command_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SlurmError, match="sbatch was not found"):
-        SlurmCommands({"PATH": str(tmp_path)})(["sbatch"])
+        run_slurm(["squeue"], program(tmp_path, "squeue", "exec sleep 600"), timeout_s=0.2)
 
 
 def test_an_error_is_one_clean_line(tmp_path: Path) -> None:
@@ -102,16 +49,16 @@ def test_an_error_is_one_clean_line(tmp_path: Path) -> None:
         "printf 'sbatch: error: \\033[31minvalid partition\\nsbatch: error: Batch job submission failed\\n' >&2; exit 1"
     )
     with pytest.raises(SlurmError, match=r"^sbatch: Batch job submission failed\.$"):
-        SlurmCommands(program(tmp_path, "sbatch", script))(["sbatch"])
+        run_slurm(["sbatch"], program(tmp_path, "sbatch", script))
 
 
-# What squeue and sacct print
+# What squeue prints
 
-LINE = "\x1f".join(("12", "PENDING", "", "N/A", "Resources", "/runs/r001/slurm.sh"))
+LINE = "\x1f".join(("12", "PENDING", "", "N/A", "Resources"))
 
 
 def test_a_line_of_squeue() -> None:
-    assert parse_squeue(LINE + "\n") == [JobState("12", "PENDING", reason="Resources", script="/runs/r001/slurm.sh")]
+    assert parse_squeue(LINE + "\n") == [JobState("12", "PENDING", reason="Resources")]
 
 
 @pytest.mark.parametrize("line", ["", "12|PENDING", LINE.replace("12", "1_[0-9]", 1), LINE.replace("12", "9" * 20, 1)])
@@ -125,26 +72,14 @@ def test_texts_are_short_and_have_no_control_characters() -> None:
     assert len(job.reason) == 120
 
 
-def test_a_line_of_sacct() -> None:
-    assert parse_sacct("7|CANCELLED by 1000|n1|2026-11-22T20:25:49\n8|TIMEOUT\n") == [
-        JobState("7", "CANCELLED", "n1", "2026-11-22T20:25:49")
-    ]
-
-
 @pytest.mark.parametrize(
     ("reason", "start", "words"),
     [
         ("Resources", "", "waiting for resources"),
         ("Resources", "2026-11-22T21:00:00", "waiting for resources (expected start 2026-11-22 21:00:00)"),
-        ("Priority", "", "jobs with a higher priority are before it"),
-        ("QOSMaxJobsPerUserLimit", "", "a limit of the account or of the quality of service is reached"),
         ("NewReasonOf2030", "", "NewReasonOf2030"),
         ("None", "", "not looked at yet"),
     ],
 )  # fmt: skip
 def test_reasons_in_words(reason: str, start: str, words: str) -> None:
     assert JobState("1", "PENDING", start=start, reason=reason).reason_words == words
-
-
-def test_an_unknown_state_counts_as_running() -> None:
-    assert JobState("1", "LEVITATING").runs

@@ -1,43 +1,32 @@
-"""Runs on the pretended cluster, as a user of the login node sees them. Each node hides its processes from it."""
+"""Runs on a real cluster of two pretended nodes, as a user of the login node sees them."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.slurm.cluster import SlurmCluster
-from tuner_tui.runs.launch.command import LaunchError
+from tests.slurm.test_fake_commands import TIMEOUT_S, tuner
 from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
-from tuner_tui.scheduling.slurm_allocation import rendezvous
-from tuner_tui.slurm.jobs import ask, read_job, write_job
+from tuner_tui.slurm.jobs import ask, read_job
 
-TIMEOUT_S = 120.0
-SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123456789"
 WAITING = "import time, sys\nprint('up', flush=True)\ntime.sleep(600)\n"
-
-
-def tuner(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the program; without a terminal."""
-    env = {**os.environ, **({} if path is None else {"PATH": path})}
-    command = [sys.executable, "-m", "tuner_tui", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+pytestmark = pytest.mark.full
 
 
 def submit(*words: str) -> RunFolder:
-    done = tuner("run", "--on", "slurm", "--json", *words)
+    done = tuner("slurm", "submit", "--json", *words)
     assert done.returncode == 0, done.stderr
     return RunFolder(Path(json.loads(done.stdout)["path"]))
 
@@ -64,28 +53,6 @@ def script(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_run_from_submission_to_its_end(cluster: SlurmCluster) -> None:
-    folder = submit("--", sys.executable, "-c", "print('trained')", "--hf_token", SECRET)
-    status = wait_for(folder, lambda status: not status.live)
-    assert (status.kind, status.outcome) == ("ended", "completed")
-    assert folder.output_log.read_text() == "trained\n"
-    assert (folder.path / "slurm.log").read_text() == ""
-    assert "completed" in tuner("ps").stdout
-    held = [path.name for path in folder.path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-    assert held == []
-
-
-def test_the_script_is_shown_and_nothing_is_submitted(cluster: SlurmCluster, tmp_path: Path) -> None:
-    done = tuner(
-        "run", "--on", "slurm", "--dry-run", "--time", "10", "--", sys.executable, "-c", "pass", "--token", SECRET
-    )
-    assert done.stdout.startswith("#!/bin/sh\n#SBATCH --job-name=r001\n")
-    assert "#SBATCH --time=10\n" in done.stdout
-    assert SECRET not in done.stdout + done.stderr
-    assert cluster.ask("squeue", "--noheader") == ""
-    assert not (tmp_path / "state/runs/r001").exists()
-
-
 def test_what_waits_says_why_and_is_cancelled(cluster: SlurmCluster, script: str) -> None:
     first = submit("--sbatch-option", "exclusive", "--sbatch-option", "nodes=2", "--", "srun", sys.executable, script)
     wait_output(first)
@@ -103,8 +70,6 @@ def test_a_run_on_another_node_is_stopped_through_its_folder(cluster: SlurmClust
     wait_output(folder)
     status = wait_for(folder, lambda status: status.kind == "running" and "Slurm job" in status.sentence)
     assert status.pid is None
-    watched = tuner("watch", folder.id, "--once", "--json")  # by a step of the job
-    assert [one["run"]["run"] for one in json.loads(watched.stdout)["jobs"]] == [folder.id]
     done = tuner("stop", folder.id)
     assert (done.returncode, done.stdout) == (0, "Stopped on request.\n")
     assert read_status(folder).outcome == "stopped"
@@ -119,98 +84,6 @@ def test_scancel_ends_in_a_true_state(cluster: SlurmCluster, script: str) -> Non
     cluster.ask("scancel", job.job_id)
     status = wait_for(folder, lambda status: not status.live)
     assert (status.outcome, status.sentence) == ("stopped", "Cancelled in Slurm.")
-
-
-def test_a_job_that_cannot_start_says_why(cluster: SlurmCluster) -> None:
-    blind = submit("--sbatch-option", "export=NONE", "--", sys.executable, "-c", "pass", "--token", SECRET)
-    status = wait_for(blind, lambda status: not status.live)
-    assert status.outcome == "failed"
-    assert "The command contains a secret, which the environment of the job does not have." in status.sentence
-
-
-def test_sbatch_that_refuses_leaves_no_run(cluster: SlurmCluster, tmp_path: Path) -> None:
-    done = tuner("run", "--on", "slurm", "--partition", "none", "--", sys.executable, "-c", "pass")
-    assert done.returncode == 2
-    assert "Invalid partition name specified. Nothing will run." in done.stderr
-    assert not (tmp_path / "state/runs/r001").exists()
-
-
-def test_sbatch_killed_after_it_submitted_starts_nothing(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """The folder is removed, and the job that was accepted finds none."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    real = subprocess.run(["which", "sbatch"], capture_output=True, text=True, check=True).stdout.strip()
-    (programs / "sbatch").write_text(f'#!/bin/sh\n{real} --hold "$@" >{tmp_path}/id\nkill -9 $$\n')
-    (programs / "sbatch").chmod(0o755)
-    mark = tmp_path / "trained"
-    path = f"{programs}:{os.environ['PATH']}"
-    done = tuner("run", "--on", "slurm", "--", sys.executable, "-c", f"open({str(mark)!r}, 'w')", path=path)
-    assert done.returncode == 2
-    assert "sbatch was killed by signal 9. Nothing will run." in done.stderr
-    job_id = (tmp_path / "id").read_text().strip()
-    cluster.ask("scontrol", "release", job_id)
-    deadline = time.monotonic() + TIMEOUT_S
-    while "FAILED" not in (
-        found := cluster.ask("squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T")
-    ):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)
-    assert not mark.exists()
-
-
-def test_a_job_of_a_submitter_that_was_killed_is_found_by_its_script(cluster: SlurmCluster) -> None:
-    folder = submit("--sbatch-option", "hold", "--", sys.executable, "-c", "pass")
-    job = read_job(folder.path)
-    assert job is not None
-    write_job(folder.path, replace(job, job_id=None))
-    found = wait_for(folder, lambda status: "held" in status.sentence)
-    assert (found.kind, found.sentence) == ("pending", "The Slurm job waits to start: held by its user.")
-    cluster.ask("scontrol", "release", str(job.job_id))
-    assert wait_for(folder, lambda status: not status.live).outcome == "completed"
-    assert read_job(folder.path) == job
-
-
-def test_a_controller_that_hangs_holds_up_nothing(cluster: SlurmCluster, tmp_path: Path) -> None:
-    folder = submit("--sbatch-option", "hold", "--", sys.executable, "-c", "pass")
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (programs / "squeue").write_text("#!/bin/sh\nexec sleep 600\n")
-    (programs / "squeue").chmod(0o755)
-    done = tuner("ps", path=f"{programs}:{os.environ['PATH']}")
-    assert done.returncode == 0
-    assert f"{folder.id}  pending" in done.stdout
-
-
-def test_a_machine_without_slurm_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
-    done = tuner("run", "--on", "slurm", "--", sys.executable, "-c", "pass", path=str(tmp_path))
-    assert done.returncode == 2
-    assert "sbatch was not found: run this on a login node of the Slurm cluster." in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--gres", "gpu:1"), "go with --on slurm"),
-        (("--dry-run",), "go with --on slurm"),
-        (("--on", "slurm", "--when-free"), "--when-free is for this machine"),
-        (("--on", "pbs"), "--on: 'pbs' is not known"),
-        (("--on", "slurm", "--sbatch-option", "output=/tmp/x"), "The option --output of sbatch cannot be set here."),
-    ],
-)
-def test_options_that_do_not_go_together(options: tuple[str, ...], words: str) -> None:
-    done = tuner("run", *options, "--", "true")
-    assert done.returncode == 2
-    assert words in done.stderr
-
-
-def test_a_restart_here_is_refused(cluster: SlurmCluster) -> None:
-    from tuner_tui.runs.launch.restart import plan_restart
-
-    folder = submit("--", sys.executable, "-c", "pass")
-    wait_for(folder, lambda status: not status.live)
-    with pytest.raises(LaunchError, match="run --on slurm --resume r001"):
-        plan_restart(folder)
 
 
 TRAINER = """
@@ -298,26 +171,11 @@ def test_two_ranks_on_each_of_two_nodes(
     status = wait_for(folder, lambda status: not status.live)
     assert status.outcome == "completed", folder.output_log.read_text()
     assert [path.name for path in folder.event_files()[1:]] == [f"events-rank{rank}.jsonl" for rank in range(4)]
-    view = RunReader(folder).poll()
-    state = view.state
+    state = RunReader(folder).poll().state
     assert sorted(state.hosts) == ["n1", "n2"]
-    assert {view.host, *(node.host for node in view.nodes)} == {"n1", "n2"}
-    assert any(process.role == "main" for sample in view.nodes[0].samples for process in sample.processes)
     assert {rank: counted.latest.own_steps for rank, counted in state.ranks.items() if counted.latest} == {
         0: 20, 1: 20, 2: 20, 3: 20,
     }  # fmt: skip
-
-
-def test_the_address_at_which_nodes_meet() -> None:
-    environ = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "10007", "SLURMD_NODENAME": "n1"}
-    assert rendezvous(environ, lambda _: "NodeName=n1 Arch=x86_64\n   NodeAddr=10.0.0.7 NodeHostName=gpu1\n") == {
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": "10.0.0.7:20007",
-        "PET_RDZV_ID": "10007",
-        "MASTER_ADDR": "10.0.0.7",
-        "MASTER_PORT": "20007",
-    }
-    assert rendezvous({**environ, "SLURM_JOB_NUM_NODES": "1"}) == {}
 
 
 def status_after_failure(cluster: SlurmCluster, node: str, folder: RunFolder) -> RunStatus:
@@ -328,17 +186,6 @@ def status_after_failure(cluster: SlurmCluster, node: str, folder: RunFolder) ->
     finally:
         with suppress(RuntimeError):  # a node may return to service without this
             cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
-
-
-def test_a_node_that_fails_is_a_true_end(cluster: SlurmCluster, script: str) -> None:
-    folder = submit("--sbatch-option", "no-requeue", "--", sys.executable, script)
-    wait_output(folder)
-    job = read_job(folder.path)
-    assert job is not None
-    node = cluster.ask("squeue", "--noheader", f"--jobs={job.job_id}", "--format=%N")
-    status = status_after_failure(cluster, node, folder)
-    assert (status.kind, status.outcome) == ("ended", "killed")
-    assert status.sentence == "Ended by Slurm because a node failed."
 
 
 def test_another_node_that_fails_is_named(cluster: SlurmCluster, script: str) -> None:

@@ -14,7 +14,7 @@ from tuner_tui.core.procfs import Machine, identify_process
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
-from tuner_tui.slurm.jobs import ask, read_job, write_job
+from tuner_tui.slurm.jobs import SlurmJob, ask, read_job, write_job
 
 NODE = Machine("n1", "the boot of n1", "pid:[1]")
 
@@ -95,6 +95,18 @@ def test_a_job_that_slurm_forgot_is_unknown(folder: RunFolder) -> None:
     found = status(folder)
     assert (found.kind, found.live) == ("lost", False)
     assert found.sentence == "Slurm does not know job 1 any more; how the run ended is unknown."
+    (folder.path / "slurm.log").write_text(
+        "error: *** JOB 1 ON n1 CANCELLED AT 2026-11-22T21:17:40 DUE TO TIME LIMIT ***"
+    )
+    found = read_status(folder)
+    assert (found.kind, found.outcome, found.sentence) == ("ended", "killed", "Ended by Slurm at the time limit.")
+
+
+def test_a_submission_whose_caller_was_killed(folder: RunFolder) -> None:
+    write_job(folder.path, SlurmJob(time.time()))
+    assert status(folder).sentence == "The Slurm job was submitted."
+    write_job(folder.path, SlurmJob(time.time() - 120))
+    assert status(folder).kind == "lost"
 
 
 def test_a_controller_that_is_down_is_said(folder: RunFolder) -> None:

@@ -12,7 +12,7 @@ from tests.fakes.ui_backend import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.runs.read.reader import RunRow
-from tuner_tui.runs.read.status import RunStatus
+from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.screens.pickers import run_items
 from tuner_tui.ui.state import UiState
@@ -95,11 +95,18 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
     assert run_items(runs)[1].detail == "python train.py --lr 1e-4 --epochs 3\nIt raised."
 
 
-def test_a_run_that_waits_in_slurm_is_cancelled() -> None:
-    view = replace(running(), status=RunStatus("pending", "Slurm job 12 waits to start: waiting for resources."))
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("pending", "Cancel r007? Its job waits in Slurm."),
+        ("waiting", "r007 leaves the queue and never starts. Remove it?"),
+    ],
+)
+def test_a_run_that_waits_is_removed_by_stop(kind: StatusKind, asked: str) -> None:
+    view = replace(running(), status=RunStatus(kind, "It waits."))
     question = next_stop_question(UiState(folder=FOLDER, view=view))
     assert question is not None
-    assert (question.order, question.question) == ("stop", "Cancel r007? Its job waits in Slurm.")
+    assert (question.order, question.question) == ("stop", asked)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def test_a_gauge_is_full_at_one_and_empty_where_unknown() -> None:
 def test_the_parts_of_a_stacked_bar_fill_their_share(shares: list[float], width: int) -> None:
     shown = plain_text(stacked_bar([(share, "█", "good") for share in shares], width))
     assert len(shown) == width
-    assert abs(shown.count("█") - min(width, sum(shares) * width)) <= 0.5 + 1e-6
+    assert abs(shown.count("█") - min(width, sum(shares) * width)) <= max(0.5, len(shares)) + 1e-6
+    assert plain_text(stacked_bar([(0.001, "━", "good"), (0.5, "╍", "good")], 10)) == "━╍╍╍╍─────"
 
 
 @given(st.integers(1, 130), st.integers(1, 40), st.integers(0, 300))

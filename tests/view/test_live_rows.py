@@ -71,16 +71,6 @@ def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen()
     assert any("⠉" < cell < "⣿" for row in shown for cell in row), "the loss curve"
 
 
-def test_the_cards_of_two_nodes_stand_under_the_names_of_their_nodes() -> None:
-    other = tuple(replace(one, time_s=one.time_s - 60) for one in samples(30, gpus=1))
-    shown = texts(scene(running(START_S), gpus=1)._replace(host="n1", nodes=(("n2", other),)), 74, 40)
-    rows = [row.split()[0] for row in shown if row.split()]
-    first, second = rows.index("n1"), rows.index("n2")
-    assert rows[first + 2] == rows[second + 3] == "0"
-    assert "sampled 1 min" in shown[[row.split()[:1] for row in shown].index(["n2"]) + 1]
-    assert "n1" not in text(scene(running(START_S), gpus=1), 74, 40)
-
-
 def test_the_run_comes_first_then_its_loss_then_the_machine_at_every_size() -> None:
     for width, height in ((74, 14), (74, 22), (118, 45)):
         shown = [row.split()[0] for row in texts(scene(running(START_S)), width, height) if row.strip()]

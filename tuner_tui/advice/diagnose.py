@@ -81,20 +81,6 @@ SPEED_RULES: tuple[FindingRule, ...] = (
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
 JUDGED_OUTCOMES = ("completed", "stopped")
 
-NODE_RULES: tuple[FindingRule, ...] = (
-    gpu.lost_gpu,
-    gpu.driver_error,
-    host.swapping,
-    host.cpu_contended,
-    gpu.throttled,
-    gpu.other_process,
-    host.host_memory_near_limit,
-    host.small_shm,
-    host.disk_nearly_full,
-    gpu.gpu_memory_near_limit,
-)
-"""Rules that judge one machine: of a run on several, each is judged, and the first that has the problem is named."""
-
 SEVERITY_RANK = {"failed": 0, "warning": 1, "hint": 2}
 
 
@@ -102,28 +88,19 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
     """All findings for a situation, worst first; empty if nothing is wrong. Smooth live results with
     `FindingHysteresis`."""
     if situation.is_alive:
-        return rank_findings([finding for rule in RULES if (finding := _apply(rule, situation)) is not None])
+        return rank_findings([finding for rule in RULES if (finding := rule(situation)) is not None])
     from tuner_tui.advice.crash.cause import crash_findings  # its patterns are many, and a run that lives needs none
 
     return rank_findings((*crash_findings(situation), *_findings_after_the_end(situation)))
-
-
-def _apply(rule: FindingRule, situation: Situation) -> Finding | None:
-    nodes = situation.on_each_node() if rule in NODE_RULES else ()
-    for node in nodes:
-        finding = rule(node)
-        if finding is not None:
-            return replace(finding, sentence=f"{node.host}: {finding.sentence}")
-    return None if nodes else rule(situation)
 
 
 def _findings_after_the_end(situation: Situation) -> list[Finding]:
     """The findings in the order of the rules, with those on the speed of the run as of its last step."""
     training, found = _at_its_last_step(situation), list[Finding]()
     for rule in LOG_RULES if situation.state == RunState() else RULES:
-        finding = _apply(rule, situation)
+        finding = rule(situation)
         if finding is None and training is not None and rule in SPEED_RULES:
-            finding = _apply(rule, training)
+            finding = rule(training)
         if finding is not None and finding.cause not in {earlier.cause for earlier in found}:
             found.append(finding)
     return found

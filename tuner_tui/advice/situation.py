@@ -22,7 +22,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.measured_memory import measured_runs
-from tuner_tui.runs.read.reader import NodeSamples, RunReader, RunView
+from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.settings.errors import FieldError
@@ -112,15 +112,6 @@ class Situation:
     measured: tuple[MeasuredRun, ...] = ()
     import_footprint: ImportFootprint | None = None
     host: str | None = None
-    nodes: tuple[NodeSamples, ...] = ()
-
-    def on_each_node(self) -> tuple[Situation, ...]:
-        """The situation with the samples of each node in turn; none where there is only one."""
-        if not self.nodes:
-            return ()
-        alone = replace(self, nodes=())
-        others = replace(alone, inventory=None, state=replace(self.state, pid=None))
-        return (alone, *(replace(others, host=node.host, samples=node.samples) for node in self.nodes))
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -247,7 +238,6 @@ def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None,
         samples=view.samples,
         log=log,
         host=view.host,
-        nodes=view.nodes,
     )
 
 
@@ -294,7 +284,7 @@ class LogWindowReader:
 
 def _with_outcome(view: RunView) -> RunState:
     """The state, with an outcome if the run ended and its supervisor recorded none."""
-    if view.state.finished is not None or view.status.live or view.status.kind == "foreign":
+    if view.state.finished is not None or view.status.live or view.status.kind in ("foreign", "waiting"):
         return view.state
     outcome = view.status.outcome or "lost"
     return replace(view.state, finished=Finished(t=view.state.last_event_t or 0.0, outcome=outcome))

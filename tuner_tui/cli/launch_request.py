@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.planned import PlannedCards
 
 
+JOB_VALUES = ("model", "task", "data")
+"""What `--set` changes of the built-in job, beside the settings."""
+
+
 def parse_launch_options(
     job: JobOptions,
     preset: str | None = None,
@@ -40,7 +44,16 @@ def parse_launch_options(
     """
     if preset is None and len(job.command) == 1 and _is_tool_file(job.command[0]):
         job, preset = replace(job, command=()), job.command[0]
-    sources = Sources(preset, parse_flags(values or ()), dict(os.environ), job=job, fallback=fallback)
+    words = [word.partition("=") for word in values or ()]
+    chosen = {name: text for name, _, text in words if name in JOB_VALUES and text}
+    job = replace(
+        job,
+        model=chosen.get("model", job.model),
+        task=chosen.get("task", job.task),
+        data=chosen.get("data", job.data),
+    )
+    flags = parse_flags("".join(word) for word in words if word[0] not in chosen)
+    sources = Sources(preset, flags, dict(os.environ), job=job, fallback=fallback)
     limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
     return LaunchOptions(sources, resume, limit, interpreter)
 
@@ -106,3 +119,16 @@ def print_announcement(prepared: PreparedLaunch) -> None:
     """Print what will be launched to stderr: standard output is for results."""
     for label, text in launch_summary(prepared):
         print_note(f"{label:<12} {text}")
+
+
+def with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:
+    """Return the request with its notification target; exit with 2 if the target is invalid."""
+    from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
+
+    target = request.environ.get(NOTIFY_VARIABLE) if target is None else target
+    if not target:
+        return request
+    wrong = target_problem(target)
+    if wrong is not None:
+        fail(wrong, USAGE)
+    return replace(request, environ={**request.environ, NOTIFY_VARIABLE: target})

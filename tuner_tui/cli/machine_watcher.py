@@ -52,9 +52,6 @@ def open_watch(
     if words and not here:
         _watch_hosts(words, prints, once, as_json, ascii_only)
     what = next(iter(here), None)
-    if what is not None and not what.isdecimal():
-        options = [*["--once"] * once, *["--json"] * as_json, *["--ascii"] * ascii_only]
-        _watch_in_allocation(what, options)
     pid = None if what is None else _pid_of(what)
     if prints:
         raise SystemExit(_print_machine(pid, once, as_json))
@@ -74,27 +71,6 @@ def _is_here(word: str) -> bool:
     return True
 
 
-def _watch_in_allocation(what: str, options: list[str]) -> None:
-    """Replace this process by a job step on the first node of a run in Slurm whose processes cannot be seen here."""
-    from tuner_tui.runs.read.status import await_slurm, read_status
-    from tuner_tui.slurm.jobs import read_job
-
-    folder = find_run_or_exit(what)
-    job = read_job(folder.path)
-    await_slurm([folder])
-    found = read_status(folder)
-    if job is None or job.job_id is None or found.kind != "running" or found.pid is not None:
-        return
-    # `--overlap` lets the step run beside the training on the resources of its job; without it, it would wait for them.
-    step = ["srun", f"--jobid={job.job_id}", "--overlap", "--nodes=1", "--ntasks=1"]
-    terminal = ["--pty"] if sys.stdout.isatty() and sys.stdin.isatty() else []
-    command = [sys.executable, "-P", "-m", "tuner_tui", "watch", str(folder.path), *options]
-    try:
-        os.execvp(step[0], [*step, *terminal, *command])  # noqa: S606
-    except OSError as error:
-        fail(f"srun cannot be started: {error.strerror}.")
-
-
 def _pid_of(what: str) -> int:
     """Return the process id of `what`: a number is a process, anything else the name or folder of a run."""
     if what.isdecimal():
@@ -107,7 +83,7 @@ def _pid_of(what: str) -> int:
 
     found = read_status(find_run_or_exit(what))
     if found.pid is None:
-        fail(f"{what}: {found.sentence} There is nothing to watch.")
+        fail(f"{what}: {found.sentence} It has no process here; `tuner-tui {what}` shows it.")
     return found.pid
 
 

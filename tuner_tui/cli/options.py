@@ -14,6 +14,7 @@ import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from tuner_tui.cli.commands import PANELS
+from tuner_tui.settings.job import MAX_FALLBACKS
 
 MOST_RUNS = 30
 
@@ -111,12 +112,17 @@ PresetName = Annotated[
 ]
 SettingValues = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="K=V", autocompletion=complete_setting, help="Override a setting."),
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        autocompletion=complete_setting,
+        help="Override a setting; with run and tune also model, task and data.",
+    ),
 ]
 ApplyMode = Annotated[
     str | None,
     typer.Option(
-        "--apply", metavar="MODE", help="How settings are passed: placeholders, hf-args, hydra, yaml, inject or none."
+        "--apply", metavar="MODE", help="How settings are passed: placeholders, hf-args, yaml, inject or none."
     ),
 ]
 OtherGpus = Annotated[
@@ -125,6 +131,35 @@ OtherGpus = Annotated[
 ]
 AssumedMemory = Annotated[
     str | None, typer.Option("--memory", metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
+]
+ResumedRun = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        autocompletion=complete_run,
+        help="Resume from the newest complete checkpoint of RUN or its parents.",
+    ),
+]
+RetryCount = Annotated[
+    int | None,
+    typer.Option(
+        "--fallback",
+        metavar="N",
+        min=0,
+        max=MAX_FALLBACKS,
+        help="OOM retries: after out of memory, restart with a smaller micro batch and the same effective batch, at "
+        "most N times. Default: TUNER_FALLBACK, then the preset's job.",
+    ),
+]
+NotifyTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--notify",
+        metavar="COMMAND|URL",
+        help="Notify when the run ends: a command, which gets the message as its last argument, or an Apprise URL. "
+        "Default: TUNER_NOTIFY.",
+    ),
 ]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

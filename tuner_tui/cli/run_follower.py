@@ -251,7 +251,7 @@ class _RunFollower:
             if self._reader.state.finished is not None:
                 self._tell(self._reader.state.finished.sentence)
                 return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
-            if not now_status.live:
+            if not now_status.live and now_status.kind != "waiting":
                 return self._without_end(now_status)
             self._print_waiting(now_status)
             self._print_progress(ClockReading.now())
@@ -279,8 +279,8 @@ class _RunFollower:
             sys.stderr.flush()
 
     def _print_waiting(self, found: RunStatus) -> None:
-        """Say why a run waits in the queue of Slurm, each time that this changes."""
-        if found.kind == "pending" and found.sentence != self._waits:
+        """Say why a run waits in the queue or in that of Slurm, each time that this changes."""
+        if found.kind in ("waiting", "pending") and found.sentence != self._waits:
             self._waits = found.sentence
             print_note(found.sentence)
 

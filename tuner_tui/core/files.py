@@ -284,56 +284,16 @@ def acquire_lock(path: Path, timeout_s: float = ACQUIRE_TIMEOUT_S, *, needed: bo
     return descriptor
 
 
-LOCAL_LOCK_OPTIONS = {
-    "nfs": ("local_lock=all", "local_lock=flock"),
-    "nfs4": ("local_lock=all", "local_lock=flock"),
-    "lustre": ("localflock",),
-    "cifs": ("nobrl",),
-    "smb3": ("nobrl",),
-}
-"""Network file systems that lock on the server, and the options of a mount that turn this off (nfs(5),
-mount.lustre(8), mount.cifs(8)); `nolock` of NFS appears as `local_lock=all`."""
-MACHINE_LOCKS = ("9p", "afs", "beegfs", "beegfs_nodev", "vboxsf", "virtiofs")
-"""Network file systems whose locks hold on one machine, always or unless their server is configured otherwise."""
-FUSE_WITH_LOCKS = ("fuse.ceph-fuse", "fuse.glusterfs", "fuse.juicefs", "fuse.mfs")
-"""Those that pass locks on. The kernel keeps the locks of the others, such as sshfs, to itself."""
-
-
 def lacks_locks(folder: Path) -> bool:
     """Whether the file system has no locks, or locks that exclude nobody; tried in the folder or the parent that
     exists."""
     import tempfile  # of no use to the supervisor, which stays small
 
     try:
-        with tempfile.TemporaryFile(dir=_existing(folder)) as file:
+        with tempfile.TemporaryFile(dir=next(path for path in (folder, *folder.parents) if path.is_dir())) as file:
             return _try_lock(file.fileno(), fcntl.LOCK_EX) and not _excludes(file.fileno())
     except OSError as error:
         return error.errno in NO_LOCKS
-
-
-def machine_locks(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The file system of the folder if its locks may hold on this machine only, with the reason; None if not known."""
-    try:
-        device = _existing(folder).stat().st_dev
-        lines = mounts.read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    # 36 35 0:52 / /mnt rw,noatime shared:1 - nfs4 server:/home rw,vers=4.2,local_lock=none  (proc_pid_mountinfo(5))
-    rows = (line.partition(" - ") for line in lines)
-    numbers = f"{os.major(device)}:{os.minor(device)}"
-    found = [after.split(" ") for before, _, after in rows if before.split(" ")[2:3] == [numbers]]
-    if not found or len(found[-1]) < 3:
-        return None
-    kind, options = found[-1][0], found[-1][2].split(",")
-    local = next((option for option in LOCAL_LOCK_OPTIONS.get(kind, ()) if option in options), None)
-    if local is not None:
-        return f"{kind} with {local}"
-    is_local_fuse = kind.startswith("fuse.") and kind not in FUSE_WITH_LOCKS
-    return kind if kind in MACHINE_LOCKS or is_local_fuse else None
-
-
-def _existing(folder: Path) -> Path:
-    return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 def is_locked(path: Path) -> bool:

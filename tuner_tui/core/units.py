@@ -35,6 +35,18 @@ def parse_size(text: str) -> int | None:
     return int(float(found[1]) * _SIZE_UNITS[(found[2] or "").lower()]) if found else None
 
 
+_TIME = re.compile(r"(?:(\d+(?:\.\d+)?) ?(d|h|min|m|s) ?)+", re.ASCII)
+_TIME_PART = re.compile(r"(\d+(?:\.\d+)?) ?(d|h|min|m|s)", re.ASCII)
+_TIME_UNITS_S = {"d": 86400, "h": 3600, "min": 60, "m": 60, "s": 1}
+
+
+def parse_duration(text: str) -> float | None:
+    """The seconds of `4h`, `90 min`, `1h30m` or `45s`; None for anything else."""
+    if not _TIME.fullmatch(text.strip()):
+        return None
+    return sum(float(number) * _TIME_UNITS_S[unit] for number, unit in _TIME_PART.findall(text))
+
+
 def format_gib(size_bytes: float | None, digits: int = 1) -> str:
     """A size in GiB whatever its magnitude, so that a column compares: `61.2 GiB`, `0.4 GiB`."""
     return UNKNOWN if size_bytes is None else f"{size_bytes / GIB:.{digits}f} GiB"

@@ -131,7 +131,7 @@ TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
-PRESET_KEYS = frozenset({"settings", "job"})
+PRESET_KEYS = frozenset({"settings", "job", "hosts"})
 
 
 def is_preset(values: Mapping[str, Any]) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 TIMEOUT_S = 15.0
 """Seconds to wait; with the controller down, Slurm's commands try for a minute."""
@@ -18,43 +16,41 @@ class SlurmError(Exception):
     """Slurm did not do what it was asked; the message is one sentence."""
 
 
-class SlurmRunner(Protocol):
-    """Runs a command of Slurm and returns its output. Raises `SlurmError`."""
-
-    def __call__(self, command: Sequence[str]) -> str: ...
+SlurmRunner = Callable[[Sequence[str]], str]
+"""Runs a command of Slurm and returns its output. Raises `SlurmError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmCommands:
-    """Runs the installed commands, in the folder `cwd` and with the environment `environ`; None: those of this
-    process."""
+def run_slurm(
+    command: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> str:
+    """Run an installed command in the folder `cwd` and with the environment `environ`; None: those of this process.
 
-    environ: Mapping[str, str] | None = None
-    cwd: str | None = None
-    timeout_s: float = TIMEOUT_S
-
-    def __call__(self, command: Sequence[str]) -> str:
-        env = dict(os.environ if self.environ is None else self.environ)
-        program = shutil.which(command[0], path=env.get("PATH", os.defpath))
-        if program is None:
-            raise SlurmError(f"{command[0]} was not found: run this on a login node of the Slurm cluster.")
-        try:
-            done = subprocess.run(
-                [program, *command[1:]],
-                env=env,
-                cwd=self.cwd,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self.timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise SlurmError(f"The Slurm controller does not answer {command[0]}.") from None
-        except OSError as error:
-            raise SlurmError(f"{command[0]} cannot be started: {error.strerror}.") from error
-        if done.returncode:
-            raise SlurmError(_why(command[0], done.stderr, done.returncode))
-        return done.stdout[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
+    Raises `SlurmError`.
+    """
+    env = dict(os.environ if environ is None else environ)
+    program = shutil.which(command[0], path=env.get("PATH", os.defpath))
+    if program is None:
+        raise SlurmError(f"{command[0]} was not found: run this on a login node of the Slurm cluster.")
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"The Slurm controller does not answer {command[0]}.") from None
+    except OSError as error:
+        raise SlurmError(f"{command[0]} cannot be started: {error.strerror}.") from error
+    if done.returncode:
+        raise SlurmError(_why(command[0], done.stderr, done.returncode))
+    return done.stdout[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
 
 
 def _why(name: str, output: bytes, code: int) -> str:

@@ -1,11 +1,10 @@
-"""The Slurm jobs of runs: what squeue and sacct say of them, in words, and one list for all runs."""
+"""The Slurm jobs of runs: what squeue says of them, in words, and one list for all runs."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.files import LockedError, acquire_lock, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
+from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
 ENDS = {
@@ -35,31 +34,15 @@ REASONS = {
     "Resources": "waiting for resources",
     "Priority": "jobs with a higher priority are before it",
     "Dependency": "waiting for another job to end",
-    "DependencyNeverSatisfied": "the job that it depends on did not end as required",
     "BeginTime": "its start time has not come",
     "JobHeldUser": "held by its user",
     "JobHeldAdmin": "held by an administrator",
-    "Licenses": "waiting for a license",
-    "Reservation": "waiting for its reservation",
     "ReqNodeNotAvail": "nodes that it needs are down or reserved",
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition accepts no jobs to start",
-    "PartitionTimeLimit": "its time limit exceeds that of its partition",
-    "PartitionNodeLimit": "it asks for more nodes than its partition allows",
-    "PartitionConfig": "its partition does not allow what it asks for",
-    "NodeDown": "a node that it needs is down",
-    "BadConstraints": "no node has what it asks for",
-    "AssocGrpGRES": "the account uses all the GPUs it may",
-    "QOSMaxGRESPerUser": "you use all the GPUs you may",
-    "JobArrayTaskLimit": "the array has its number of running tasks",
-    "NodeFail": "a node failed",
-    "launch failed requeued held": "it could not be launched and is held",
 }
-"""Reasons of `squeue` (https://slurm.schedmd.com/job_reason_codes.html) in words."""
+"""Reasons of `squeue` (https://slurm.schedmd.com/job_reason_codes.html) in words; the others are shown as they are."""
 MAX_TEXT = 120
 SEPARATOR = "\x1f"
-SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r", "%o"))
-SACCT_FORMAT = "JobIDRaw,State,NodeList,Start"
+SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +54,11 @@ class JobState:
     nodes: str = ""
     start: str = ""
     reason: str = ""
-    script: str = ""
 
     @property
     def waits(self) -> bool:
         """Whether it has not started, or will start again."""
         return self.state in WAITING
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has an allocation; a state that this program does not know counts as that."""
-        return not self.waits and not self.ended
 
     @property
     def ended(self) -> bool:
@@ -91,12 +68,8 @@ class JobState:
     @property
     def reason_words(self) -> str:
         """Why it waits."""
-        words = REASONS.get(self.reason)
-        if words is None and self.reason.startswith(("QOS", "Assoc")):
-            words = "a limit of the account or of the quality of service is reached"
-        known = words or self.reason
         since = f" (expected start {self.start.replace('T', ' ')})" if self.start else ""
-        return f"{known}{since}"
+        return f"{REASONS.get(self.reason, self.reason)}{since}"
 
     @property
     def place(self) -> str:
@@ -106,30 +79,12 @@ class JobState:
 
 def parse_squeue(text: str) -> list[JobState]:
     """The jobs of `squeue --noheader --format=SQUEUE_FORMAT`; other lines are left out."""
-    rows = (line.split(SEPARATOR, 5) for line in text.split("\n"))
-    return list(_jobs((i, state, nodes, start, reason, script) for i, state, nodes, start, reason, script in
-                      (row for row in rows if len(row) == 6)))  # fmt: skip
-
-
-def parse_sacct(text: str) -> list[JobState]:
-    """The jobs of `sacct --noheader --parsable2 --allocations --format=SACCT_FORMAT`."""
-    rows = (line.split("|") for line in text.split("\n"))
-    # A cancelled job's state is "CANCELLED by 1000".
-    return list(_jobs((row[0], row[1].partition(" ")[0], row[2], row[3], "", "") for row in rows if len(row) == 4))
-
-
-def _jobs(rows: Iterable[tuple[str, str, str, str, str, str]]) -> Iterable[JobState]:
-    for job_id, state, nodes, start, reason, script in rows:
-        if not (job_id.isascii() and job_id.isdecimal() and len(job_id) < 20):
-            continue
-        yield JobState(
-            job_id,
-            _text(state),
-            _known(nodes),
-            _known(start),
-            _text(reason),
-            script if script.startswith("/") else "",
-        )
+    rows = (line.split(SEPARATOR) for line in text.split("\n"))
+    return [
+        JobState(row[0], _text(row[1]), _known(row[2]), _known(row[3]), _text(row[4]))
+        for row in rows
+        if len(row) == 5 and row[0].isascii() and row[0].isdecimal() and len(row[0]) < 20
+    ]
 
 
 def _known(word: str) -> str:
@@ -148,8 +103,6 @@ LOG_FILE = "slurm.log"
 """What the script of the job prints: nothing unless it cannot start."""
 LIST_FILE = "slurm-jobs.json"
 ASK_EVERY_S = 20.0
-MAX_ENDED = 500
-"""Ended jobs that are remembered; Slurm forgets them after minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +113,6 @@ class SlurmJob:
     the run that then went on.
     """
 
-    script: str
     submitted_t: float
     job_id: str | None = None
     requeues: bool = True
@@ -181,26 +133,21 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """What Slurm said at `asked_t`; `problem` says why it is older than that. `unlisted`: jobs that it did not know."""
+    """The jobs of this user at `answered_t`; `problem` says why no newer answer came at `asked_t`."""
 
     asked_t: float = 0.0
     answered_t: float = 0.0
     problem: str = ""
     jobs: tuple[JobState, ...] = ()
-    unlisted: tuple[str, ...] = ()
 
     def find(self, job: SlurmJob) -> JobState | None:
-        """The state of the job; the newest with its script where its id is not known."""
-        if job.job_id is not None:
-            return next((state for state in self.jobs if state.job_id == job.job_id), None)
-        mine = (state for state in self.jobs if state.script == job.script)
-        return max(mine, key=lambda state: int(state.job_id), default=None)
+        """The state of the job; None where it is not known."""
+        return next((state for state in self.jobs if state.job_id == job.job_id), None)
 
     def knows_nothing_of(self, job: SlurmJob) -> bool:
-        """Whether Slurm was asked for the job, and answered without it."""
-        if self.find(job) is not None:
-            return False
-        return job.job_id in self.unlisted if job.job_id else self.answered_t > job.submitted_t + ASK_EVERY_S
+        """Whether Slurm answered without the job: it forgets an ended one after MinJobAge, 5 minutes by default."""
+        known = job.job_id is None or self.find(job) is not None
+        return not known and self.answered_t > job.submitted_t + ASK_EVERY_S
 
 
 def read_job(run: Path) -> SlurmJob | None:
@@ -233,7 +180,7 @@ def read_list(state_dir: Path, job: SlurmJob, wait_s: float = 0.0) -> JobList:
     return found
 
 
-def ask(state_dir: Path, run_command: SlurmRunner | None = None) -> None:
+def ask(state_dir: Path, run_command: SlurmRunner = run_slurm) -> None:
     """Ask Slurm for all jobs and write the list, unless another process is doing so."""
     # Every screen and every `ps` reads the same file, and one of them refreshes it: a controller for a thousand
     # users is asked once in ASK_EVERY_S for each user, however many runs and screens there are.
@@ -242,11 +189,14 @@ def ask(state_dir: Path, run_command: SlurmRunner | None = None) -> None:
     except (LockedError, OSError):
         return
     try:
-        before = _read(state_dir)
+        user = f"--user={os.getuid()}"
+        command = ["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"]
         try:
-            found = _asked(before, _own_jobs(state_dir), run_command or SlurmCommands())
+            jobs = parse_squeue(run_command(command))
+            now = time.time()
+            found = JobList(now, now, "", tuple(jobs))
         except SlurmError as error:
-            found = replace(before, asked_t=time.time(), problem=str(error))
+            found = replace(_read(state_dir), asked_t=time.time(), problem=str(error))
         with suppress(OSError):
             write_atomic(state_dir / LIST_FILE, json.dumps(to_json(found)) + "\n")
     finally:
@@ -258,38 +208,3 @@ def _read(state_dir: Path) -> JobList:
         return from_json(JobList, json.loads(read_regular(state_dir / LIST_FILE)))
     except (OSError, ValueError, RecursionError):
         return JobList()
-
-
-def _asked(before: JobList, own: Iterable[str], run_command: SlurmRunner) -> JobList:
-    """The new list. Raises `SlurmError`."""
-    user = f"--user={os.getuid()}"
-    output = run_command(["squeue", "--noheader", user, "--states=all", f"--format={SQUEUE_FORMAT}"])
-    found = {state.job_id: state for state in parse_squeue(output)}
-    known = found | {state.job_id: state for state in before.jobs if state.ended and state.job_id not in found}
-    # squeue forgets an ended job after MinJobAge, 5 minutes by default. Its last state is kept; sacct is asked once
-    # for what ended unseen, and not at all again for what it does not know (many clusters have no accounting).
-    asked_before = set(before.unlisted)
-    missing = [job_id for job_id in own if job_id not in known]
-    if not asked_before.issuperset(missing):
-        known |= {state.job_id: state for state in _accounted(missing, run_command)}
-    ended = sorted((state for state in known.values() if state.ended), key=lambda state: int(state.job_id))
-    now = time.time()
-    live = (state for state in known.values() if not state.ended)
-    unlisted = tuple(job_id for job_id in missing if job_id not in known)
-    return JobList(now, now, "", (*live, *ended[-MAX_ENDED:]), unlisted)
-
-
-def _accounted(job_ids: list[str], run_command: SlurmRunner) -> list[JobState]:
-    """What the accounting says of jobs that the controller has forgotten; nothing where there is none."""
-    options = ["--noheader", "--parsable2", "--allocations", f"--format={SACCT_FORMAT}", f"--jobs={','.join(job_ids)}"]
-    try:
-        return parse_sacct(run_command(["sacct", *options]))
-    except SlurmError:
-        return []
-
-
-def _own_jobs(state_dir: Path) -> list[str]:
-    """The ids of the newest jobs that runs were submitted as."""
-    files = sorted((state_dir / "runs").glob(f"*/{JOB_FILE}"), reverse=True)[:MAX_ENDED]
-    jobs = (read_job(path.parent) for path in files)
-    return [job.job_id for job in jobs if job is not None and job.job_id is not None]

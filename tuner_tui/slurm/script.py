@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner_tui.core.redaction import redact_text
+from tuner_tui.slurm.commands import SlurmError
 from tuner_tui.slurm.jobs import LOG_FILE
 
 LIMIT_SIGNAL = "USR2"
 """Sent before the time limit. Not TERM, which a job gets that is cancelled: that one must not be requeued."""
-LEAD_S, MIN_LEAD_S = 120, 30
+LEAD_S = 120
 """Seconds before the time limit at which the training is asked to save and stop."""
 OWN_OPTIONS = ("output", "error", "open-mode", "signal")
 """Set by this program; what the user gives in their place is refused."""
@@ -22,7 +23,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class SlurmOptionError(ValueError):
+class SlurmOptionError(SlurmError):
     """An option of sbatch that cannot be used; the message is one sentence."""
 
 
@@ -42,12 +43,6 @@ class SlurmOptions:
     def requeues(self) -> bool:
         """Whether the job goes on after its time limit, from the checkpoint that it has saved there."""
         return "no-requeue" not in self.values
-
-    @property
-    def lead_s(self) -> int:
-        """Seconds before the time limit at which the training is asked to save: a quarter of a short limit."""
-        limit = time_limit_s(self.values.get("time") or "")
-        return LEAD_S if limit is None else max(MIN_LEAD_S, min(LEAD_S, limit // 4))
 
 
 def parse_options(named: Mapping[str, str | None], others: Sequence[str]) -> SlurmOptions:
@@ -81,7 +76,7 @@ def render_script(options: SlurmOptions, run: Path, argv: Sequence[str]) -> str:
         "job-name": run.name,
         "output": str(run / LOG_FILE).replace("%", "%%"),
         "open-mode": "append",
-        "signal": f"B:{LIMIT_SIGNAL}@{options.lead_s}",
+        "signal": f"B:{LIMIT_SIGNAL}@{LEAD_S}",
         **({"requeue": None} if options.requeues else {}),
         **({"ntasks-per-node": "1"} if options.nodes > 1 else {}),
         **options.values,
@@ -95,14 +90,3 @@ def _quoted(value: str) -> str:
     if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def time_limit_s(text: str) -> int | None:
-    """Seconds of a limit as sbatch takes it: `90` (minutes), `1:30:00`, `2-12`, `2-12:00`; None for anything else."""
-    days, dash, rest = text.rpartition("-")
-    parts = rest.split(":")
-    if not all(part.isdecimal() for part in (*parts, *([days] if dash else []))) or len(parts) > 3:
-        return None
-    figures = [int(part) for part in parts]
-    units = [3600, 60, 1] if dash else {1: [60], 2: [60, 1], 3: [3600, 60, 1]}[len(figures)]
-    return int(days or 0) * 86400 + sum(figure * unit for figure, unit in zip(figures, units, strict=False))

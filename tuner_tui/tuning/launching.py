@@ -18,6 +18,8 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
 from tuner_tui.runs.launch.restart import RestartPlan, restart
 from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.queue.queued_run import QueuedRun
+from tuner_tui.runs.queue.submission import enqueue
 from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 from tuner_tui.runs.store.record import RecordError, read_record
 from tuner_tui.settings.errors import SettingsError
@@ -85,6 +87,16 @@ def start_run(prepared: PreparedLaunch, *, refuse_duplicate: bool = False) -> Ru
     Raises `LaunchError`; with `refuse_duplicate`, `DuplicateRunError` if the same training runs.
     """
     return _with_fallback(launch(prepared, refuse_duplicate=refuse_duplicate), prepared.request)
+
+
+def queue_run(prepared: PreparedLaunch, need: QueuedRun) -> RunFolder:
+    """Let a prepared launch wait for `need`, with its automatic fallback. Raises `LaunchError`."""
+    return enqueue(prepared, need, fallback_input(prepared.request))
+
+
+def fallback_input(request: LaunchRequest) -> str | None:
+    """The input of the fallback process of a run that is started later; None where its job asks for none."""
+    return ProcessSpec(request.job, request.environ).dump().decode("ascii") if request.job.fallback else None
 
 
 def restart_run(plan: RestartPlan) -> RunFolder:

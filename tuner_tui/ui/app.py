@@ -232,12 +232,6 @@ class TunerApp(BaseApp):
     def on_value_typed(self, request: m.ValueTyped) -> None:
         self._settings.preview_edit(request.name, request.text)
 
-    def on_queue_add_wanted(self) -> None:
-        self.run_task(self._queue.add)
-
-    def on_queue_order_wanted(self, request: m.QueueOrderWanted) -> None:
-        self.run_task(self._queue.order, request.what, request.entry)
-
     def on_log_window_wanted(self, request: m.LogWindowWanted | m.LogSearchWanted) -> None:
         self.run_task(self._show_log, request, only="log")
 

@@ -17,7 +17,6 @@ TUNING = Binding.Group("Tuning")
 PANELS = Binding.Group("Panels")
 PROGRAM = Binding.Group("The program")
 JOBS = Binding.Group("Jobs")
-QUEUE = Binding.Group("Queue")
 
 
 def _key(keys: str, action: str, label: str, id: str, tip: str, group: Binding.Group, show: bool = True) -> Binding:
@@ -138,21 +137,6 @@ COMPARE_KEYS = (
     _key("escape,q,v", "leave", "Back", "compare.leave", "Back to the main screen", PROGRAM),
     _key("question_mark,f1", "help", "Help", "compare.help", "All keys and a glossary", PROGRAM),
     _key("T", "app.theme", "Dark/light", "compare.theme", "Dark or light", PROGRAM, False),
-)
-QUEUE_ENTRY_KEYS = (
-    _key("enter", "order('follow')", "Show run", "queue.follow", "Show the run of the entry", QUEUE),
-    _key("h,space", "order('hold')", "Hold", "queue.hold", "Hold the entry, or release it", QUEUE),
-    _key("K,shift+up", "order('up')", "Earlier", "queue.up", "A place nearer to the start", QUEUE),
-    _key("J,shift+down", "order('down')", "Later", "queue.down", "A place further back", QUEUE),
-    _key("x,delete", "order('remove')", "Remove", "queue.remove", "Remove the entry, after a yes", QUEUE),
-    _key("up,k", "move(-1)", "Up", "queue.cursor-up", "The entry above", QUEUE, False),
-    _key("down,j", "move(1)", "Down", "queue.cursor-down", "The entry below", QUEUE, False),
-)
-QUEUE_KEYS = (
-    _key("a", "add", "Add", "queue.add", "Queue the training with the settings shown, after a yes", QUEUE),
-    _key("escape,q,Q", "leave", "Back", "queue.leave", "Back to the main screen; the queue continues", PROGRAM),
-    _key("question_mark,f1", "help", "Help", "queue.help", "All keys, and a glossary", PROGRAM),
-    _key("T", "app.theme", "Dark/light", "queue.theme", "Dark or light", PROGRAM, False),
 )
 WATCH_ROW_KEYS = (
     _key("up,k", "move(-1)", "Up", "watch.up", "Previous row", JOBS, False),

@@ -51,15 +51,3 @@ class LogSearchWanted(Message):
     text: str
     backwards: bool
     start: int
-
-
-class QueueAddWanted(Message):
-    """Queue a training with the settings shown."""
-
-
-@dataclass(eq=False, repr=False)
-class QueueOrderWanted(Message):
-    """`hold`, `release` or `remove` the entry, move it `up` or `down`, or `follow` its run."""
-
-    what: str
-    entry: str

@@ -30,9 +30,13 @@ class StopQuestion(NamedTuple):
 
 def next_stop_question(state: UiState) -> StopQuestion | None:
     """Return the gentlest step not tried yet, or None if no run is live."""
-    if not state.running or state.view is None or state.folder is None:
+    if state.view is None or state.folder is None:
         return None
     name = state.folder.name
+    if state.view.status.kind == "waiting":
+        return StopQuestion("stop", "Remove", f"{name} leaves the queue and never starts. Remove it?")
+    if not state.running:
+        return None
     if state.view.status.kind == "pending":
         return StopQuestion("stop", "Cancel", f"Cancel {name}? Its job waits in Slurm.")
     # Each request is stronger than the one before: save and stop, SIGTERM, SIGKILL. What was asked before is read from

@@ -72,14 +72,14 @@ def half_cell_bar(halves: int, width: int, style: Style) -> Line:
 def stacked_bar(parts: Iterable[tuple[float, str, Style]], width: int) -> Line:
     """Return a bar of `width` cells with parts one after the other, the rest a thin dim line.
 
-    Each of `parts` is its share of the whole, the character that fills it, and its style.
+    Each of `parts` is its share of the whole, the character that fills it, and its style; one above zero has a cell.
     """
     spans: list[TextSpan] = []
     filled, total = 0, 0.0
     for share, mark, style in parts:
         total += share
         # The end of each part is rounded, not its length: rounding errors do not add up.
-        end = min(width, max(filled, round(total * width)))
+        end = min(width, max(filled + (share > 0), round(total * width)))
         spans.append(TextSpan(mark * (end - filled), style))
         filled = end
     return line(*spans, TextSpan("─" * (width - filled), "dim"))

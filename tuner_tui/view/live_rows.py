@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.text import drop_control
 from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line, shorten
@@ -31,7 +30,6 @@ class LiveScene(NamedTuple):
 
     `limit_bytes` is the memory that the run may take at most. `plots_loss` is False where the loss curve is drawn in
     another panel. `next_training` is what would be trained, as labels and texts, shown while there is no run.
-    `host` is the machine of the samples, named where the run has other `nodes`: the host and recent samples of each.
     """
 
     now_s: float
@@ -42,8 +40,6 @@ class LiveScene(NamedTuple):
     limit_bytes: int | None = None
     plots_loss: bool = True
     next_training: tuple[tuple[str, str], ...] = ()
-    host: str | None = None
-    nodes: tuple[tuple[str, Sequence[Sample]], ...] = ()
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
@@ -86,22 +82,13 @@ def _sections(
     if scene.sample is None:
         return [run, ranks]
     judged = trains and scene.state is not None and scene.state.phase == "training"
-    name = [_host_name(scene.host)] if scene.nodes and scene.host else []
     gpus = _gpus(scene.sample, scene.recent, scene.now_s, width, judged, gpu_chart)
     host = (
         host_rows(scene.sample, scene.recent, width, cpu_chart, all_cores)
         if details
         else host_gauges(scene.sample, width)
     )
-    nodes = [
-        [
-            _host_name(node),
-            *_gpus(recent[-1], recent, scene.now_s if trains else recent[-1].time_s, width, judged, 0),
-            *host_gauges(recent[-1], width),
-        ]
-        for node, recent in scene.nodes
-    ]
-    return [run, name + gpus, ranks, host, *nodes]
+    return [run, gpus, ranks, host]
 
 
 def _gpus(sample: Sample, recent: Sequence[Sample], now_s: float, width: int, judged: bool, height: int) -> list[Row]:
@@ -110,10 +97,6 @@ def _gpus(sample: Sample, recent: Sequence[Sample], now_s: float, width: int, ju
     age = now_s - sample.time_s
     old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
     return old + gpu_rows(GpuScene(sample, recent, training), width, height)
-
-
-def _host_name(host: str) -> Row:
-    return Row(line(TextSpan(drop_control(host), "strong")))
 
 
 NARROWEST_PLOT, SHORTEST_PLOT = 36, 6

@@ -52,6 +52,7 @@ PHASES = {
 OUTCOMES: dict[str, tuple[str, Style]] = {
     "completed": (f"{GOOD} completed", "good"),
     "stopped": (f"{WARN} stopped", "warn"),
+    "not-started": (f"{WARN} not started", "warn"),
     "failed": (f"{BAD} failed", "bad"),
     "out-of-memory": (f"{BAD} out of memory", "bad"),
     "lost": (f"{BAD} lost", "bad"),

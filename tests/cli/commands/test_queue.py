@@ -1,109 +1,155 @@
-"""`tuner-tui run --when-free` and `tuner-tui queue`, as a person types them."""
+"""`tuner-tui run --when-free`, `--sweep`, `--after`, `--stop-after` and `tuner-tui queue`, as a person types them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 
 import pytest
+from typer.testing import CliRunner, Result
 
-from tests.cli.commands.test_run import PATIENCE_S, WAIT, Shell, shell
+from tests.cli.commands.test_run import WAIT, Shell
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import GIB, FakeGpu, FakeProcess, Scenario, Wave
+from tests.runs.queue.queue_box import QueueBox, eventually
 from tests.runs.sandbox import Fifo, fifo, wait_ended
-from tuner_tui.scheduling.queueing import unit_path
+from tuner_tui.cli.commands.run import expand_sweep
+from tuner_tui.cli.main import build_app
+from tuner_tui.core.files import acquire_lock
+from tuner_tui.core.units import parse_duration
+from tuner_tui.runs.queue.queued_run import memory_folder, start_file, waiter_lock
+from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.runs.store.record import read_record
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.settings.errors import SettingsError
 
-__all__ = ["fifo", "shell"]
+__all__ = ["fifo"]
 
 
 @pytest.fixture
-def queued(shell: Shell, fifo: Fifo) -> Shell:
-    """q001 runs and says so by `fifo`; q002 waits for it."""
-    shell.environ["XDG_RUNTIME_DIR"] = str(shell.home)
-    script = shell.script(WAIT)
-    for number in (1, 2):
-        done = shell("run", "--when-free", "--gpus", "0", "--", "python", script, str(fifo.path), str(number))
-        assert (done.returncode, done.stdout) == (0, f"q00{number}\n"), done.stderr
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path)
+    yield made
+    made.close()
+    shutil.rmtree(memory_folder(runs_dir(made.environ)), ignore_errors=True)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueBox]:
+    """r001 waits for a GPU that is not there, in this state folder; nothing looks at it."""
+    box = QueueBox(tmp_path)
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
+    box.add("")
+    lock = acquire_lock(waiter_lock(box.root))
+    yield box
+    os.close(lock)
+    box.close()
+
+
+def here(*words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(build_app(), list(words))
+
+
+def test_a_sweep_is_queued_at_once_and_runs_one_after_another(shell: Shell, fifo: Fifo) -> None:
+    words = ("--sweep", "seed=1,2", "--", sys.executable, shell.script(WAIT), str(fifo.path), "{seed}")
+    done = shell("run", "--when-free", "--gpus", "0", *words)
+    assert (done.returncode, done.stdout.split()) == (0, ["r001", "r002"]), done.stderr
+    assert [read_record(shell.folder(name)).argv[-1] for name in ("r001", "r002")] == ["1", "2"]
     assert fifo.word() == "up"
-    return shell
+    (line,) = json.loads(shell("queue", "--json").stdout)
+    assert (line["run"], line["state"], line["gpus"]) == ("r002", "waiting", 0)
+    assert shell("stop", "--now", "r001").returncode == 0
+    assert fifo.word() == "up"  # the end of the first run starts the second
+    assert shell("stop", "--now", "r002").returncode == 0
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, by what other processes do."""
-    pause = Event()
-    for _ in range(round(PATIENCE_S / 0.05)):
-        if condition():
-            return
-        pause.wait(0.05)
-    raise AssertionError("the condition was never met")
+def test_every_command_says_that_a_run_waits(waiting: QueueBox) -> None:
+    text = here("queue").stdout
+    assert text.splitlines()[0].split() == ["RUN", "STATE", "GPUS", "WAITING", "COMMAND"]
+    assert "r001  waiting  1" in text
+    assert "It was queued a moment ago." in text
+    (row,) = json.loads(here("ps", "--json").stdout)
+    assert (row["status"], row["duration_s"]) == ("waiting", None)
+    assert "r001 has not started." in here("logs", "r001").stderr
+    diagnosed = here("diagnose", "r001")
+    assert (diagnosed.exit_code, "r001 has not started." in diagnosed.stderr) == (2, True)
+    assert "It was queued a moment ago." in here("diff", "r001", "r001").stdout
+    assert here("stop", "--checkpoint-only", "r001").stderr == "The run has not started yet.\n"
+    assert here("stop", "r001").stdout == "Removed from the queue before it started.\n"
+    assert here("queue").stdout.startswith("The queue is empty.")
 
 
-def test_a_second_run_waits_for_the_first_and_says_so(queued: Shell, fifo: Fifo) -> None:
-    first, second = json.loads(queued("queue", "ls", "--json").stdout)
-    assert (first["entry"], first["state"], first["run"]) == ("q001", "running", "r001")
-    assert (second["entry"], second["state"], second["run"]) == ("q002", "waiting", None)
-    text = queued("queue").stdout
-    assert text.splitlines()[0].split() == ["ENTRY", "STATE", "RUN", "WAITING", "WHAT"]
-    assert queued("queue", "rm", "q1").stderr == "q001 is running as r001; `tuner-tui stop r001` stops it.\n"
-    assert queued("queue", "move", "q2", "1").returncode == 0
-    assert queued("queue", "hold", "q2").stdout == "q002 is held.\n"
-    assert queued("stop", "--now", "r001").returncode == 0
-    assert queued("queue", "release", "q2").returncode == 0
-    assert fifo.word() == "up"
-    assert queued("stop", "--now", "r002").returncode == 0
+def test_after_a_reboot_one_command_queues_the_runs_again(waiting: QueueBox) -> None:
+    folder = waiting.folders()[0]
+    before = start_file(folder).read_text()
+    start_file(folder).unlink()  # as a reboot does
+    assert json.loads(here("queue", "--json").stdout)[0]["state"] == "was-waiting"
+    assert "queue --restart" in here("ps").stdout
+    assert here("queue", "--restart").stderr == "r001 waits again.\n"
+    assert json.loads(start_file(folder).read_text())["argv"] == json.loads(before)["argv"]
+    assert json.loads(here("queue", "--json").stdout)[0]["state"] == "waiting"
 
 
 def test_a_run_gets_the_card_that_a_stranger_leaves_free(shell: Shell, tmp_path: Path) -> None:
-    """Two cards of the fake driver, one of which is nearly full."""
+    """Two cards of the fake driver, one of which is taken."""
     library = build_library(tmp_path)
     if library is None:
         pytest.skip(NO_COMPILER)
     full = FakeGpu(memory_used=Wave(70 * GIB), processes=(FakeProcess(4242, 70 * GIB),))
     cards = Scenario((full, FakeGpu(memory_used=Wave(0), processes=())))
-    shell.environ |= {"XDG_RUNTIME_DIR": str(tmp_path)} | {
+    shell.environ |= {
         name: value for name, value in cards.environment(library, tmp_path).items() if name not in shell.environ
     }
     script = shell.script("import os; print('card', os.environ['CUDA_VISIBLE_DEVICES'])")
-    queued = shell("run", "--when-free", "--memory-limit", "30GiB", "--", "python", script)
-    assert "Queued for 1 GPU with 30.5 GiB (--memory-limit)." in queued.stderr
-    too_large = shell("run", "--when-free", "--memory-limit", "90GiB", "--", "python", script)
-    assert (too_large.returncode, too_large.stdout) == (2, "")
-    wait_for(lambda: shell.folder().state.exists())
+    queued = shell("run", "--when-free", "--", sys.executable, script)
+    assert "Queued for 1 GPU." in queued.stderr
+    eventually(shell.folder().state.exists)
     wait_ended(shell.folder())
     assert shell.folder().output_log.read_text() == "card GPU-00000000-0000-0000-0000-000000000001\n"
 
 
-def test_what_can_never_start_is_refused(shell: Shell) -> None:
-    script = shell.script("")
-    for words, sentence in (
-        (("--gpus", "99"), "99 GPUs are asked for"),
-        (("--gpus", "0", "--cores", "9999"), "9999 cores are asked for"),
-        (("--gpus", "0", "--after", "r77"), "There is no run 'r77'"),
-        (("--gpus", "0", "--after", "q7"), "There is no entry 'q7'"),
-    ):
-        done = shell("run", "--when-free", *words, "--", "python", script)
-        assert done.returncode == 2
-        assert sentence in done.stderr
-    assert shell("run", "--gpus", "1", "--", "python", script).returncode == 2
-    assert shell("queue").stdout.startswith("The queue is empty.")
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--when-free", "--gpus", "99"), "99 GPUs are asked for"),
+        (("--when-free", "--gpus", "0", "--after", "r77"), "There is no run 'r77'"),
+        (("--when-free", "--sweep", "seed"), "--sweep seed: use name=value,value"),
+        (("--when-free", "--after", "r1", "--after-success", "r1"), "exclude each other"),
+        (("--gpus", "1"), "go with --when-free"),
+        (("--stop-after", "soon"), "'soon' is not a time"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(waiting: QueueBox, words: tuple[str, ...], sentence: str) -> None:
+    done = here("run", *words, "--", "sleep", "0")
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert len(waiting.folders()) == 1
 
 
-def test_an_order_about_no_entry_fails(shell: Shell) -> None:
-    for words in (("rm", "q1"), ("hold", "q1"), ("release", "q1"), ("move", "q1", "1")):
-        done = shell("queue", *words)
-        assert (done.returncode, done.stderr) == (2, "There is no entry 'q1' in the queue. It is empty.\n")
+def test_a_run_stops_after_its_time(shell: Shell) -> None:
+    done = shell("run", "--stop-after", "1s", "--", "sleep", "300")
+    assert done.returncode == 143
+    state = read_supervisor_state(shell.folder().state)
+    assert state is not None
+    assert state.outcome == "stopped"
+    assert state.problems == ("It was asked to stop after 1 s (--stop-after).",)
 
 
-def test_the_unit_for_a_reboot_is_shown_and_written_on_request(shell: Shell, tmp_path: Path) -> None:
-    shell.environ["XDG_CONFIG_HOME"] = str(tmp_path / "config")
-    path = unit_path(shell.environ)
-    shown = shell("queue", "at-boot")
-    assert shown.returncode == 1
-    assert not path.exists()
-    assert shell("queue", "at-boot", "--yes").returncode == 0
-    assert path.read_text() in shown.stdout
-    assert "KillMode=process" in path.read_text()
-    assert shell("queue", "at-boot", "--remove").returncode == 0
-    assert not path.exists()
+def test_a_sweep_is_the_product_of_its_values() -> None:
+    assert list(expand_sweep(())) == [()]
+    assert list(expand_sweep(("a=1,2", "b=x,y")))[1:3] == [("a=1", "b=y"), ("a=2", "b=x")]
+    with pytest.raises(SettingsError):
+        expand_sweep(("a=1,,2",))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("4h", 14400), ("90 min", 5400), ("1h30m", 5400), ("45s", 45), ("1.5h", 5400), ("4", None), ("h", None)],
+)
+def test_a_time_has_a_unit(text: str, seconds: float | None) -> None:
+    assert parse_duration(text) == seconds

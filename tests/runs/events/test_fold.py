@@ -60,12 +60,6 @@ def test_a_run_from_launch_to_end() -> None:
     assert (done.phase, done.outcome, done.ranks[0].ended) == ("ended", "completed", True)
 
 
-def test_steps_alone_show_that_training_began() -> None:
-    state = fold_all(RunState(), [ev.Started(t=1.0, rank=0, pid=5), steps(2.0, 1, 0.5)])
-    assert state.phase == "training"
-    assert state.training_since_t == 2.0
-
-
 def test_counters_flushed_while_evaluating_do_not_end_the_evaluation() -> None:
     story = [steps(1.0, 1, 0.5), ev.Phase(t=2.0, rank=0, phase="evaluating"), steps(3.0, 2, 1.0), steps(4.0, 2, 1.0)]
     assert fold_all(RunState(), story).phase == "evaluating"
@@ -99,11 +93,6 @@ def test_rates_look_back_on_a_window_of_training_time() -> None:
     assert fold_all(RunState(), [*slow, *fast]).rates.steps_s == pytest.approx(10.0)
 
 
-def test_steps_slower_than_the_window_still_have_a_rate() -> None:
-    story = [steps(t * 100.0, t, t * 100.0) for t in range(1, 5)]
-    assert fold_all(RunState(), story).rates.step_time_s == pytest.approx(100.0)
-
-
 def test_shares_of_waiting_and_padding() -> None:
     first = steps(1.0, 1, 1.0, tokens=100, padding_tokens=10, data_wait_s=0.1)
     last = steps(2.0, 2, 2.0, tokens=190, padding_tokens=20, data_wait_s=0.4)
@@ -111,11 +100,6 @@ def test_shares_of_waiting_and_padding() -> None:
     assert rates.data_wait_share == pytest.approx(0.3)
     assert rates.padding_share == pytest.approx(0.1)
     assert rates.tokens_s == pytest.approx(90.0)
-
-
-def test_unknown_stays_unknown() -> None:
-    rates = fold_all(RunState(), [steps(1.0, 1, 1.0, samples=0), steps(2.0, 2, 2.0, samples=0)]).rates
-    assert (rates.samples_s, rates.tokens_s, rates.padding_share) == (None, None, None)
 
 
 def test_an_evaluation_whose_line_is_read_late_is_not_the_newest() -> None:
@@ -136,11 +120,6 @@ def test_evaluations_are_thinned_but_the_newest_stays() -> None:
     assert len(kept) <= MAX_EVALUATIONS
     assert kept[-1].step == 4999
     assert [one.step for one in kept] == sorted({one.step for one in kept})
-
-
-def test_what_is_in_effect_adds_up() -> None:
-    story = [ev.InEffect(t=1.0, rank=0, values={"tf32": False}), ev.InEffect(t=2.0, rank=0, values={"fused": True})]
-    assert fold_all(RunState(), story).in_effect == {"tf32": False, "fused": True}
 
 
 def test_a_checkpoint_asked_for_is_not_a_stop() -> None:

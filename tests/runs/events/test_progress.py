@@ -14,7 +14,6 @@ from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import (
     FIRST_STEP_STALL_S,
-    STALL_FLOOR_S,
     phase_at,
     seconds_left,
     stall_after_s,
@@ -67,20 +66,6 @@ def test_evaluation_and_saving_are_charged() -> None:
     assert left == pytest.approx(80 * (1.0 + 2.0 + 1.0))
 
 
-def test_uneven_steps_count_by_their_mean() -> None:
-    times = [0.0]
-    for n in range(1, 13):
-        times.append(times[-1] + (0.5 if n % 2 else 1.5))
-    story = [ev.Plan(t=0.0, rank=0, total_steps=112), *(steps(t, n, t) for n, t in enumerate(times))]
-    left = seconds_left(fold_all(RunState(), story), times[-1])
-    assert left is not None
-    assert left == pytest.approx(100.0, rel=0.1)
-
-
-def test_nothing_is_left_of_a_finished_run() -> None:
-    assert seconds_left(fold_all(RunState(), [*training(10), ev.Finished(t=11.0, outcome="completed")]), 11.0) is None
-
-
 def test_a_resumed_run_counts_its_own_evaluations_only() -> None:
     story = [
         ev.Plan(t=0.0, rank=0, total_steps=1100, first_step=1000),
@@ -99,20 +84,10 @@ def test_stalled_after_several_step_times() -> None:
     assert phase_at(state, 50.0 + 41.0) == "stalled"
 
 
-def test_quick_steps_are_not_stalled_by_a_breath() -> None:
-    state = fold_all(RunState(), training(10, step_s=0.01))
-    assert phase_at(state, 0.1 + STALL_FLOOR_S - 1) == "training"
-
-
 @pytest.mark.parametrize("phase", ["evaluating", "saving", "compiling", "starting", "skipping", "ending"])
 def test_only_training_stalls(phase: str) -> None:
     state = fold_all(RunState(), [*training(10), ev.Phase(t=10.0, rank=0, phase=phase)])
     assert phase_at(state, 1e6) == phase
-
-
-def test_the_clock_starts_anew_after_an_evaluation() -> None:
-    story = [*training(10), ev.Phase(t=10.0, rank=0, phase="evaluating"), ev.Phase(t=500.0, rank=0, phase="training")]
-    assert phase_at(fold_all(RunState(), story), 505.0) == "training"
 
 
 def test_a_first_step_gets_ten_minutes() -> None:

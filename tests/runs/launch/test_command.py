@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,11 @@ from tuner_tui.runs.launch.command import (
     check_command,
     check_launcher,
     git_revision,
-    has_gpu,
     missing_processes,
     own_config,
-    with_config,
 )
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.record import redact_job
-from tuner_tui.settings.apply import AppliedCommand
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
@@ -55,20 +50,6 @@ def test_the_observer_goes_in_front_of_the_users_path(folder: RunFolder) -> None
     assert (OBSERVER_SITE / "sitecustomize.py").is_file()
 
 
-def test_the_jobs_own_variables_win_over_the_shells(folder: RunFolder) -> None:
-    job = CommandJob(command=("x",), env={"PYTHONPATH": "/jobs", "A": "b"})
-    env = added_environment(job, {"PYTHONPATH": "/mine"}, folder, None, None)
-    assert env["PYTHONPATH"] == f"{OBSERVER_SITE}{os.pathsep}/jobs"
-    assert env["A"] == "b"
-    assert "TUNER_INJECT" not in env
-
-
-def test_the_configuration_file(folder: RunFolder) -> None:
-    argv = with_config(AppliedCommand(("run", "--config={config}"), "seed: 1\n"), folder)
-    assert argv == ("run", f"--config={folder.config}")
-    assert with_config(AppliedCommand(("echo", "{config}")), folder) == ("echo", "{config}")
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -83,31 +64,6 @@ def test_what_cannot_be_started(tmp_path: Path, argv: tuple[str, ...], words: st
     (tmp_path / "data.txt").touch()
     with pytest.raises(LaunchError, match=words):
         check_command(argv, tmp_path, {"PATH": "/usr/bin:/bin"})
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="does not exist"):
-        check_command(("sh",), tmp_path / "none", {"PATH": "/bin:/usr/bin"})
-
-
-def test_what_can_be_started(tmp_path: Path) -> None:
-    script = tmp_path / "train.sh"
-    script.write_text("#!/bin/sh\n")
-    script.chmod(0o700)
-    check_command(("./train.sh",), tmp_path, {})
-    check_command(("sh",), tmp_path, {"PATH": "/bin:/usr/bin"})
-
-
-def test_hidden_cards_are_no_cards() -> None:
-    assert not has_gpu({"CUDA_VISIBLE_DEVICES": ""})
-    assert not has_gpu({"CUDA_VISIBLE_DEVICES": "-1"})
-
-
-def test_the_record_of_a_job_holds_no_secret() -> None:
-    job = redact_job(CommandJob(command=("x", "--token", "s3cret"), env={"HF_TOKEN": "s3cret", "A": "b"}))
-    assert "s3cret" not in job.model_dump_json()
-    assert isinstance(job, CommandJob)
-    assert job.env["A"] == "b"
 
 
 def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
@@ -125,16 +81,6 @@ def test_the_commit_and_whether_files_differ(tmp_path: Path) -> None:
     assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), False)
     (tmp_path / "a").write_text("2")
     assert git_revision(tmp_path) == (git("rev-parse", "HEAD"), True)
-
-
-def test_a_repository_with_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
-    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("1")
-    for words in (("init", "-q"), ("config", "core.quotePath", "false"), ("add", "-A")):
-        subprocess.run(("git", *words), cwd=tmp_path, check=True)
-    who = ("-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false")
-    subprocess.run(("git", *who, "commit", "-q", "-m", "a"), cwd=tmp_path, check=True)
-    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("2")
-    assert git_revision(tmp_path)[1] is True
 
 
 def test_a_command_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
@@ -167,14 +113,6 @@ def test_a_file_that_settings_cannot_be_put_into(tmp_path: Path, text: str | Non
         (tmp_path / "my.yml").write_text(text)
     with pytest.raises(SettingsError, match=words):
         own_config(CommandJob(command=("t", "my.yml"), apply="yaml"), tmp_path)
-
-
-def test_the_interpreter_of_the_job_is_the_default(tmp_path: Path) -> None:
-    job = CommandJob(command=("sh", "-c", "true"), interpreter=sys.executable)
-    request = LaunchRequest(job=job, resolved=Resolved(Settings()), cwd=tmp_path, root=tmp_path / "runs")
-    assert prepare(request).interpreter.path == sys.executable
-    other = replace(request, interpreter="/no/such/python")
-    assert prepare(other).interpreter.path == "/no/such/python"
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,9 @@ from dataclasses import replace
 import pytest
 
 from tests.runs.sandbox import Fifo, Sandbox, wait_ended
-from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.record import read_record
 from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob, Launcher
 
@@ -54,43 +52,6 @@ def job(box: Sandbox, launcher: Launcher, *words: str) -> CommandJob:
     return CommandJob(command=command, launcher=launcher, processes=2, env={"OMP_NUM_THREADS": "1"})
 
 
-def test_both_ranks_are_seen(box: Sandbox) -> None:
-    folder = box.launch(TRAIN, job=job(box, "torchrun", "40"))
-    last = wait_ended(folder)
-    assert last.outcome == "completed", folder.output_log.read_text()
-    state = RunReader(folder).poll().state
-    assert sorted(state.ranks) == [0, 1]
-    assert [rank.latest.own_steps for rank in state.ranks.values() if rank.latest is not None] == [40, 40]
-    assert all(rank.ended for rank in state.ranks.values())
-    assert state.step == 40
-    assert "--nproc-per-node=2" in read_record(folder).argv
-
-
-PLAIN = """
-    import torch
-    torch.set_num_threads(1)
-    weight = torch.nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    for _ in range(5):
-        weight.sum().backward()
-        optimizer.step()
-"""
-
-
-def test_what_accelerate_starts_is_seen(box: Sandbox) -> None:
-    command = job(box, "accelerate").model_copy(update={"processes": 1})
-    folder = box.launch(PLAIN, job=command)
-    last = wait_ended(folder)
-    assert last.outcome == "completed", folder.output_log.read_text()
-    assert RunReader(folder).poll().state.step == 5
-
-
-def test_accelerate_would_silently_start_one_process_without_a_card(box: Sandbox) -> None:
-    command = job(box, "accelerate").model_copy(update={"env": {"CUDA_VISIBLE_DEVICES": ""}})
-    with pytest.raises(LaunchError, match="1 of 2 here"):
-        box.launch(PLAIN, job=command)
-
-
 def test_a_rank_that_raises_is_the_reason(box: Sandbox) -> None:
     folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "raise"))
     last = wait_ended(folder)
@@ -98,6 +59,7 @@ def test_a_rank_that_raises_is_the_reason(box: Sandbox) -> None:
     assert last.sentence == "Rank 1 failed at step 3: ValueError: rank one had enough."
 
 
+@pytest.mark.full
 def test_a_rank_that_is_killed_is_named(box: Sandbox, fifo: Fifo) -> None:
     folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "fifo", str(fifo.path)))
     os.kill(int(fifo.word()), signal.SIGKILL)
@@ -134,6 +96,7 @@ TRAINER = """
 """
 
 
+@pytest.mark.full
 def test_all_ranks_of_a_trainer_save_and_stop_at_the_same_step(box: Sandbox) -> None:
     request = box.request(TRAINER, job=job(box, "torchrun", str(box.root / "out")))
     folder = launch(prepare(replace(request, stop_timeouts=StopTimeouts(stop_s=400.0))))

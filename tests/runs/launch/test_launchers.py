@@ -14,10 +14,6 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4")
 ACCELERATE = ("-m", "accelerate.commands.launch", "--num_processes=4")
 
 
-def test_plain_is_as_it_is() -> None:
-    assert launcher_command("plain", ["python", "train.py"], 4, "/py") == ("python", "train.py")
-
-
 @pytest.mark.parametrize(
     ("argv", "python", "words"),
     [

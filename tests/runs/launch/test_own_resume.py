@@ -85,6 +85,7 @@ LOOP = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_a_plain_loop_goes_on_from_what_it_saved(box: Sandbox) -> None:
     folder = box.launch(LOOP)
@@ -104,6 +105,7 @@ def test_a_plain_loop_goes_on_from_what_it_saved(box: Sandbox) -> None:
         plan_restart(folder)
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_weights_alone_are_a_checkpoint_only_for_the_scripts_own_option(box: Sandbox) -> None:
     folder = box.launch(LOOP, "--weights-only")
@@ -117,11 +119,7 @@ def test_weights_alone_are_a_checkpoint_only_for_the_scripts_own_option(box: San
         prepare(LaunchRequest.resume(other, read_record(other)))
     with pytest.raises(NoCheckpointError):
         plan_restart(other)
-
-
-@pytest.mark.train
-def test_a_script_without_an_option_says_so(box: Sandbox) -> None:
-    other = box.launch(LOOP.replace('"--resume"', '"--begin"').replace("args.resume", "args.begin"))
-    assert wait_ended(other).outcome == "completed"
+    whole = box.launch(without)
+    assert wait_ended(whole).outcome == "completed"
     with pytest.raises(LaunchError, match="its script has no known option to resume"):
-        prepare(LaunchRequest.resume(other, read_record(other)))
+        prepare(LaunchRequest.resume(whole, read_record(whole)))

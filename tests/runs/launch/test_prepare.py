@@ -43,11 +43,6 @@ def test_what_may_be_on_the_hub_is_left_alone(tmp_path: Path, data: str) -> None
     assert missing_path_problem(BuiltinJob(data=data, model="org/model-1.5"), tmp_path) is None
 
 
-def test_data_that_is_there(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("text\n")
-    assert missing_path_problem(BuiltinJob(data="train.csv"), tmp_path) is None
-
-
 def test_these_are_the_files_that_the_job_reads() -> None:
     source = (Path(__file__).parents[3] / "tuner_tui" / "trainer" / "data" / "sources.py").read_text("utf-8")
     [line] = [line for line in source.splitlines() if line.startswith("READERS = ")]
@@ -69,12 +64,6 @@ def test_the_built_in_job_is_refused_and_a_command_warned_of(box: Sandbox) -> No
     assert dict(launch_summary(prepare(request)))["Warning"].startswith("The memory limit of 300 MiB is too small")
     with pytest.raises(LaunchError, match="alone needs about"):
         prepare(replace(request, job=BuiltinJob()))
-
-
-def test_the_built_in_job_is_refused_where_its_data_is_not_there(box: Sandbox) -> None:
-    request = replace(box.request("print(1)"), job=BuiltinJob(data="nofile.csv"))
-    with pytest.raises(LaunchError, match=r"The data nofile\.csv does not exist"):
-        prepare(request)
 
 
 @pytest.mark.parametrize(

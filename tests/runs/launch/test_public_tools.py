@@ -1,4 +1,4 @@
-"""Installed public training programs, run on tiny data without network."""
+"""An installed public training program, run on tiny data without network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.full]
 
 MODEL = """
 import sys
@@ -71,43 +71,3 @@ def test_trl_sft_with_its_own_configuration(box: Sandbox) -> None:
     assert (state.in_effect["per_device_train_batch_size"], state.in_effect["max_length"]) == (4, 8)
     assert "trl" in state.in_effect
     assert state.loss is not None
-
-
-LIGHTNING = """
-    import torch
-    import pytorch_lightning as lightning
-    from torch.utils.data import DataLoader, TensorDataset
-
-    class Regression(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(8, 1)
-
-        def training_step(self, batch, _):
-            loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
-            self.log("train_loss", loss)
-            return loss
-
-        def configure_optimizers(self):
-            return torch.optim.AdamW(self.parameters())
-
-    if __name__ == "__main__":
-        trainer = lightning.Trainer(
-            max_steps=20, accelerator="cpu", devices=2, strategy="ddp", logger=False,
-            enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-        )
-        data = TensorDataset(torch.randn(400, 8), torch.randn(400, 1))
-        trainer.fit(Regression(), DataLoader(data, batch_size=4, shuffle=True))
-"""
-
-
-def test_lightning_starts_the_second_rank(box: Sandbox) -> None:
-    """By the package's older name, and by its own launcher: rank 1 is a second start of the script."""
-    pytest.importorskip("pytorch_lightning")
-    job = CommandJob(command=(sys.executable, "train.py"), env=ENVIRONMENT)
-    folder = box.launch(LIGHTNING, job=job)
-    assert wait_ended(folder).outcome == "completed", folder.output_log.read_text()
-    state = RunReader(folder).poll().state
-    seen = {rank: each.latest.own_steps for rank, each in state.ranks.items() if each.latest is not None}
-    assert seen == {0: 20, 1: 20}
-    assert (state.step, state.total_steps, state.in_effect["per_device_train_batch_size"]) == (20, 20, 4)

@@ -91,37 +91,13 @@ def test_a_running_trainer_saves_ends_and_goes_on(box: Sandbox, fifo: Fifo) -> N
     assert wait_ended(new).outcome == "stopped"
 
 
-def test_without_a_checkpoint_nothing_is_stopped(box: Sandbox, fifo: Fifo) -> None:
+def test_what_cannot_be_restarted_is_found_before_the_run_is_stopped(box: Sandbox, fifo: Fifo) -> None:
     folder = trainer(box, fifo)
     fifo.word()
     with pytest.raises(NoCheckpointError, match="would start at step 0"):
         plan_restart(folder)
-    assert read_status(folder).kind == "running"
-    assert read_order(folder.control) is None
-    send_order(folder, "kill")
-    wait_ended(folder)
-
-
-def test_an_ended_run_goes_on_from_what_it_saved(box: Sandbox, fifo: Fifo) -> None:
-    folder = trainer(box, fifo, "--resume", "{checkpoint}")
-    fifo.word()
-    send_order(folder, "terminate")
-    assert fifo.word() == "saved"
-    wait_ended(folder)
-    plan = plan_restart(folder, stop_timeouts=QUICK_STOP)
-    assert (plan.live, plan.saves) == (False, False)
-    assert plan.checkpoint is not None
-    assert plan.checkpoint.step == 7
-    new = restart(plan)
-    box.folders.append(new)
-    assert fifo.word() == str(plan.checkpoint.path)
-    send_order(new, "kill")
-    wait_ended(new)
-
-
-def test_a_command_that_takes_no_checkpoint_is_not_stopped(box: Sandbox, fifo: Fifo) -> None:
-    folder = trainer(box, fifo)
-    fifo.word()
+    with pytest.raises(LaunchError, match="secret"):
+        plan_restart(folder, job=CommandJob(command=("x",), env={"HF_TOKEN": HIDDEN}))
     path = folder.output / "checkpoint-3"
     path.mkdir()
     for name in ("model.safetensors", "optimizer.pt"):
@@ -129,28 +105,11 @@ def test_a_command_that_takes_no_checkpoint_is_not_stopped(box: Sandbox, fifo: F
     (path / "trainer_state.json").write_text(json.dumps({"global_step": 3}))
     with pytest.raises(LaunchError, match=r"put \{checkpoint\}"):
         plan_restart(folder)
-    assert read_status(folder).kind == "running"
-    send_order(folder, "kill")
-    wait_ended(folder)
-
-
-def test_a_hidden_secret_is_no_secret_any_more(box: Sandbox, fifo: Fifo) -> None:
-    folder = trainer(box, fifo)
-    fifo.word()
-    job = CommandJob(command=("x",), env={"HF_TOKEN": HIDDEN})
-    with pytest.raises(LaunchError, match="secret"):
-        plan_restart(folder, job=job)
-    send_order(folder, "kill")
-    wait_ended(folder)
-
-
-def test_a_command_that_is_gone_is_found_before_the_run_is_stopped(box: Sandbox, fifo: Fifo) -> None:
-    folder = trainer(box, fifo)
-    fifo.word()
     seen_to_train(folder)
     with pytest.raises(LaunchError, match="not found"):
         plan_restart(folder, job=CommandJob(command=("no-such-program", "{checkpoint}")))
     assert read_status(folder).kind == "running"
+    assert read_order(folder.control) is None
     send_order(folder, "kill")
     wait_ended(folder)
 

@@ -54,12 +54,6 @@ def test_where_the_command_says(words: tuple[str, ...], without: tuple[str, ...]
     assert with_checkpoint(applied, job, HERE).argv == ("python", *resumed)
 
 
-def test_without_a_checkpoint_the_command_stays() -> None:
-    applied = AppliedCommand(("x",))
-    assert with_checkpoint(applied, PLAIN, None) is applied
-    assert with_checkpoint(applied, PLAIN, HERE) is applied
-
-
 @pytest.mark.parametrize(
     ("apply", "accepts"),
     [("yaml", True), ("hf-args", True), ("inject", False), ("placeholders", False), ("none", False)],

@@ -51,8 +51,3 @@ def test_what_the_job_says_counts_first(tmp_path: Path, environment: Path) -> No
     job = CommandJob(command=(str(environment / "python"), "train.py"), interpreter="/other/python")
     assert training_python(job, {}, tmp_path) == Path("/other/python")
     assert training_python(BuiltinJob(interpreter="/other/python"), {}, tmp_path) == Path("/other/python")
-
-
-def test_the_commands_own_path_counts(tmp_path: Path, environment: Path) -> None:
-    job = CommandJob(command=("trl", "sft"), env={"PATH": str(environment)})
-    assert training_python(job, {"PATH": "/nowhere"}, tmp_path) == environment / "python3"

@@ -51,12 +51,6 @@ def test_a_line_of_an_evaluation_has_a_loss_of_the_training_only_if_it_names_one
     assert (found.loss, found.evaluation) == (row.get("loss"), row["evaluation"])
 
 
-def test_a_logged_loss_that_is_not_a_number() -> None:
-    [record] = parse_output("{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}")
-    assert record.loss is not None
-    assert math.isnan(record.loss)
-
-
 def test_several_bars_in_one_piece_and_a_dictionary_behind_one() -> None:
     text = (
         "  1%|  | 1/100 [00:01<01:39,  1.0it/s]\r  2%|  | 2/100 [00:02<01:38,  1.0it/s]{'loss': '0.5', 'epoch': '0.1'}"
@@ -70,11 +64,6 @@ def test_several_bars_in_one_piece_and_a_dictionary_behind_one() -> None:
 )
 def test_durations(text: str, expected: float) -> None:
     assert parse_duration(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "soon", "::", "a:b", "x day, 0:01"])
-def test_what_is_no_duration(text: str) -> None:
-    assert parse_duration(text) is None or text == "x day, 0:01"
 
 
 def test_of_very_many_states_of_a_bar_its_ends_and_its_course_remain() -> None:

@@ -49,17 +49,20 @@ def test_an_incomplete_one_does_not_count(tmp_path: Path, missing: str) -> None:
     assert [saved.step for saved in complete_checkpoints(tmp_path)] == [10]
 
 
-def test_without_an_optimizer_it_cannot_be_resumed(tmp_path: Path) -> None:
-    path = save(tmp_path, 10, without="optimizer.pt")
-    (path / "scheduler.pt").unlink()
-    assert read_checkpoint(path) is None
-
-
 @pytest.mark.parametrize("state", ["", "{", "[]", "null", '{"global_step": "ten"}', "{}"])
 def test_a_damaged_state_is_incomplete(tmp_path: Path, state: str) -> None:
     path = save(tmp_path, 10)
     (path / "trainer_state.json").write_text(state)
     assert read_checkpoint(path) is None
+
+
+def test_what_makes_a_checkpoint_unusable(tmp_path: Path) -> None:
+    torn, begun, no_optimizer = (save(tmp_path, step) for step in (10, 20, 30))
+    (torn / "model.safetensors").write_bytes(b"")
+    (begun / "checkpoint-is-incomplete.txt").touch()  # on SIGTERM
+    for name in ("optimizer.pt", "scheduler.pt"):
+        (no_optimizer / name).unlink()
+    assert [read_checkpoint(path) for path in (torn, begun, no_optimizer)] == [None] * 3
 
 
 def test_every_shard_has_to_be_there(tmp_path: Path) -> None:
@@ -70,16 +73,6 @@ def test_every_shard_has_to_be_there(tmp_path: Path) -> None:
     assert read_checkpoint(path) is None
     (path / "model-2.safetensors").write_bytes(b"x")
     assert read_checkpoint(path) is not None
-
-
-def test_an_empty_model_file_was_torn(tmp_path: Path) -> None:
-    path = save(tmp_path, 10)
-    (path / "model.safetensors").write_bytes(b"")
-    assert read_checkpoint(path) is None
-
-
-def test_no_folder_no_checkpoints(tmp_path: Path) -> None:
-    assert complete_checkpoints(tmp_path / "none") == []
 
 
 def run(root: Path, **changes: Any) -> RunFolder:
@@ -128,19 +121,6 @@ def test_the_folder_that_the_command_names(tmp_path: Path, argv: tuple[str, ...]
     assert newest_checkpoint(folder) is None  # of an earlier run
     path = save(tmp_path / "out", 30)
     assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
-
-
-def test_the_folder_that_the_configuration_names(tmp_path: Path) -> None:
-    folder = run(tmp_path, cwd=str(tmp_path), created_t=2000.0)
-    folder.config.write_text("seed: 1\noutput_dir: 'out'\n")
-    path = save(tmp_path / "out", 30)
-    assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
-
-
-def test_a_checkpoint_begun_on_sigterm_and_not_finished(tmp_path: Path) -> None:
-    path = save(tmp_path, 10)
-    (path / "checkpoint-is-incomplete.txt").touch()
-    assert read_checkpoint(path) is None
 
 
 def test_a_checkpoint_of_lightning_is_a_file(tmp_path: Path) -> None:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.runs.builders import counters, view
-from tuner_tui.runs.events.history import Series
-from tuner_tui.runs.events.types import Evaluated
 from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
@@ -40,11 +35,6 @@ def test_speed_and_waiting_are_over_the_whole_run() -> None:
     assert figure(first, second, "step time").second == pytest.approx(0.25)
     assert figure(first, second, "eval_loss").first == 0.5
     assert "eval_runtime" not in {one.name for one in compare(first, second).figures}
-
-
-def test_a_metric_that_is_not_finite_is_unknown() -> None:
-    broken = view(state={"evaluations": (Evaluated(t=1.0, step=1, metrics={"eval_loss": float("nan")}),)})
-    assert figure(broken, view(), "eval_loss") == MeasuredFigure("eval_loss", "", None, 0.5)
 
 
 def test_ranks_add_up() -> None:
@@ -76,11 +66,6 @@ def test_losses_beyond_the_shorter_run_are_left_out() -> None:
     assert compare(view(), view(loss=((1, 1.0),))).loss == ()
 
 
-def test_a_gap_is_bridged() -> None:
-    gap = view(loss=((0, 2.0), (50, None), (100, 1.0)))
-    assert [one.first for one in compare(gap, gap).loss] == pytest.approx([1.75, 1.5, 1.25, 1.0])
-
-
 def test_versions_effects_and_commits_that_differ() -> None:
     first = view(state={"in_effect": {"tf32": False, "fused": True}})
     second = view(
@@ -105,21 +90,3 @@ def test_a_run_that_did_nothing_has_no_figures() -> None:
     for name in ("throughput", "step time", "data wait", "samples", "loss, last logged"):
         assert figure(nothing, view(), name).first is None
         assert figure(nothing, view(), name).ratio is None
-
-
-points = st.lists(st.floats(0, 1e6), min_size=2, max_size=30, unique=True).map(sorted)
-
-
-@given(points, points)
-def test_an_interpolated_loss_lies_between_those_logged(one: list[float], other: list[float]) -> None:
-    def run(xs: list[float]) -> RunView:
-        plain = view()
-        loss = Series("loss", "", tuple(xs), tuple(1 / (1 + x) for x in xs))
-        return replace(plain, history=replace(plain.history, loss=loss))
-
-    found = compare(run(one), run(other)).loss
-    for at in found:
-        for value in (at.first, at.second):
-            assert value is None or 0 < value <= 1
-    for before, after in pairwise(found):
-        assert before.first is None or after.first is None or before.first >= after.first

@@ -18,7 +18,6 @@ from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan, Steps
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_output
 from tuner_tui.runs.read.log_follower import LogEventBuilder, LogOnlyFollower, find_tool_files, read_tool_file
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.settings.job import CommandJob
 
 
@@ -83,10 +82,6 @@ def test_lines_with_a_step_take_their_time_from_the_clock() -> None:
     assert len(of(events, Steps)) == 3
 
 
-def test_no_records_give_no_events() -> None:
-    assert followed("hello", "Map: 50%|## | 1/2 [00:01<00:01, 1.0 examples/s]") == (RunState(), [])
-
-
 def step_numbers(events: list[Event]) -> list[int]:
     return [event.step for event in events if isinstance(event, Steps)]
 
@@ -132,21 +127,6 @@ def test_the_bars_of_keras() -> None:
     assert (old.step, old.total_steps, old.loss) == (50, 188, 0.5)
 
 
-def test_the_bar_of_an_evaluation_by_keras_is_no_training() -> None:
-    state, _ = followed("Epoch 1/1\n", keras(18, 18, "loss: 1.5") + "\n", keras(4, 4, "loss: 1.4"))
-    assert (state.step, state.phase, state.loss) == (18, "evaluating", 1.5)
-
-
-def test_a_loss_is_shown_where_no_step_is_known(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("loss: 0.5\n")
-    follower = LogOnlyFollower(log, (tmp_path,), 0.0)
-    assert follower.events(1000.0, over=False) == []
-    assert [event.loss for event in of(follower.events(1003.0, over=False), Metrics) if isinstance(event, Metrics)] == [
-        0.5
-    ]
-
-
 def test_a_bar_before_the_observers_first_step_is_not_taken_for_the_training(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     log.write_text(bar(24, 24, 1) + "\r")
@@ -165,20 +145,6 @@ def test_the_observer_replaces_the_total_of_a_bar() -> None:
     assert (state.step, state.total_steps, state.total_guessed) == (1, 6, True)
     without_plan = fold_all(followed(bar(24, 24, 1))[0], [Steps(t=201.0, rank=0, step=1, own_steps=1, train_s=1.0)])
     assert (without_plan.step, without_plan.total_steps) == (1, None)
-
-
-def test_events_of_an_ended_run_are_released_at_once(tmp_path: Path) -> None:
-    say(tmp_path, "iter 1: loss 2.0\niter 2: loss 1.0")
-    assert step_numbers(look(tmp_path).events(100.0, over=True)) == [2]
-
-
-def test_a_bar_torn_in_the_middle_is_read_whole(tmp_path: Path) -> None:
-    seen = look(tmp_path)
-    say(tmp_path, "\r  1%|  | 1/10")
-    assert seen.events(100.0, over=False) == []
-    say(tmp_path, "0 [00:01<01:39,  1.0it/s]")
-    seen.events(101.0, over=False)
-    assert step_numbers(seen.events(104.0, over=False)) == [1]
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
@@ -223,29 +189,6 @@ def test_an_isolated_interpreter_is_seen_from_outside(box: Sandbox) -> None:
     assert view.history.loss.ys == (0.25,)
 
 
-def test_what_the_observer_tells_is_all_that_counts(box: Sandbox) -> None:
-    folder = box.launch(ISOLATED)
-    wait_ended(folder)
-    with folder.events.open("ab") as file:
-        file.write(encode_event(Steps(t=time.time(), rank=0, step=7, own_steps=7, train_s=1.0)))
-    state = RunReader(folder).poll().state
-    assert (state.step, state.source, state.total_steps) == (7, None, None)
-
-
-def test_a_counter_of_batches_adds_up_over_epochs_and_a_time_is_no_step() -> None:
-    """As word_language_model prints, which updates its parameters by hand."""
-    state, _ = followed(
-        *(
-            f"| epoch {epoch:3d} | {batch:5d}/   90 batches | lr 20.00 | ms/batch 46.47 | loss  6.45 | ppl   630.02"
-            for epoch in (1, 2)
-            for batch in (20, 40, 60, 80)
-        )
-    )
-    assert (state.step, state.total_steps, state.loss) == (170, None, 6.45)
-    state, _ = followed("Epoch [1/5], Step [100/600], Loss: 2.1", "Epoch [2/5], Step [100/600], Loss: 1.1")
-    assert (state.step, state.total_steps) == (700, 3000)
-
-
 FILES = {
     "trainer_log.jsonl": (
         '{"current_steps": 10, "total_steps": 100, "loss": 1.5, "lr": 0.0001, "epoch": 0.1, "percentage": 10.0, '
@@ -273,12 +216,6 @@ def test_what_each_file_tells(tmp_path: Path, name: str) -> None:
     text, record = FILES[name]
     (tmp_path / name).write_text(text)
     assert read_tool_file(tmp_path / name) == [record]
-
-
-def test_an_evaluation_in_lightnings_table(tmp_path: Path) -> None:
-    (tmp_path / "metrics.csv").write_text("epoch,step,train_loss,val_loss\n0,9,,0.25\n")
-    [record] = read_tool_file(tmp_path / "metrics.csv")
-    assert (record.step, record.loss, dict(record.evaluation)) == (10, None, {"val_loss": 0.25})
 
 
 @pytest.mark.parametrize("name", FILES)

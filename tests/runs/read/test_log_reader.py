@@ -33,18 +33,9 @@ def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     assert reader.search("x", 0).anchor is None
 
 
-def test_an_empty_log(tmp_path: Path) -> None:
-    assert log(tmp_path, b"").tail(10) == LogWindow()
-
-
 def test_the_tail(tmp_path: Path) -> None:
     window = log(tmp_path, b"one\ntwo\nthree\n").tail(2)
     assert window == LogWindow(("two", "three"), (4, 8), 4, 14, 14, False, True, False)
-
-
-def test_an_unfinished_line_shows(tmp_path: Path) -> None:
-    window = log(tmp_path, b"one\ntw").tail(9)
-    assert (window.lines, window.unfinished, window.at_start, window.at_end) == (("one", "tw"), True, True, True)
 
 
 @settings(deadline=None)
@@ -69,15 +60,6 @@ def test_pages_forwards_and_backwards_show_every_line_once(
     assert forwards == backwards == lines
 
 
-def test_an_anchor_inside_a_line_means_that_line(tmp_path: Path) -> None:
-    assert log(tmp_path, b"one\ntwo\nthree\n").window(6, 1).lines == ("two",)
-
-
-def test_an_anchor_behind_the_end(tmp_path: Path) -> None:
-    window = log(tmp_path, b"one\n").window(99, 5)
-    assert (window.lines, window.end, window.at_end) == ((), 4, True)
-
-
 def test_lines_longer_than_a_chunk(tmp_path: Path) -> None:
     bar = b"".join(b"\r%7d" % n for n in range(CHUNK_BYTES // 4))
     reader = log(tmp_path, b"before\n" + bar + b"\nafter\n")
@@ -93,25 +75,12 @@ def test_search(tmp_path: Path, backwards: bool) -> None:
     assert (found.anchor, found.complete) == (22 if backwards else 0, True)
 
 
-def test_search_goes_on_from_a_match(tmp_path: Path) -> None:
-    reader = log(tmp_path, b"error 1\nerror 2\n")
-    first = reader.search("error", 0)
-    assert first.anchor == 0
-    assert reader.search("error", 1).anchor == 8
-    assert reader.search("error", 8, backwards=True).anchor == 0
-    assert reader.search("error", 0, backwards=True).anchor is None
-
-
 def test_search_across_chunks(tmp_path: Path) -> None:
     filler = b"x" * (CHUNK_BYTES - 3) + b"needle\n"
     reader = log(tmp_path, filler + b"y\n" * CHUNK_BYTES)
     assert reader.search("needle", CHUNK_BYTES - 3).anchor == 0
     assert reader.search("needle", CHUNK_BYTES - 2).anchor is None
     assert reader.search("needle", reader.total_bytes(), backwards=True).anchor == 0
-
-
-def test_search_for_nothing(tmp_path: Path) -> None:
-    assert log(tmp_path, b"abc\n").search("", 0).anchor is None
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ def test_a_job_on_a_card_has_its_workers_and_its_memory(place: Place) -> None:
     assert format_process_counts(job) == "1 + 1 worker"
 
 
+@pytest.mark.full
 def test_of_many_workers_a_share_is_read_at_a_time_and_the_trainer_each_time(place: Place) -> None:
     workers = range(100, 100 + 2 * MANY_PROCESSES)
     watch, sizes = place.watch(), []
@@ -127,11 +128,6 @@ def test_a_training_without_a_card_is_a_job_and_an_editor_is_not(place: Place) -
     assert not any("vim" in command for command in commands(place.watch().look()))
 
 
-def test_the_process_asked_for_is_the_first_of_its_job(place: Place) -> None:
-    orders = [[one.pid for job in place.watch().look(pid).jobs for one in job.processes] for pid in (7, 8)]
-    assert orders == [[7, 8], [8, 7]]
-
-
 def test_one_job_alone_whatever_it_is_until_it_ends(place: Place) -> None:
     watch = place.watch()
     assert commands(watch.look(30)) == ["vim notes"]
@@ -153,18 +149,6 @@ def test_a_process_the_host_does_not_show_is_shown_with_what_the_driver_knows(pl
         (place.proc / name / "stat").unlink()
     job = next(job for job in place.watch().look().jobs if job.gpus)
     assert (job.pid, job.command, job.gpu_memory_bytes, job.cpu_pct) == (7, (), 8, None)
-
-
-def test_a_clock_that_is_set_back_hides_no_new_run(place: Place) -> None:
-    live = LiveRuns(place.root, place.clock)
-    assert live.read() == ()
-    folder = place.run_of(7)
-    lock = acquire_lock(folder.lock)
-    try:
-        place.clock.now_s -= 3600
-        assert [run.run for run in live.read()] == [folder.id]
-    finally:
-        os.close(lock)
 
 
 def test_jobs_of_this_program_are_named(place: Place) -> None:

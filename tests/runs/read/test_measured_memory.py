@@ -46,11 +46,6 @@ def test_other_jobs_say_nothing(tmp_path: Path, other: BuiltinJob | CommandJob) 
     assert measured_runs(JOB, tmp_path) == ()
 
 
-def test_the_same_model_on_other_data_does(tmp_path: Path) -> None:
-    run(tmp_path, GPU, job=JOB.model_copy(update={"data": "other.csv"}))
-    assert len(measured_runs(JOB, tmp_path)) == 1
-
-
 def test_a_run_of_one_step_or_without_counters_says_nothing(tmp_path: Path) -> None:
     run(tmp_path, Steps(t=1.0, step=1, own_steps=1, rss_peak_bytes=4000))
     run(tmp_path, Phase(t=1.0, phase="starting"))

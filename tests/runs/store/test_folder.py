@@ -14,8 +14,6 @@ from tuner_tui.runs.store.folder import (
     create_folder,
     find_run,
     list_runs,
-    runs_dir,
-    state_dir,
 )
 
 
@@ -58,18 +56,6 @@ def test_an_unknown_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "r007").mkdir()
     with pytest.raises(RunNotFoundError, match="r007"):
         find_run(name, tmp_path)
-
-
-def test_no_runs_yet(tmp_path: Path) -> None:
-    assert list_runs(tmp_path / "none") == []
-    with pytest.raises(RunNotFoundError, match="There are no runs yet"):
-        find_run("r001", tmp_path / "none")
-
-
-def test_where_runs_live(tmp_path: Path) -> None:
-    assert runs_dir({"TUNER_STATE_DIR": str(tmp_path)}) == tmp_path / "runs"
-    assert state_dir({}).name == "tuner-tui"
-    assert state_dir({"TUNER_STATE_DIR": "mine"}) == Path.cwd() / "mine"
 
 
 def test_the_ranks_have_event_files_of_their_own(tmp_path: Path) -> None:

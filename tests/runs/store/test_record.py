@@ -74,11 +74,6 @@ def test_damage_is_a_sentence(folder: RunFolder, content: bytes) -> None:
         read_record(folder)
 
 
-def test_a_missing_record_is_a_sentence(folder: RunFolder) -> None:
-    with pytest.raises(RecordError, match="No such file"):
-        read_record(folder)
-
-
 def test_a_newer_record_may_not_say_by_what_it_was_written(folder: RunFolder) -> None:
     folder.record.write_text('{"v": 99}')
     with pytest.raises(RecordError, match=r"newer tuner-tui\.$"):

@@ -45,13 +45,6 @@ def test_one_that_writes_no_text(box: Sandbox) -> None:
     assert all(line.isprintable() for line in LogReader(folder.output_log).tail(20).lines)
 
 
-def test_one_that_never_takes_a_step(box: Sandbox) -> None:
-    folder = box.launch("print('preparing the data')")
-    last = wait_ended(folder)
-    state = RunReader(folder).poll().state
-    assert (last.sentence, state.step, state.source) == ("Completed.", None, None)
-
-
 @pytest.mark.parametrize(
     ("job", "said"),
     [

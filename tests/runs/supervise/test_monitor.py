@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.runs.store.supervisor_state import Order, SupervisorState, write_order
 from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor
-from tuner_tui.runs.supervise.training_process import AdoptedTraining, StopTimeouts
+from tuner_tui.runs.supervise.training_process import StopTimeouts, SupervisedTraining
 
 START_T = 1_700_000_000.0
 HOUR_S = 3600.0
@@ -51,7 +50,7 @@ def watched(folder: RunFolder, child: subprocess.Popen[bytes], order: Order, *ev
     process = identify_process(child.pid)
     assert process is not None
     journal = RunWriter(folder, SupervisorState(this_machine(), ProcessId(1, 0), START_T, process))
-    return TrainingMonitor(folder, AdoptedTraining(process), journal, PATIENCE)
+    return TrainingMonitor(folder, SupervisedTraining(process), journal, PATIENCE)
 
 
 def looks(watch: TrainingMonitor, *moments: tuple[float, float]) -> None:
@@ -60,36 +59,31 @@ def looks(watch: TrainingMonitor, *moments: tuple[float, float]) -> None:
         watch.done(ClockReading(START_T + after_t, s))
 
 
-def test_a_clock_set_forward_ends_no_grace(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
-    watch = watched(folder, child, "stop", Plan(t=START_T, obeys=True))
-    looks(watch, (0, 0), (HOUR_S, 1), (HOUR_S, 59))
-    child.kill()
-    assert child.wait(60) == -signal.SIGKILL  # no SIGTERM came before
+STOP, SAVE = Plan(t=START_T, obeys=True), Phase(t=START_T, phase="saving")
 
 
-def test_a_clock_set_back_prolongs_none(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
-    watch = watched(folder, child, "stop", Plan(t=START_T, obeys=True))
-    looks(watch, (0, 0), (-HOUR_S, 61))
-    assert child.wait(60) == -signal.SIGTERM
-
-
-def test_no_checkpoint_is_cut_short_by_a_clock(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
-    watch = watched(folder, child, "terminate", Phase(t=START_T, phase="saving"))
-    looks(watch, (1, 1), (HOUR_S, 2), (HOUR_S, 299))
-    child.kill()
-    assert child.wait(60) == -signal.SIGKILL
-
-
-def test_a_hung_save_is_waited_for_no_longer(folder: RunFolder, child: subprocess.Popen[bytes]) -> None:
-    watch = watched(folder, child, "terminate", Phase(t=START_T, phase="saving"))
-    looks(watch, (1, 1), (-HOUR_S, 302))
-    assert child.wait(60) == -signal.SIGTERM
-
-
-def test_this_moment() -> None:
-    before = time.time(), time.monotonic()
-    now = ClockReading.now()
-    assert (now.wall_s, now.monotonic_s) >= before
+@pytest.mark.parametrize(
+    ("order", "event", "moments", "ended_by"),
+    [
+        ("stop", STOP, [(HOUR_S, 1), (HOUR_S, 59)], signal.SIGKILL),  # a clock set forward ends no grace
+        ("stop", STOP, [(-HOUR_S, 61)], signal.SIGTERM),  # one that is set back prolongs none
+        ("terminate", SAVE, [(HOUR_S, 2), (HOUR_S, 299)], signal.SIGKILL),  # no checkpoint is cut short
+        ("terminate", SAVE, [(-HOUR_S, 302)], signal.SIGTERM),  # a hung save is waited for no longer
+    ],
+)
+def test_a_clock_that_is_set_changes_no_timeout(
+    folder: RunFolder,
+    child: subprocess.Popen[bytes],
+    order: Order,
+    event: Plan | Phase,
+    moments: list[tuple[float, float]],
+    ended_by: signal.Signals,
+) -> None:
+    watch = watched(folder, child, order, event)
+    looks(watch, (1, 1), *moments)
+    if ended_by == signal.SIGKILL:
+        child.kill()  # no SIGTERM came before
+    assert child.wait(60) == -ended_by
 
 
 def test_a_run_whose_folder_was_deleted_leaves_the_next_of_its_name_alone(

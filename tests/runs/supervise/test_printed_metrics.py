@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,60 +27,58 @@ def stepped(step: int) -> RunState:
     return fold_all(RunState(), [Steps(t=0.0, rank=0, step=step, own_steps=step)])
 
 
+def printed(tmp_path: Path, text: str, state: RunState, over: bool = True) -> list[Event]:
+    """The events of a log with this text, read once."""
+    (tmp_path / "output.log").write_text(text)
+    return PrintedMetrics(tmp_path / "output.log").events(state, at(1), over=over)
+
+
+def evaluations(events: list[Event]) -> list[tuple[int, Mapping[str, float]]]:
+    return [(event.step, event.metrics) for event in events if isinstance(event, Evaluated)]
+
+
 def losses(events: list[Event]) -> list[tuple[int, float | None]]:
     return [(event.step, event.loss) for event in events if isinstance(event, Metrics)]
 
 
 def test_losses_are_spread_over_the_steps_since_the_last_look(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
+    reader = PrintedMetrics(log)
     log.write_text("loading\nloss: 4.0\n")
-    assert printed.events(RunState(), at(0), over=False) == []
-    assert losses(printed.events(stepped(1), at(1), over=False)) == [(1, 4.0)]
+    assert reader.events(RunState(), at(0), over=False) == []
+    assert losses(reader.events(stepped(1), at(1), over=False)) == [(1, 4.0)]
     log.write_text("loading\nloss: 4.0\nloss: 3.0\nloss: 2.0\nloss: 1.")
-    assert losses(printed.events(stepped(21), at(2), over=False)) == [(11, 3.0), (21, 2.0)]
-    assert losses(printed.events(stepped(22), at(2.5), over=False)) == []
+    assert losses(reader.events(stepped(21), at(2), over=False)) == [(11, 3.0), (21, 2.0)]
+    assert losses(reader.events(stepped(22), at(2.5), over=False)) == []
     with log.open("a") as file:
         file.write("0")
-    assert losses(printed.events(stepped(23), at(2.6), over=True)) == [(23, 1.0)]
+    assert losses(reader.events(stepped(23), at(2.6), over=True)) == [(23, 1.0)]
 
 
 def test_an_evaluation_that_prints_many_lines_counts_once(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
+    reader = PrintedMetrics(log)
     log.write_text("Test: [0/2] Loss 3.0 Acc@1 1.0\nTest: [1/2] Loss 2.0 Acc@1 2.0\n")
-    assert printed.events(stepped(10), at(0), over=False) == []
+    assert reader.events(stepped(10), at(0), over=False) == []
     with log.open("a") as file:
         file.write(" * Acc@1 50.0\n")
-    assert printed.events(stepped(10), at(1), over=False) == []
-    assert printed.events(stepped(10), at(2), over=False) == []  # the counters may follow
-    [event] = printed.events(stepped(10), at(3), over=False)
+    assert reader.events(stepped(10), at(1), over=False) == []
+    assert reader.events(stepped(10), at(2), over=False) == []  # the counters may follow
+    [event] = reader.events(stepped(10), at(3), over=False)
     assert isinstance(event, Evaluated)
     assert (event.step, event.metrics) == (10, {"eval_loss": 2.0, "eval_acc@1": 50.0})
 
 
 def test_a_label_on_a_line_of_its_own_belongs_to_the_next_line(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("loss: 2.0  [   64/60000]\nTest Error: \n Accuracy: 10.0%, Avg loss: 3.0 \n\n")
-    events = PrintedMetrics(log).events(stepped(10), at(0), over=True)
+    text = "loss: 2.0  [   64/60000]\nTest Error: \n Accuracy: 10.0%, Avg loss: 3.0 \n\n"
+    events = printed(tmp_path, text, stepped(10))
     assert losses(events) == [(5, 2.0)]
-    assert [event.metrics for event in events if isinstance(event, Evaluated)] == [
-        {"eval_loss": 3.0, "eval_accuracy": 10.0}
-    ]
-
-
-def test_evaluations_of_two_epochs_are_two(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("epoch 0: {'accuracy': 0.5, 'f1': 0.6}\nepoch 1: {'accuracy': 0.7, 'f1': 0.8}\n")
-    found = PrintedMetrics(log).events(stepped(10), at(0), over=True)
-    assert [event.metrics["eval_f1"] for event in found if isinstance(event, Evaluated)] == [0.6, 0.8]
+    assert evaluations(events) == [(10, {"eval_loss": 3.0, "eval_accuracy": 10.0})]
 
 
 def test_nothing_is_read_where_a_trainer_reports(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("{'loss': 0.5, 'epoch': 1.0}\n")
     state = fold_all(stepped(5), [Plan(t=0.0, rank=0, total_steps=10, obeys=True)])
-    assert PrintedMetrics(log).events(state, at(0), over=True) == []
+    assert printed(tmp_path, "{'loss': 0.5, 'epoch': 1.0}\n", state) == []
 
 
 def test_a_printed_loss_is_not_mixed_with_that_of_backward() -> None:
@@ -96,9 +95,9 @@ def test_much_output_costs_little(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     line = "Train Epoch: 1 [640/6000 (11%)]\tLoss: 0.713240\n"
     log.write_text(line * (50_000_000 // len(line)))
-    printed = PrintedMetrics(log)
+    reader = PrintedMetrics(log)
     began = time.thread_time()
-    found = printed.events(stepped(1000), at(0), over=False)
+    found = reader.events(stepped(1000), at(0), over=False)
     assert time.thread_time() - began < 0.1
     assert 6 <= len(found) <= 7
 
@@ -160,36 +159,24 @@ def evaluated(step: int, *steps: int) -> Steps:
 def test_evaluations_have_their_steps_although_the_counters_are_late(tmp_path: Path) -> None:
     """Several in a second, of which few are shown as a phase."""
     log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
-    printed.events(stepped(1), at(0), over=False)
+    reader = PrintedMetrics(log)
+    reader.events(stepped(1), at(0), over=False)
     lines = [f"Epoch {number}: val loss {number}.0\n" for number in range(1, 9)]
     shown = Phase(t=0.0, rank=0, phase="evaluating", step=10)
     training = Phase(t=0.0, rank=0, phase="training", step=10)
     state = fold_all(RunState(), [evaluated(12), shown, training])
     log.write_text("".join(lines[:3]))
-    found = printed.events(state, at(1), over=False)
+    found = reader.events(state, at(1), over=False)
     state = fold_all(state, [replace(shown, step=40), evaluated(44, 10, 20, 30, 40), replace(training, step=40)])
     log.write_text("".join(lines[:5]))
-    found += printed.events(state, at(2), over=False)
+    found += reader.events(state, at(2), over=False)
     state = fold_all(state, [evaluated(79, 50, 60, 70), replace(shown, step=80)])  # the newest has begun
     log.write_text("".join(lines[:7]))
-    found += printed.events(state, at(3), over=False)
+    found += reader.events(state, at(3), over=False)
     log.write_text("".join(lines))
-    found += printed.events(state, at(4), over=True)
+    found += reader.events(state, at(4), over=True)
     values = [(e.step, e.metrics["eval_loss"]) for e in found if isinstance(e, Evaluated)]
     assert values == [(10 * number, float(number)) for number in range(1, 9)]
-
-
-def test_an_evaluation_that_the_observer_does_not_see_has_the_step_of_its_line(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
-    printed.events(stepped(10), at(0), over=False)
-    log.write_text("val loss 1.0\n")
-    assert printed.events(stepped(20), at(1), over=False) == []
-    assert printed.events(stepped(30), at(2), over=False) == []
-    [event] = printed.events(stepped(40), at(3), over=False)
-    assert isinstance(event, Evaluated)
-    assert event.step == 20
 
 
 def test_a_printed_evaluation_is_of_the_step_at_which_its_phase_began(tmp_path: Path) -> None:
@@ -207,70 +194,55 @@ def test_a_printed_evaluation_is_of_the_step_at_which_its_phase_began(tmp_path: 
 
 def test_an_evaluation_whose_line_has_its_step_is_of_that_step(tmp_path: Path) -> None:
     """nanoGPT evaluates before its first step, which no counter says: the later ones are not shifted by it."""
-    log = tmp_path / "output.log"
     lines = (f"step {step}: train loss {3 - step / 100:.2f}, val loss {3 - step / 50:.2f}\n" for step in (0, 20, 40))
-    log.write_text("".join(lines))
     state = fold_all(stepped(41), [Phase(t=0.0, rank=0, phase="evaluating", step=step) for step in (20, 40)])
-    events = PrintedMetrics(log).events(state, at(1), over=True)
-    evaluated = [(event.step, event.metrics) for event in events if isinstance(event, Evaluated)]
-    assert evaluated == [(0, {"eval_loss": 3.0}), (20, {"eval_loss": 2.6}), (40, {"eval_loss": 2.2})]
+    events = printed(tmp_path, "".join(lines), state)
+    assert evaluations(events) == [(0, {"eval_loss": 3.0}), (20, {"eval_loss": 2.6}), (40, {"eval_loss": 2.2})]
 
 
 def test_the_next_line_of_an_evaluation_is_of_the_same_step(tmp_path: Path) -> None:
     """makemore prints the step and both losses, and then that the loss is the best so far."""
-    log = tmp_path / "output.log"
-    log.write_text("step 500 train loss: 2.6 test loss: 2.7\ntest loss 2.7 is the best so far\nstep 510 | loss 2.5\n")
+    text = "step 500 train loss: 2.6 test loss: 2.7\ntest loss 2.7 is the best so far\nstep 510 | loss 2.5\n"
     state = fold_all(stepped(515), [Phase(t=0.0, rank=0, phase="evaluating", step=501)])
-    events = PrintedMetrics(log).events(state, at(1), over=False)
-    assert [(e.step, e.metrics) for e in events if isinstance(e, Evaluated)] == [(501, {"eval_loss": 2.7})]
+    assert evaluations(printed(tmp_path, text, state, over=False)) == [(501, {"eval_loss": 2.7})]
 
 
 def test_the_number_of_steps_of_an_epoch_is_no_step(tmp_path: Path) -> None:
     """Time-Series-Library prints it with the losses of every epoch."""
     log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
+    reader = PrintedMetrics(log)
     lines = [f"Epoch: {n}, Steps: 75 | Train Loss: {9 - n}.0 Vali Loss: {8 - n}.0\n" for n in (1, 2, 3, 4)]
     log.write_text("".join(lines[:2]))
     seen = [Phase(t=0.0, rank=0, phase="evaluating", step=75 * n) for n in (1, 2, 3, 4)]
-    found = printed.events(fold_all(stepped(160), seen[:2]), at(1), over=False)
+    found = reader.events(fold_all(stepped(160), seen[:2]), at(1), over=False)
     log.write_text("".join(lines[:3]))
-    found += printed.events(fold_all(stepped(240), seen[:3]), at(2), over=False)
+    found += reader.events(fold_all(stepped(240), seen[:3]), at(2), over=False)
     log.write_text("".join(lines))
-    found += printed.events(fold_all(stepped(300), seen), at(3), over=True)
-    evaluated = [(event.step, event.metrics) for event in found if isinstance(event, Evaluated)]
-    assert evaluated == [(75 * n, {"eval_loss": 8.0 - n}) for n in (1, 2, 3, 4)]
+    found += reader.events(fold_all(stepped(300), seen), at(3), over=True)
+    assert evaluations(found) == [(75 * n, {"eval_loss": 8.0 - n}) for n in (1, 2, 3, 4)]
 
 
 def test_the_last_result_printed_again_with_each_loss_is_no_evaluation(tmp_path: Path) -> None:
     """LitGPT does so. A result that is equal to the last one is new where the observer saw an evaluation."""
     log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
+    reader = PrintedMetrics(log)
     seen = [Phase(t=0.0, rank=0, phase="evaluating", step=step) for step in (10, 20)]
     text = (
         "iter 40: val loss 6.4907, val time: 13 ms\niter 44 step 11 | loss train: 6.5, val: 6.491 | iter time: 5 ms\n"
     )
     log.write_text(text)
-    found = printed.events(fold_all(stepped(11), seen[:1]), at(1), over=False)
+    found = reader.events(fold_all(stepped(11), seen[:1]), at(1), over=False)
     text += "iter 48 step 12 | loss train: 6.3, val: 6.491 | iter time: 5 ms\n"
     log.write_text(text)
-    found += printed.events(fold_all(stepped(12), seen[:1]), at(2), over=False)
+    found += reader.events(fold_all(stepped(12), seen[:1]), at(2), over=False)
     log.write_text(text + "loss train: 6.2, val: 6.491\n")
-    found += printed.events(fold_all(stepped(21), seen), at(3), over=True)
-    evaluated = [(event.step, event.metrics) for event in found if isinstance(event, Evaluated)]
-    assert evaluated == [(10, {"eval_loss": 6.4907}), (20, {"eval_val": 6.491})]
-
-
-def test_a_count_of_the_evaluation_itself_is_no_step(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("test iter 3: test loss 2.0\n")
-    state = fold_all(stepped(40), [Phase(t=0.0, rank=0, phase="evaluating", step=40)])
-    [event] = PrintedMetrics(log).events(state, at(1), over=True)
-    assert (event.step, event.metrics) == (40, {"eval_loss": 2.0})  # type: ignore[attr-defined]
+    found += reader.events(fold_all(stepped(21), seen), at(3), over=True)
+    assert evaluations(found) == [(10, {"eval_loss": 6.4907}), (20, {"eval_val": 6.491})]
 
 
 def test_what_an_evaluation_prints_without_saying_so(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
-    printed = PrintedMetrics(log)
+    reader = PrintedMetrics(log)
     training, evaluation = "step 9 loss 4.0\n", "Total loss 2.0 accuracy: 0.5\n"
     log.write_text(training + evaluation + "step 11 loss 3.0\n")
     begins, ends = len(training), len(training) + len(evaluation)
@@ -278,7 +250,7 @@ def test_what_an_evaluation_prints_without_saying_so(tmp_path: Path) -> None:
         Phase(t=1.0, rank=0, phase="evaluating", step=10, output=begins),
         Phase(t=2.0, rank=0, phase="training", step=10, output=ends),
     ]
-    events = printed.events(fold_all(stepped(11), phases), at(1), over=True)
+    events = reader.events(fold_all(stepped(11), phases), at(1), over=True)
     assert [event.loss for event in events if isinstance(event, Metrics)] == [4.0, 3.0]
     [event] = [event for event in events if isinstance(event, Evaluated)]
     assert (event.step, event.metrics) == (10, {"eval_loss": 2.0, "eval_accuracy": 0.5})
@@ -294,20 +266,15 @@ def test_an_evaluation_that_goes_on_or_whose_end_is_unknown(tmp_path: Path) -> N
 
 
 def test_the_last_loss_is_read_although_other_figures_follow(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
-    log.write_text("".join(f"epoch: {number}, loss = {number}.0\n" for number in range(10)) + "accuracy: 0.9\n")
-    events = PrintedMetrics(log).events(stepped(100), at(1), over=True)
-    assert losses(events)[-1][1] == 9.0
+    text = "".join(f"epoch: {number}, loss = {number}.0\n" for number in range(10)) + "accuracy: 0.9\n"
+    assert losses(printed(tmp_path, text, stepped(100)))[-1][1] == 9.0
 
 
 def test_the_result_of_an_evaluation_may_come_before_that_of_each_class(tmp_path: Path) -> None:
-    log = tmp_path / "output.log"
     classes = "".join(f"Accuracy of class{number}: {number}.0 %\n" for number in range(10))
-    log.write_text("Accuracy of the network: 50.0 %\n" + classes)
     began = fold_all(stepped(10), [Phase(t=1.0, rank=0, phase="evaluating", step=10, output=0)])
-    [event] = PrintedMetrics(log).events(began, at(1), over=True)
-    assert isinstance(event, Evaluated)
-    assert event.metrics == {"eval_accuracy": 50.0}
+    events = printed(tmp_path, "Accuracy of the network: 50.0 %\n" + classes, began)
+    assert evaluations(events) == [(10, {"eval_accuracy": 50.0})]
 
 
 EVALUATES_BETWEEN = """
@@ -326,6 +293,7 @@ EVALUATES_BETWEEN = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_losses_of_training_and_evaluation_with_the_same_name(box: Sandbox) -> None:
     folder = box.launch(EVALUATES_BETWEEN)

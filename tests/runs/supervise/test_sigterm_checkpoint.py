@@ -47,6 +47,7 @@ def command(box: Sandbox) -> CommandJob:
     return CommandJob(command=words, apply="inject", env={"OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_a_trainer_saves_when_it_is_terminated(box: Sandbox) -> None:
     pytest.importorskip("transformers", minversion="5")

@@ -13,12 +13,10 @@ import pytest
 
 from tests.runs.sandbox import QUICK_STOP, Fifo, Sandbox, supervisor_state, wait_ended, wait_gone
 from tuner_tui.core.files import is_locked
-from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
-from tuner_tui.runs.events.types import Exited, Finished, Launched, StopRequested
+from tuner_tui.core.procfs import identify_process, is_alive
+from tuner_tui.runs.events.types import Exited, Finished, Launched
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import prepare
-from tuner_tui.runs.launch.start import adopt, launch, start_supervisor
-from tuner_tui.runs.read.log_reader import LogReader
+from tuner_tui.runs.launch.start import adopt, start_supervisor
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import create_folder
@@ -40,14 +38,6 @@ def test_a_training_that_ends(box: Sandbox) -> None:
     assert folder.supervisor_log.read_text() == ""
 
 
-def test_a_training_that_fails(box: Sandbox) -> None:
-    folder = box.launch("import sys; print('no luck', file=sys.stderr); sys.exit(7)")
-    last = wait_ended(folder)
-    assert (last.outcome, last.exit_code) == ("failed", 7)
-    assert "exit code 7" in last.sentence
-    assert folder.output_log.read_text() == "no luck\n"
-
-
 def test_a_run_is_private_and_supervised_from_its_first_moment(box: Sandbox, fifo: Fifo) -> None:
     folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
     assert fifo.word() == "up"
@@ -60,6 +50,8 @@ def test_a_run_is_private_and_supervised_from_its_first_moment(box: Sandbox, fif
     assert known.training is not None
     assert os.getsid(known.training.pid) == known.training.pid
     assert os.getsid(known.supervisor.pid) not in (os.getsid(0), known.training.pid)
+    with pytest.raises(LaunchError, match="already has a supervisor"):
+        adopt(folder)
     send_order(folder, "terminate")
     assert wait_ended(folder).outcome == "stopped"
 
@@ -70,15 +62,6 @@ def test_killed_from_outside_is_a_failure_with_its_signal(box: Sandbox, fifo: Fi
     last = wait_ended(folder)
     assert (last.outcome, last.signal, last.exit_code) == ("failed", signal.SIGKILL, None)
     assert "SIGKILL" in last.sentence
-
-
-def test_stop_terminates_an_unobserved_training(box: Sandbox, fifo: Fifo) -> None:
-    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
-    fifo.word()
-    send_order(folder, "stop")
-    last = wait_ended(folder)
-    assert (last.outcome, last.signal) == ("stopped", signal.SIGTERM)
-    assert [event.how for event in RunReader(folder).events() if isinstance(event, StopRequested)] == ["stop"]
 
 
 def test_a_training_deaf_to_sigterm_is_killed_only_when_that_is_ordered(box: Sandbox, fifo: Fifo) -> None:
@@ -183,20 +166,6 @@ def test_the_memory_limit_makes_out_of_memory_real(box: Sandbox) -> None:
     assert "MemoryError" in last.sentence
 
 
-def test_below_the_memory_limit_nothing_happens(box: Sandbox) -> None:
-    folder = box.launch("x = bytearray(100_000_000)", memory_limit_bytes=300_000_000)
-    assert wait_ended(folder).outcome == "completed"
-
-
-def test_a_hundred_megabytes_without_a_newline(box: Sandbox) -> None:
-    script = "import sys\nfor i in range(100):\n    sys.stdout.write(('\\r%3d%%' % i) * 200_000)\n"
-    folder = box.launch(script)
-    assert wait_ended(folder).outcome == "completed"
-    window = LogReader(folder.output_log).tail(50)
-    assert window.lines == (" 99%",)
-    assert window.total_bytes == 100_000_000
-
-
 def test_the_training_outlives_a_killed_supervisor_and_can_be_adopted(box: Sandbox, fifo: Fifo) -> None:
     folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
     fifo.word()
@@ -213,15 +182,6 @@ def test_the_training_outlives_a_killed_supervisor_and_can_be_adopted(box: Sandb
     assert last.outcome == "stopped"
     assert first.training is not None
     assert not is_alive(first.training)
-
-
-def test_only_one_supervisor_at_a_time(box: Sandbox, fifo: Fifo) -> None:
-    folder = box.launch(SAY + "say('up')\n" + WAIT_FOR_EVER, str(fifo.path))
-    fifo.word()
-    with pytest.raises(LaunchError, match="already has a supervisor"):
-        adopt(folder)
-    send_order(folder, "terminate")
-    wait_ended(folder)
 
 
 def test_a_full_disk_is_recorded_as_a_problem(box: Sandbox, tmp_path: Path) -> None:
@@ -253,16 +213,6 @@ def test_a_command_that_vanished_meanwhile(box: Sandbox, tmp_path: Path) -> None
     assert "could not be started" in found.sentence
 
 
-def test_bytes_that_are_no_text_reach_the_command(box: Sandbox, tmp_path: Path) -> None:
-    folder = create_folder(tmp_path)
-    box.folders.append(folder)
-    word = os.fsdecode(b"\xff\xfe")
-    code = "import os, sys; print(os.fsencode(sys.argv[1]), os.environb[b'A'])"
-    start_supervisor(folder, LaunchSpec((sys.executable, "-c", code, word), str(tmp_path), {"A": word}))
-    assert wait_ended(folder).outcome == "completed"
-    assert folder.output_log.read_text() == f"{os.fsencode(word)!r} {os.fsencode(word)!r}\n"
-
-
 def test_a_training_ends_with_the_process_that_started_it(box: Sandbox, tmp_path: Path) -> None:
     folder = create_folder(tmp_path)
     box.folders.append(folder)
@@ -272,22 +222,6 @@ def test_a_training_ends_with_the_process_that_started_it(box: Sandbox, tmp_path
         assert read_status(folder).kind == "running"
         starter.kill()
     assert wait_ended(folder).outcome == "stopped"
-
-
-def test_a_command_that_does_not_exist_leaves_no_run(box: Sandbox) -> None:
-    request = box.request("")
-    job = request.job.model_copy(update={"command": ("no-such-program-here",)})
-    wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"job": job})
-    with pytest.raises(LaunchError, match=r"no-such-program-here.* was not found"):
-        launch(prepare(wrong))
-    assert not (box.root / "runs").exists()
-
-
-def test_a_folder_that_cannot_be_made(box: Sandbox) -> None:
-    request = box.request("")
-    wrong = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"root": Path("/proc/no")})
-    with pytest.raises(LaunchError, match="cannot be created"):
-        launch(prepare(wrong))
 
 
 def test_the_supervisor_is_small(box: Sandbox, fifo: Fifo) -> None:
@@ -303,10 +237,3 @@ def test_the_supervisor_is_small(box: Sandbox, fifo: Fifo) -> None:
     assert rss_kib < 35 * 1024
     send_order(folder, "terminate")
     wait_ended(folder)
-
-
-def test_a_process_number_used_again_is_not_the_process() -> None:
-    mine = identify_process(os.getpid())
-    assert mine is not None
-    assert is_alive(mine)
-    assert not is_alive(ProcessId(mine.pid, mine.start_ticks + 1))

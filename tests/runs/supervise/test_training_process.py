@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from signal import SIGKILL, SIGTERM
+from signal import SIGKILL, SIGTERM, Signals
 
 import pytest
 
@@ -26,34 +26,23 @@ def unobserved(now: float) -> EscalationInput:
     return EscalationInput(now, False)
 
 
-def test_nothing_without_an_order() -> None:
-    made = StopEscalation(PATIENCE)
-    assert not made.request("checkpoint", 0.0)
-    assert made.due(unobserved(1e9)) is None
-    assert made.order is None
-
-
-def test_an_observed_training_gets_its_grace() -> None:
-    made = ladder("stop")
-    assert made.due(observed(59.0)) is None
-    assert made.due(observed(61.0)) is SIGTERM
-
-
-def test_slow_steps_get_five_of_them() -> None:
-    made = ladder("stop")
-    assert made.due(observed(100.0, step_time_s=40.0)) is None
-    assert made.due(observed(201.0, step_time_s=40.0)) is SIGTERM
-
-
-def test_an_evaluation_may_come_to_its_end_first() -> None:
-    made = ladder("stop")
-    assert made.due(EscalationInput(299.0, True, evaluating=True)) is None
-    assert made.due(EscalationInput(61.0, True)) is SIGTERM
-    assert ladder("stop").due(EscalationInput(301.0, True, evaluating=True)) is SIGTERM
-
-
-def test_an_unobserved_training_gets_sigterm_at_once() -> None:
-    assert ladder("stop").due(unobserved(0.0)) is SIGTERM
+@pytest.mark.parametrize(
+    ("order", "looks"),
+    [
+        ("stop", [(observed(59.0), None), (observed(61.0), SIGTERM)]),
+        ("stop", [(observed(100.0, step_time_s=40.0), None), (observed(201.0, step_time_s=40.0), SIGTERM)]),
+        ("stop", [(EscalationInput(299.0, True, evaluating=True), None), (observed(61.0), SIGTERM)]),
+        ("stop", [(EscalationInput(301.0, True, evaluating=True), SIGTERM)]),
+        ("stop", [(unobserved(0.0), SIGTERM)]),
+        ("stop", [(observed(299.0, saving_since=0.0), None), (observed(301.0, saving_since=0.0), SIGTERM)]),
+        ("terminate", [(observed(299.0, saving_since=0.0), None), (observed(301.0, saving_since=0.0), SIGTERM)]),
+        ("kill", [(observed(0.0), SIGTERM), (observed(9.0), None), (observed(10.0), SIGKILL), (observed(99.0), None)]),
+        ("kill", [(observed(0.0, 0.0), SIGTERM), (observed(9.0, 5.0), None), (observed(10.0, 5.0), SIGKILL)]),
+    ],
+)
+def test_when_a_signal_is_due(order: Order, looks: list[tuple[EscalationInput, Signals | None]]) -> None:
+    made = ladder(order)
+    assert [made.due(situation) for situation, _ in looks] == [due for _, due in looks]
 
 
 @pytest.mark.parametrize("order", ["stop", "terminate"])
@@ -61,14 +50,6 @@ def test_sigterm_once_and_never_sigkill_unordered(order: Order) -> None:
     made = ladder(order)
     assert made.due(unobserved(0.0)) is SIGTERM
     assert [made.due(unobserved(float(now))) for now in range(1, 10_000, 7)] == [None] * 1429
-
-
-def test_sigkill_after_the_grace_and_once() -> None:
-    made = ladder("kill")
-    assert made.due(observed(0.0)) is SIGTERM
-    assert made.due(observed(9.0)) is None
-    assert made.due(observed(10.0)) is SIGKILL
-    assert made.due(observed(99.0)) is None
 
 
 def test_a_later_kill_counts_its_grace_from_the_order() -> None:
@@ -79,22 +60,8 @@ def test_a_later_kill_counts_its_grace_from_the_order() -> None:
     assert made.due(unobserved(110.0)) is SIGKILL
 
 
-@pytest.mark.parametrize("order", ["stop", "terminate"])
-def test_nothing_while_a_checkpoint_is_written(order: Order) -> None:
-    made = ladder(order)
-    assert made.due(observed(299.0, saving_since=0.0)) is None
-    assert made.due(observed(301.0, saving_since=0.0)) is SIGTERM
-
-
-def test_a_kill_waits_for_no_checkpoint() -> None:
-    """`stop --now`: SIGTERM at once, SIGKILL ten seconds later."""
-    made = ladder("kill")
-    assert made.due(observed(0.0, saving_since=0.0)) is SIGTERM
-    assert made.due(observed(9.0, saving_since=5.0)) is None
-    assert made.due(observed(10.0, saving_since=5.0)) is SIGKILL
-
-
 def test_a_softer_order_changes_nothing() -> None:
+    assert not StopEscalation(PATIENCE).request("checkpoint", 0.0)
     made = ladder("terminate")
     assert not made.request("stop", 1.0)
     assert not made.request("terminate", 1.0)

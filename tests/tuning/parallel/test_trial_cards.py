@@ -19,7 +19,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.parallel.trial_cards import NO_CARD_LEFT, CardLostError, open_cards
+from tuner_tui.tuning.parallel.trial_cards import NO_CARD_LEFT, CardLostError
 from tuner_tui.tuning.process.trial_log import (
     TrialCompleted,
     TrialLog,
@@ -29,7 +29,7 @@ from tuner_tui.tuning.process.trial_log import (
     read_entries,
 )
 from tuner_tui.tuning.process.tuned_preset import run_preset
-from tuner_tui.tuning.process.tuner import TrialHistory, Tuner
+from tuner_tui.tuning.process.tuner import TrialHistory, Tuner, open_cards
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.side_by_side import comparable
 from tuner_tui.tuning.store import TuningFolder, TuningRecord

@@ -11,10 +11,10 @@ from tests.fakes.inventories import box, card
 from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.scheduling.admission import Holder, Place
-from tuner_tui.scheduling.free_cards import choose_cards, free_cards
+from tuner_tui.runs.queue.turns import Card
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.tuning.free_cards import choose_cards, free_cards
 from tuner_tui.tuning.parallel.trial_share import bind, inventory_of_trial
 
 
@@ -44,16 +44,16 @@ def test_the_card_and_the_threads_win_over_the_jobs_own_environment() -> None:
 
 
 def test_the_free_cards_of_the_best_kind_are_chosen() -> None:
-    places = [Place(key, key) for key in cards("a", "b", "c")]
-    places[1] = replace(places[1], occupied=True, holders=(Holder("alice: python train.py"),))
-    assert choose_cards(machine("a", "b", "c"), places) == cards("a", "c")
+    seen = [Card(uuid, uuid) for uuid in cards("a", "b", "c")]
+    seen[1] = replace(seen[1], holder="alice: python train.py")
+    assert choose_cards(machine("a", "b", "c"), seen) == cards("a", "c")
     small = machine("a", "b", "c")
     small = replace(small, gpus=(replace(card("T4"), index=0, uuid="GPU-a"), *small.gpus[1:]))
-    assert choose_cards(small, places) == cards("c")
+    assert choose_cards(small, seen) == cards("c")
 
 
 def test_without_a_free_card_it_says_who_has_them() -> None:
-    taken = Place("GPU-a", "GPU 0", occupied=True, holders=(Holder("alice: python train.py"),))
+    taken = Card("GPU-a", "GPU 0", "alice: python train.py")
     with pytest.raises(SettingsError, match=r"GPU 0: alice: python train\.py"):
         choose_cards(machine("a"), [taken])
     with pytest.raises(SettingsError, match="need GPUs"):

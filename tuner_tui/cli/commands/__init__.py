@@ -1,7 +1,7 @@
 """The commands, each in the module of its name. Importing the package imports none of them."""
 
 PANELS = {
-    "Start": ("demo", "run", "tune", "stop", "queue"),
+    "Start": ("demo", "run", "tune", "stop", "queue", "slurm"),
     "Look": ("watch", "ps", "logs", "diagnose", "diff"),
     "Plan": ("doctor", "recommend", "estimate"),
     "Manage": ("presets",),

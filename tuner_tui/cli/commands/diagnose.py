@@ -21,6 +21,7 @@ from tuner_tui.cli.render.text import join_sections
 from tuner_tui.core.text import format_observed
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
+from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, runs_dir
 
 SEVERITY_MARKS = {"failed": "x", "warning": "!", "hint": "-"}
@@ -97,6 +98,9 @@ def read_situation(source: str) -> Situation:
     folder = RunFolder(path.resolve()) if path.is_dir() else find_run(source, runs_dir())
     if not any(file.exists() for file in (folder.record, folder.events, folder.output_log)):
         raise FileNotFoundError(ENOENT, "the run folder is empty")
+    status = read_status(folder)
+    if status.kind == "waiting":
+        fail(f"{folder.id} has not started. {status.sentence}")
     return situation_of_run(folder)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, find_run_or_exit, print_line
+from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, find_run_or_exit, print_line, print_note
 from tuner_tui.cli.options import RunName
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.status import read_status
@@ -44,6 +44,9 @@ def logs(
             raise typer.Exit(attach(folder, as_json))
         print_events(folder, as_json)
         return
+    status = read_status(folder)
+    if status.kind == "waiting":
+        print_note(f"{folder.id} has not started. {status.sentence}")
     printer = LogPrinter(LogReader(folder.output_log), as_json)
     if not follow:
         printer.print_rest(last=True)
@@ -62,7 +65,7 @@ def _follow(folder: RunFolder, printer: LogPrinter) -> int:
             printer.print_rest(last=not found.live)
             if found.kind == "broken":  # the folder was deleted meanwhile
                 fail(found.sentence, FAILED)
-            if not found.live:
+            if not found.live and found.kind != "waiting":
                 return DONE
             interrupts.wait(LOOK_EVERY_S)
     return TERMINATED if interrupts.terminated else INTERRUPTED

@@ -25,6 +25,7 @@ MIN_COMMAND, MAX_COMMAND = 20, 60
 def ps(as_json: AsJson = False) -> None:
     """List runs with their state, age, speed, loss and command."""
     now = time.time()
+    from tuner_tui.cli.commands.queue import wake_waiter
     from tuner_tui.runs.read.reader import list_run_or_damage
     from tuner_tui.runs.read.status import await_slurm
     from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
@@ -32,6 +33,7 @@ def ps(as_json: AsJson = False) -> None:
     snapshot = ProcessSnapshot()
     folders = list_runs(runs_dir())
     await_slurm(folders)
+    wake_waiter(runs_dir())
     rows = [list_run_or_damage(folder, now, snapshot) for folder in folders]
     if as_json:
         print_json([asdict(row) for row in rows])
@@ -72,7 +74,7 @@ def _figures(row: RunRow) -> tuple[str, ...]:
 def _command(row: RunRow, room: int) -> str:
     from tuner_tui.cli.render.text import replace_unprintable
 
-    unsupervised = _is_unsupervised(row) or row.status == "pending"
+    unsupervised = _is_unsupervised(row) or row.status in ("waiting", "pending")
     # A command may hold a whole script, with line ends and escape sequences.
     text = row.damage or (f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence)
     words = " ".join(replace_unprintable(text).split())

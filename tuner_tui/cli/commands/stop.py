@@ -19,7 +19,7 @@ def stop(
     now: Annotated[bool, typer.Option("--now", help="Send SIGTERM now and SIGKILL after ten seconds.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Save a checkpoint and stop a run.
+    """Save a checkpoint and stop a run, or remove one that waits from the queue.
 
     A training that cannot save on request gets SIGTERM at once; one that has not stopped after a minute, too. Waits
     until the run has ended.
@@ -38,7 +38,15 @@ def stop(
     found = read_status(folder)
     if found.kind in ("foreign", "broken"):
         fail(found.sentence)
-    if found.live:
+    if found.kind == "waiting" and checkpoint_only:
+        fail("The run has not started yet.", FAILED)
+    if found.kind == "waiting":
+        try:
+            give_order(folder, "stop")
+        except (LaunchError, OSError) as error:
+            fail(f"The run cannot be removed: {error}", FAILED)
+        found = read_status(folder)
+    elif found.live:
         why_not = checkpoint_refusal(RunReader(folder).poll().state)
         if checkpoint_only and why_not is not None:
             fail(why_not, FAILED)

@@ -345,9 +345,9 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     from tuner_tui.cli.launch_request import check_interpreter, print_announcement, read_training_machine
     from tuner_tui.runs.launch.prepare import prepare
     from tuner_tui.runs.launch.start import find_duplicate_run
-    from tuner_tui.scheduling.free_cards import ensure_one_process, free_cards
     from tuner_tui.settings.presets import preset_path
     from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, time_needed
+    from tuner_tui.tuning.free_cards import ensure_one_process, free_cards
     from tuner_tui.tuning.launching import build_request
 
     if wanted.save_as is not None:

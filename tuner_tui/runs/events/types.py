@@ -316,8 +316,7 @@ class Steps(Event):
     """Cumulative counters since the observer started, at most one line a second.
 
     `step` is the optimizer step of the whole training (above 0 after a resume), `own_steps` counts those of this
-    process, including steps that a gradient scaler skipped (`skipped_steps`); `optimizer_calls` counts the calls that
-    make them. `tokens` excludes padding; with
+    process, including steps that a gradient scaler skipped (`skipped_steps`). `tokens` excludes padding; with
     `tokens_estimated` tokens and padding were counted in some batches only and scaled. `train_s` is wall time without
     evaluation and saving; `data_wait_s` is the part spent waiting for a batch, `between_s` the part from an optimizer
     step to the next request for a batch (None without a data loader). `rank_wait_s` is the part in calls that wait for
@@ -348,7 +347,6 @@ class Steps(Event):
     eval_s: float = 0.0
     save_s: float = 0.0
     skipped_steps: int = 0
-    optimizer_calls: int = 0
     epoch_batch: int | None = None
     epoch_batches: int | None = None
     epochs_started: int | None = None

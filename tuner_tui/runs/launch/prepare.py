@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner_tui.core.files import lacks_locks, machine_locks
+from tuner_tui.core.files import lacks_locks
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.interpreter.probe import Interpreter
@@ -61,7 +61,8 @@ def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
     """
     if job.data == DATA_TO_NAME:
         return (
-            "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--data`, or e on the screen)."
+            "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--set data=…`, or e on the "
+            "screen)."
         )
     for what, name in (("model", job.model), ("data", job.data)):
         is_file = what == "data" and Path(name).suffix in DATA_SUFFIXES
@@ -98,8 +99,8 @@ class LaunchRequest:
     joins that lineage but starts at step 0. `interpreter` is the Python that trains; None: the one that
     `training_python` finds. `tuning` is the id of the tuning that this run is a trial of; the run is ended once the
     process `ends_with` is gone. `root` is the folder of all runs; None: `runs_dir`. `notes` are warnings of the preset
-    files that the settings come from. `queued_as` is the token of the queue's entry that the run is started for.
-    `nodes` of a cluster will run it; None: this machine.
+    files that the settings come from.
+    `nodes` of a cluster will run it; None: this machine. After `stop_after_s` seconds of training it is stopped.
     """
 
     job: Job
@@ -116,8 +117,8 @@ class LaunchRequest:
     tuning: str | None = None
     ends_with: ProcessId | None = None
     notes: tuple[str, ...] = ()
-    queued_as: str | None = None
     nodes: int | None = None
+    stop_after_s: float | None = None
 
     @classmethod
     def resume(cls, parent: RunFolder, record: RunRecord, environ: Mapping[str, str] | None = None) -> LaunchRequest:
@@ -132,6 +133,7 @@ class LaunchRequest:
             parent=parent,
             environ=dict(os.environ) if environ is None else environ,
             nodes=record.nodes,
+            stop_after_s=record.stop_after_s,
         )
 
     @property
@@ -323,9 +325,6 @@ def _saved(folder: RunFolder, record: RunRecord, argv: Sequence[str], cwd: Path)
 UNLOCKED = "use it from one program at a time; the queue and tunings need a TUNER_STATE_DIR elsewhere"
 
 
-LOCKED_HERE = "submit, stop and resume its runs on one login node"
-
-
 def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     """Label and text of each line, secrets hidden. A line that continues the one before has an empty label."""
     applied = prepared.applied
@@ -352,8 +351,6 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     root = prepared.request.runs_root
     if lacks_locks(root):
         lines.append(("Warning", f"{root} has no file locks: {UNLOCKED}"))
-    elif prepared.request.nodes is not None and (mount := machine_locks(root)) is not None:
-        lines.append(("Warning", f"the file locks of {root} may hold on one machine only ({mount}): {LOCKED_HERE}"))
     missing = missing_processes(prepared.request.job, prepared.env, prepared.accelerate)
     lines += [] if missing is None else [("Warning", missing)]
     lines += [("Warning", f"{sentence}: checkpoints overwrite each other") for sentence in prepared.shared_outputs]

@@ -7,23 +7,22 @@ screen, the command line and the automatic fallback all use these two functions.
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner_tui.core.procfs import is_alive, this_machine
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare, working_folder
 from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint
-from tuner_tui.runs.launch.start import adopt, launch
+from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.read.checkpoints import FoundCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
-from tuner_tui.runs.store.supervisor_state import read_supervisor_state, send_order
+from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved
@@ -80,10 +79,10 @@ def plan_restart(
     record = view.record
     if record is None:
         raise LaunchError(view.record_problem or "The run's record cannot be read.")
-    if view.status.kind in ("foreign", "broken", "starting", "pending"):
+    if view.status.kind in ("foreign", "broken", "starting", "waiting", "pending"):
         raise LaunchError(view.status.sentence)
     if record.nodes is not None and "SLURM_JOB_ID" not in (os.environ if environ is None else environ):
-        raise LaunchError(f"{folder.id} runs in Slurm; `tuner-tui run --on slurm --resume {folder.id}` continues it.")
+        raise LaunchError(f"{folder.id} runs in Slurm; `tuner-tui slurm submit --resume {folder.id}` continues it.")
     request = replace(
         LaunchRequest.resume(folder, record, environ),
         job=job or record.job,
@@ -159,29 +158,8 @@ def _stop(plan: RestartPlan, timeout_s: float) -> None:
     """Ask the run to save and stop, and wait until its supervisor has recorded the outcome. Raises `LaunchError`."""
     folder = plan.folder
     try:
-        if read_status(folder).kind == "lost":
-            adopt(folder)
-        send_order(folder, "stop")
+        give_order(folder, "stop")
     except OSError as error:
         raise LaunchError(f"Run {folder.id} cannot be stopped: {error.strerror}.") from error
     if not wait_supervisor_ended(folder, timeout_s):
         raise LaunchError(f"Run {folder.id} did not save and stop within {timeout_s:.0f} s.")
-
-
-def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:
-    """Wait at most `timeout_s` seconds for the run's supervisor to end. True if it ended or there is none."""
-    supervision = read_supervisor_state(folder.state)
-    if supervision is None:
-        return True
-    if supervision.machine != this_machine() or not is_alive(supervision.supervisor):
-        return True
-    # A descriptor of the process becomes readable when it ends, whoever its parent is, and stays that of this process
-    # even if the pid is used again; whether it was opened in time is checked afterwards.
-    try:
-        descriptor = os.pidfd_open(supervision.supervisor.pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return not is_alive(supervision.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
-    finally:
-        os.close(descriptor)

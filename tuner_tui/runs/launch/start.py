@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -15,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner_tui import __version__
-from tuner_tui.core.files import LockedError, acquire_lock, open_to_append, write_atomic
+from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
@@ -25,7 +24,8 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
 from tuner_tui.runs.store.supervisor_state import reserve_control
-from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE, ProcessSnapshot
+from tuner_tui.runs.supervise.detached import open_detached
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, LaunchSpec, StopTimeouts
 from tuner_tui.settings.job import same_training
 
@@ -104,22 +104,9 @@ def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, 
     seconds is ended. Raises `LaunchError` if `log`, its standard error, cannot be written.
     """
     try:
-        descriptor = open_to_append(log)
+        child = open_detached(module, arguments, log, subprocess.PIPE, subprocess.PIPE)
     except OSError as error:
-        raise LaunchError(f"{log} cannot be written: {error.strerror}.") from error
-    try:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments],
-            cwd="/",
-            # A detached process that is started from inside a training belongs to another run, or to none.
-            env={name: value for name, value in os.environ.items() if name != RUN_VARIABLE},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=descriptor,
-            start_new_session=True,
-        )
-    finally:
-        os.close(descriptor)
+        raise LaunchError(f"{module} cannot be started: {error.strerror} ({error.filename}).") from error
     with child:
         try:
             answer = child.communicate(data, timeout_s)[0].decode("utf-8", "replace").strip()
@@ -133,16 +120,22 @@ def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, 
 
 def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
     """Write every file the training needs. Raises `LaunchError` and `OSError`."""
-    folder, request = prepared.folder, prepared.request
+    folder = prepared.folder
     if prepared.applied.config_yaml is not None:
         write_atomic(folder.config, prepared.applied.config_yaml)
     folder.output.mkdir(mode=0o700)
     write_record(folder, _build_record(prepared))
     reserve_control(folder)
+    return spec_of(prepared)
+
+
+def spec_of(prepared: PreparedLaunch) -> LaunchSpec:
+    """What the supervisor starts of a prepared launch."""
+    request = prepared.request
     spec = launch_spec(
         prepared.argv, str(prepared.cwd), prepared.env, request.memory_limit_bytes, request.stop_timeouts
     )
-    return replace(spec, ends_with=request.ends_with)
+    return replace(spec, ends_with=request.ends_with, stop_after_s=request.stop_after_s)
 
 
 def launch_spec(
@@ -183,7 +176,7 @@ def _build_record(prepared: PreparedLaunch) -> RunRecord:
         resumed_from=None if prepared.checkpoint is None else str(prepared.checkpoint),
         memory_limit_bytes=request.memory_limit_bytes,
         tuning=request.tuning,
-        queued_as=request.queued_as,
+        stop_after_s=request.stop_after_s,
         nodes=request.nodes,
         shared_outputs=prepared.shared_outputs,
     )

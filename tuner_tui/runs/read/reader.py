@@ -34,19 +34,11 @@ BRIEF_LOOK_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSamples:
-    """The recent samples of one node, oldest first; at least one. Cards and pids are those of that node."""
-
-    host: str
-    samples: tuple[Sample, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RunView:
     """A run at one moment. `record` is None, and `record_problem` a sentence, if `run.json` cannot be read.
 
     `sample` is the newest hardware sample, `samples` the recent ones, oldest first. They are of the supervisor's
-    machine, `host`; `nodes` are the other machines of the run.
+    machine, `host`.
     """
 
     state: RunState
@@ -57,7 +49,6 @@ class RunView:
     record: RunRecord | None = None
     record_problem: str | None = None
     host: str | None = None
-    nodes: tuple[NodeSamples, ...] = ()
 
 
 class RunReader:
@@ -74,7 +65,6 @@ class RunReader:
         self._history = HistoryBuilder()
         self._tails: dict[Path, LineTail] = {}
         self._samples = _RecentSamples(folder.samples)
-        self._nodes: dict[str, _RecentSamples] = {}
         self._host: str | None = None  # the supervisor's, which does not change
         self._record: RunRecord | None = None
         self._log_follower: LogOnlyFollower | None = None
@@ -98,14 +88,7 @@ class RunReader:
             record=record,
             record_problem=problem,
             host=self._host,
-            nodes=self._read_nodes(),
         )
-
-    def _read_nodes(self) -> tuple[NodeSamples, ...]:
-        for host in set(self.folder.nodes()) - {self._host}:
-            self._nodes.setdefault(host, _RecentSamples(self.folder.node_samples(host)))
-        found = (NodeSamples(host, recent.read()) for host, recent in sorted(self._nodes.items()))
-        return tuple(node for node in found if node.samples)
 
     def events(self) -> list[Event]:
         """The new events of all ranks, ordered by time and folded into the state; sampled where there are very many.

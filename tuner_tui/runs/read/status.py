@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tuner_tui.core.files import is_locked, read_regular, wait_unlocked
+from tuner_tui.core.files import is_locked, wait_unlocked
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, this_machine
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import readable_record
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.exit_evidence import read_log_tail
-from tuner_tui.runs.supervise.outcome import record_end, recover_state, settle
+from tuner_tui.runs.supervise.outcome import record_end, settle
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 from tuner_tui.slurm.jobs import ENDS, LOG_FILE, JobList, JobState, SlurmJob, read_job, read_list
 
-StatusKind = Literal["pending", "starting", "running", "ended", "lost", "foreign", "broken"]
+StatusKind = Literal["waiting", "pending", "starting", "running", "ended", "lost", "foreign", "broken"]
 SLURM_PATIENCE_S = 3.0
 """Seconds that a command waits for an answer of Slurm, which asks its controller over the network."""
+SUBMISSION_S = 60.0
+"""Seconds after which `sbatch` has answered, if its caller lives."""
 START_GRACE_S = 15.0
 """Seconds in which a new folder without supervisor counts as starting."""
 
@@ -31,8 +34,8 @@ START_GRACE_S = 15.0
 class RunStatus:
     """The status of a run. A `lost` run has no supervisor; its training may still run (`training_alive`).
 
-    A `pending` run waits in the queue of Slurm. `pid` is the training process if it is alive on this machine; `outcome`
-    is set for `ended` runs.
+    A `waiting` run waits in the queue, a `pending` one in that of Slurm. `pid` is the training process if it is alive
+    on this machine; `outcome` is set for `ended` runs.
     """
 
     kind: StatusKind
@@ -65,8 +68,10 @@ def read_status(
     # living supervisor. Where neither can be seen from here, Slurm is asked. A run that turns out to be dead is
     # settled: who looks first records the outcome.
     try:
-        supervision = read_supervisor_state(folder.state)
         here = machine or this_machine()
+        if os.path.lexists(folder.queue) and waiting_run(folder) is not None:
+            return _waiting(folder, here)
+        supervision = read_supervisor_state(folder.state)
         job = read_job(folder.path)
         if job is not None and (supervision is None or supervision.machine != here or supervision.outcome is not None):
             return _status_in_slurm(folder, job, supervision, here)
@@ -74,9 +79,18 @@ def read_status(
             status = _status_from_state(folder, supervision, here, snapshot)
             gone = status.kind == "lost" and not status.training_alive
             return _status_in_slurm(folder, job, supervision, here) if job is not None and gone else status
-        return _status_without_state(folder, time.time() if now is None else now, here, snapshot)
+        return _status_without_state(folder, time.time() if now is None else now)
+    except QueueError as error:
+        return RunStatus("broken", str(error))
     except OSError as error:
         return RunStatus("broken", f"The run folder cannot be read: {error.strerror} ({folder.path}).")
+
+
+def _waiting(folder: RunFolder, here: Machine) -> RunStatus:
+    record = readable_record(folder)
+    if record is not None and record.host != here.host:
+        return RunStatus("foreign", "This run was queued on another machine; open it there.")
+    return RunStatus("waiting", waiting_sentence(folder))
 
 
 def _status_from_state(
@@ -84,14 +98,9 @@ def _status_from_state(
 ) -> RunStatus:
     if supervision.outcome is not None:
         return _ended(supervision)
-    if supervision.machine.boot_id != here.boot_id:
-        return _other_boot(folder, supervision, here)
-    if supervision.machine.pid_namespace != here.pid_namespace:
-        return RunStatus(
-            "foreign",
-            f"This run belongs to another container of this machine ({supervision.machine.host}); open it there.",
-            problems=supervision.problems,
-        )
+    machine = supervision.machine
+    if (machine.boot_id, machine.pid_namespace) != (here.boot_id, here.pid_namespace):
+        return _elsewhere(folder, supervision, here)
     if is_locked(folder.lock) or is_alive(supervision.supervisor):  # somebody may have deleted the lock
         return _supervised(supervision)
     return _without_supervisor(folder, supervision, snapshot)
@@ -105,7 +114,7 @@ def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorSt
     listed = read_list(folder.path.parent.parent, job)
     found = listed.find(job)
     if ended is not None:
-        return _requeued(ended, job, found)
+        return _requeued(ended, job, found, listed)
     asked_before_start = supervision is not None and listed.answered_t < supervision.started_t
     if found is None or asked_before_start:
         return _unlisted(folder, job, supervision, listed)
@@ -119,22 +128,22 @@ def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorSt
     return RunStatus("running", f"Running {found.place}as {job.name}.", problems=supervision.problems)
 
 
-def _requeued(ended: SupervisorState, job: SlurmJob, found: JobState | None) -> RunStatus:
+def _requeued(ended: SupervisorState, job: SlurmJob, found: JobState | None, listed: JobList) -> RunStatus:
     """The status of a run that its time limit ended, and that its job will continue."""
-    if found is not None and found.ended:
-        return _ended(
-            replace(ended, sentence=f"{ended.sentence} {job.name} {ENDS[found.state][1]} before it continued the run.")
-        )
+    gone = found is not None and found.ended
+    if gone or listed.knows_nothing_of(job):
+        words = ENDS[found.state][1] if found is not None else "ended"
+        return _ended(replace(ended, sentence=f"{ended.sentence} {job.name} {words} before it continued the run."))
     why = f": {found.reason_words}" if found is not None and found.waits else ""
     return RunStatus("pending", f"{ended.sentence} {job.name} reached its time limit and continues the run{why}.")
 
 
 def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, listed: JobList) -> RunStatus:
     """The status of a run of whose job Slurm has said nothing."""
+    if job.job_id is None and time.time() > job.submitted_t + SUBMISSION_S:
+        return RunStatus("lost", "Its submission was interrupted; `squeue` lists the job if Slurm has accepted it.")
     if listed.knows_nothing_of(job):
         lost = f"Slurm does not know job {job.job_id} any more; how the run ended is unknown."
-        if job.job_id is None:
-            lost = "The run never started: Slurm has no job for it."
         return _ended_or_lost(folder, supervision, lost)
     problem = f": {listed.problem}" if listed.problem else "."
     if supervision is not None:
@@ -175,12 +184,14 @@ def _ended(supervision: SupervisorState) -> RunStatus:
     )
 
 
-def _other_boot(folder: RunFolder, supervision: SupervisorState, here: Machine) -> RunStatus:
-    if supervision.machine.host == here.host:
+def _elsewhere(folder: RunFolder, supervision: SupervisorState, here: Machine) -> RunStatus:
+    machine = supervision.machine
+    if machine.host == here.host and machine.boot_id != here.boot_id:
         return _ended_or_lost(folder, supervision, "The machine was rebooted while this run was training.")
     return RunStatus(
         "foreign",
-        f"This run belongs to another machine, {supervision.machine.host} (this is {here.host}); open it there.",
+        f"This run belongs to another machine or container, {machine.host} (this is {here.host}); open it there.",
+        problems=supervision.problems,
     )
 
 
@@ -219,25 +230,14 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
     return _ended_or_lost(folder, supervision, lost)
 
 
-def _was_launched_elsewhere(folder: RunFolder, here: Machine) -> bool:
-    """Whether the run was launched on another machine, according to its record."""
-    try:
-        return bool(json.loads(read_regular(folder.record)).get("host", here.host) != here.host)
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return True
-
-
-def _status_without_state(folder: RunFolder, now: float, here: Machine, snapshot: ProcessSnapshot | None) -> RunStatus:
+def _status_without_state(folder: RunFolder, now: float) -> RunStatus:
     if not folder.path.is_dir():
         return RunStatus("broken", f"There is no run folder {folder.path}.")
     if is_locked(folder.lock):
         return RunStatus("starting", "The supervisor is starting the training.")
-    recovered = None if _was_launched_elsewhere(folder, here) else recover_state(folder, read_events(folder))
-    if recovered is not None:
-        return _status_from_state(folder, recovered, here, snapshot)
-    if os.path.lexists(folder.state):
+    if os.path.lexists(folder.state) or folder.events.exists():
         return RunStatus(
-            "broken", f"{folder.state} is damaged and there is no supervisor: how the run ended is unknown."
+            "broken", f"{folder.state} is damaged or gone and there is no supervisor: how the run ended is unknown."
         )
     if abs(now - folder.path.stat().st_mtime) < START_GRACE_S:  # a file server's clock may be ahead
         return RunStatus("starting", "The run is being launched.")

@@ -44,14 +44,6 @@ class RunFolder:
         """Hardware samples, one a second."""
         return self.path / "samples.jsonl"
 
-    def node_samples(self, host: str) -> Path:
-        """Hardware samples of another node than the supervisor's."""
-        return self.path / f"samples-{host}.jsonl"
-
-    def nodes(self) -> list[str]:
-        """The hosts of which there are samples, other than the supervisor's."""
-        return sorted(path.stem.removeprefix("samples-") for path in self.path.glob("samples-*.jsonl"))
-
     @property
     def output_log(self) -> Path:
         """Standard output and error of the training."""
@@ -61,6 +53,11 @@ class RunFolder:
     def state(self) -> Path:
         """Processes and outcome, written by the supervisor."""
         return self.path / "state.json"
+
+    @property
+    def queue(self) -> Path:
+        """What the run waits or waited for; only of a run that was queued."""
+        return self.path / "queue.json"
 
     @property
     def control(self) -> Path:
@@ -91,10 +88,6 @@ class RunFolder:
     def supervisor_log(self) -> Path:
         """Messages of the supervisor; empty when all went well."""
         return self.path / "supervisor.log"
-
-    def optimizer_calls(self, host: str | None, pid: int) -> Path:
-        """The number of optimizer calls of a process, written at every step; another host may have the same pid."""
-        return self.path / "-".join(("optimizer-calls", *([] if host is None else [host]), str(pid)))
 
     @property
     def output(self) -> Path:

@@ -31,8 +31,8 @@ class RunRecord:
     `parent` is the resumed run and `lineage` all runs before this one, oldest first. `versions` are package versions of
     the interpreter. `not_applied` names settings that could not be passed to the command. `tuning` is the id of the
     tuning that the run is a trial of. `shared_outputs` says which live runs wrote to the same folder at the launch.
-    `queued_as` is the token of the queue's entry that the run was started for. `nodes` is the number of nodes of a
-    cluster that it was submitted to; None: it was started on `host`.
+    `nodes` is the number of nodes of a cluster that it was submitted to; None: it was started on `host`. After
+    `stop_after_s` seconds it was to be stopped.
     """
 
     __pydantic_config__ = ConfigDict(allow_inf_nan=False)
@@ -59,8 +59,8 @@ class RunRecord:
     memory_limit_bytes: int | None = None
     tuning: str | None = None
     shared_outputs: tuple[str, ...] = ()
-    queued_as: str | None = None
     nodes: int | None = None
+    stop_after_s: float | None = None
 
     @property
     def title(self) -> str:

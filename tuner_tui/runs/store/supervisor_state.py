@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Literal, get_args
 
 from tuner_tui.core.files import open_regular, overwrite, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
-from tuner_tui.core.procfs import Machine, ProcessId, send_signal, this_machine
+from tuner_tui.core.procfs import Machine, ProcessId, is_alive, send_signal, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 
 STATE_VERSION = 1
@@ -26,7 +27,8 @@ PADDED_BYTES = 8192
 class SupervisorState:
     """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences.
 
-    `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`.
+    `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`. After
+    `stop_after_s` seconds the run is stopped.
     """
 
     machine: Machine
@@ -40,6 +42,7 @@ class SupervisorState:
     sentence: str = ""
     problems: tuple[str, ...] = ()
     order_ns: int | None = None
+    stop_after_s: float | None = None
 
 
 def read_supervisor_state(path: Path) -> SupervisorState | None:
@@ -63,6 +66,23 @@ def write_supervisor_state(path: Path, supervision: SupervisorState) -> None:
         # An atomic write needs room for a second file. Overwriting needs none, as the file is as large already; a
         # reader that looks in between finds no JSON and takes the state as unknown until the next look.
         overwrite(path, content)
+
+
+def wait_supervisor_ended(folder: RunFolder, timeout_s: float) -> bool:
+    """Wait at most `timeout_s` seconds for the run's supervisor to end. True if it ended or there is none."""
+    supervision = read_supervisor_state(folder.state)
+    if supervision is None or supervision.machine != this_machine() or not is_alive(supervision.supervisor):
+        return True
+    # A descriptor of the process becomes readable when it ends, whoever its parent is, and stays that of this process
+    # even if the pid is used again; whether it was opened in time is checked afterwards.
+    try:
+        descriptor = os.pidfd_open(supervision.supervisor.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return not is_alive(supervision.supervisor) or bool(select.select([descriptor], [], [], timeout_s)[0])
+    finally:
+        os.close(descriptor)
 
 
 Order = Literal["checkpoint", "stop", "terminate", "kill"]

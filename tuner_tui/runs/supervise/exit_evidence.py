@@ -1,4 +1,4 @@
-"""Evidence of how a training ended: its exit, its log, the kernel log, the cgroup, a taken port, a silent node."""
+"""Evidence of how a training ended: its exit, its log, the kernel log, the cgroup, a taken port."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ import re
 import signal
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.core.files import open_regular, read_regular
+from tuner_tui.core.files import open_regular
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.host.system_info import Cgroups, listening_pids
-from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited
 from tuner_tui.runs.log_parsing.failures import LauncherReport, parse_launcher_report
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail
-from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.run_processes import named_run
 from tuner_tui.runs.supervise.training_process import ExitStatus
 
@@ -56,14 +54,6 @@ class LogEvidence:
 
 
 NO_EVIDENCE = LogEvidence()
-
-
-@dataclass(frozen=True, slots=True)
-class SilentNode:
-    """A node of which nothing was heard in the last seconds of the run."""
-
-    host: str
-    seconds: float
 
 
 def cgroup_oom_kills(proc: Path = PROC) -> int | None:
@@ -169,67 +159,8 @@ def _find_kill(descriptor: int, pid: int) -> str | None:
             found = record.partition(";")[2].splitlines()[0][:200]
 
 
-SILENT_S = 60.0
-"""A file system over the network may take half a minute to show what another machine wrote."""
-
-
-def silent_node(state: RunState, folder: RunFolder, here: str) -> SilentNode | None:
-    """The node that was silent for longest, while the supervisor's, `here`, or another went on.
-
-    It is asked when the training has failed.
-    """
-    # Times are those of the files, as the file server sets them: the clocks of nodes differ. A node that is sampled is
-    # silent when its samples stopped before those of `here`. One without samples is silent when its ranks wrote no
-    # event while others did; as ranks may wait for minutes, that counts only if another rank saw that it had lost a
-    # peer.
-    sampled = {host: _modified_t(folder.node_samples(host)) for host in folder.nodes() if host != here}
-    ranks = {host: max(map(_modified_t, _files_of(host, state, folder)), default=0.0) for host in state.hosts}
-    lost_peer = state.raised is not None and LOST_PEER.search(state.raised.message) is not None
-    newest = max(ranks.values(), default=0.0) if lost_peer else 0.0
-    silent = {host: newest - t for host, t in ranks.items() if t and host != here and host not in sampled}
-    silent |= {host: _modified_t(folder.samples) - t for host, t in sampled.items() if t}
-    host, seconds = max(silent.items(), key=lambda item: item[1], default=("", 0.0))
-    return SilentNode(host, seconds) if seconds >= SILENT_S else None
-
-
-def _files_of(host: str, state: RunState, folder: RunFolder) -> list[Path]:
-    """The event files of the ranks on `host`: each of several ranks has its own."""
-    return [folder.path / f"events-rank{rank.rank}.jsonl" for rank in state.ranks.values() if rank.host == host]
-
-
-def _modified_t(path: Path) -> float:
-    """When the file was last written; 0 if it cannot be read. Opened for that: over NFS the time may be an old one."""
-    try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            return os.fstat(file.fileno()).st_mtime
-    except OSError:
-        return 0.0
-
-
 LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
 """In an exception that a rank raises because another one is gone."""
-
-
-def with_unwritten_steps(state: RunState, folder: RunFolder) -> RunState:
-    """`state` at the last step of each rank: to be asked when the training has ended."""
-    steps = [unwritten_steps(rank, folder) for rank in state.ranks.values()]
-    more = max(steps, default=0)
-    return state if not more or state.step is None else replace(state, step=state.step + more)
-
-
-def unwritten_steps(rank: RankState, folder: RunFolder) -> int:
-    """Steps of a rank after its newest counters; 0 where nothing is known."""
-    # Counters are written once a second, so a process that is killed takes the last of them along. The number of calls
-    # of optimizers is written to a file at every step. Several optimizers, as those of a GAN, may make one
-    # step: the calls of one step are known from the newest counters.
-    latest = rank.latest
-    if rank.pid is None or latest is None or not latest.optimizer_calls or not latest.own_steps:
-        return 0
-    try:
-        calls = int(read_regular(folder.optimizer_calls(rank.host, rank.pid), max_bytes=64))
-    except (OSError, ValueError):
-        return 0
-    return max(0, (calls - latest.optimizer_calls) * latest.own_steps // latest.optimizer_calls)
 
 
 TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")

@@ -26,8 +26,6 @@ from tuner_tui.runs.supervise.exit_evidence import (
     NO_EVIDENCE,
     ExitExaminer,
     read_log_evidence,
-    silent_node,
-    with_unwritten_steps,
 )
 from tuner_tui.runs.supervise.outcome import determine_outcome, finished_event, slurm_end
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
@@ -124,10 +122,6 @@ def log_line(text: str) -> None:
         return
 
 
-ORDERED_BY_SIGNAL = -1
-"""In place of the time of an order that came as SIGTERM, not in the file."""
-
-
 class TrainingMonitor:
     """Follows one supervised training. Call `done` at least once a second and after every wakeup."""
 
@@ -157,8 +151,6 @@ class TrainingMonitor:
     def terminate(self, now: ClockReading) -> None:
         """Stop the training because the supervisor was asked to end; it is supervised until it has ended."""
         self._ordered("terminate", now)
-        if self._writer.supervision.order_ns != ORDERED_BY_SIGNAL:
-            self._writer.update(order_ns=ORDERED_BY_SIGNAL)
 
     def done(self, now: ClockReading) -> bool:
         """Check everything once; True when the run is over and recorded."""
@@ -280,17 +272,13 @@ class TrainingMonitor:
             self._follow()
             self._read_output(now, over=True)
         exited = self._state.exited or Exited(t=now.wall_s)
-        self._state = with_unwritten_steps(self._state, self._folder)
         succeeded = exited.exit_code == 0
         # On a full disk the last step that was recorded is not the one at which the training ended.
         state = replace(self._state, step=None) if self._writer.lacks_space else self._state
         evidence = NO_EVIDENCE if succeeded else read_log_evidence(self._folder.output_log)
-        supervision = self._writer.supervision
-        silent = None if succeeded else silent_node(state, self._folder, supervision.machine.host)
-        judged = determine_outcome(state, exited, evidence, silent)
+        judged = determine_outcome(state, exited, evidence)
         if judged.outcome in ("stopped", "failed"):
-            job_log = self._folder.path / LOG_FILE
-            judged = slurm_end(state, job_log, supervision.started_t, evidence.failed_node) or judged
+            judged = slurm_end(state, self._folder.path / LOG_FILE, evidence.failed_node) or judged
         names = orphans.names()
         sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:

@@ -10,17 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner_tui.core.files import LockedError, acquire_lock, append_line
-from tuner_tui.core.procfs import (
-    ProcessId,
-    all_processes,
-    identify_process,
-    this_machine,
-)
 from tuner_tui.core.redaction import redact_text
-from tuner_tui.core.units import format_duration
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
-from tuner_tui.runs.events.types import Event, Exited, Finished, Launched, OutOfMemory
+from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
@@ -29,12 +22,10 @@ from tuner_tui.runs.supervise.exit_evidence import (
     NO_EVIDENCE,
     FailedRank,
     LogEvidence,
-    SilentNode,
     read_log_evidence,
     read_log_tail,
-    with_unwritten_steps,
 )
-from tuner_tui.runs.supervise.run_processes import names_run
+from tuner_tui.slurm.jobs import LOG_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +36,8 @@ class RunOutcome:
     sentence: str
 
 
-def determine_outcome(
-    state: RunState, exited: Exited, log: LogEvidence = NO_EVIDENCE, silent: SilentNode | None = None
-) -> RunOutcome:
-    """The outcome, from the events of the run, the exit of its process, its log, and a node that fell silent.
+def determine_outcome(state: RunState, exited: Exited, log: LogEvidence = NO_EVIDENCE) -> RunOutcome:
+    """The outcome, from the events of the run, the exit of its process and its log.
 
     An out-of-memory error from which the training recovered does not count: the process must fail after it.
     """
@@ -64,13 +53,9 @@ def determine_outcome(
         return RunOutcome("out-of-memory", memory)
     if state.stop_requested is not None:
         return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
-    failure = _failure_sentence(state, exited, log.failed_rank, log.error)
     if log.failed_node is not None:
         return RunOutcome("failed", f"Node {log.failed_node} was lost{_at_step(state)}: Slurm reports its failure.")
-    if silent is not None:
-        since = f"nothing came from it in the last {format_duration(silent.seconds)}"
-        return RunOutcome("failed", f"Node {silent.host} was lost: {since}. {failure}")
-    return RunOutcome("failed", failure)
+    return RunOutcome("failed", _failure_sentence(state, exited, log.failed_rank, log.error))
 
 
 SLURM_ENDS = {
@@ -81,17 +66,15 @@ SLURM_ENDS = {
     "JOB REQUEUE": ("killed", "Requeued in Slurm"),
 }
 """Outcome and words for what Slurm writes into the output of a job that it ends, after DUE TO."""
-_SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: DUE TO ([A-Z ]+))?")
+_SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z ]+))?")
 
 
-def slurm_end(state: RunState, job_log: Path, since_t: float, failed_node: str | None = None) -> RunOutcome | None:
-    """How Slurm ended the job of a run that started at `since_t`, by the output of its script; None if it did not."""
-    matches = list(_SLURM_END.finditer(read_log_tail(job_log)))
-    if not matches:
+def slurm_end(state: RunState, job_log: Path, failed_node: str | None = None) -> RunOutcome | None:
+    """How Slurm ended the job of the run, by the output of its script; None if it did not."""
+    found = _SLURM_END.search(read_log_tail(job_log))
+    if found is None:
         return None
-    when, reason = matches[-1].groups("")
-    if time.mktime(time.strptime(when, "%Y-%m-%dT%H:%M:%S")) < int(since_t):  # of an earlier start of the job
-        return None
+    reason = found[1] or ""
     outcome, words = SLURM_ENDS[next((key for key in SLURM_ENDS if key and reason.startswith(key)), "")]
     node = "a node" if failed_node is None else f"node {failed_node}"
     return RunOutcome(outcome, f"{words.format(node=node)}{_at_step(state)}.")
@@ -264,38 +247,15 @@ def record_end(folder: RunFolder, ended: SupervisorState) -> None:
         os.close(lock)
 
 
-def recover_state(folder: RunFolder, events: list[Event]) -> SupervisorState | None:
-    """The state of a run whose `state.json` is lost, from its events and from /proc; None if it was never launched.
-
-    The supervisor in it is that of no process.
-    """
-    launched = next((event for event in events if isinstance(event, Launched)), None)
-    if launched is None:
-        return None
-    training = _marked_process(launched.pid, folder.path) or ProcessId(launched.pid, 0)
-    state = SupervisorState(this_machine(), ProcessId(0, 0), launched.t, training)
-    finished = next((event for event in events if isinstance(event, Finished)), None)
-    if finished is None:
-        return state
-    return replace(state, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
-
-
-def _marked_process(pid: int, run: Path) -> ProcessId | None:
-    """Process `pid` if it belongs to the run, else its oldest process."""
-    if names_run(pid, run):
-        return identify_process(pid)
-    marked = [each for each in all_processes() if each.is_running and names_run(each.pid, run)]
-    oldest = min(marked, key=lambda process: process.start_ticks, default=None)
-    return None if oldest is None else ProcessId(oldest.pid, oldest.start_ticks)
-
-
 def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[Event]) -> SupervisorState | None:
-    state = with_unwritten_steps(fold_all(RunState(), events), folder)
+    state = fold_all(RunState(), events)
     finished = state.finished
     if finished is not None:
         return replace(supervision, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
     last_t = state.last_event_t or time.time()
     judged = determine_outcome(state, state.exited or Exited(t=last_t), read_log_evidence(folder.output_log))
+    if judged.outcome == "lost":
+        judged = slurm_end(state, folder.path / LOG_FILE) or judged
     if judged.outcome == "lost":
         return None
     return replace(supervision, ended_t=last_t, outcome=judged.outcome, sentence=redact_text(judged.sentence))
@@ -306,7 +266,7 @@ def _record(folder: RunFolder, ended: SupervisorState, events: list[Event]) -> N
     assert ended.outcome is not None
     try:
         if not any(isinstance(event, Finished) for event in events):
-            state = with_unwritten_steps(fold_all(RunState(), events), folder)
+            state = fold_all(RunState(), events)
             finished = finished_event(time.time(), RunOutcome(ended.outcome, ended.sentence), state)
             append_line(folder.events, encode_event(finished))
         write_supervisor_state(folder.state, ended)

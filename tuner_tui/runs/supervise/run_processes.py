@@ -112,11 +112,6 @@ def find_processes(
     return RunProcesses(own, detached, marked)
 
 
-def names_run(pid: int, run: Path) -> bool:
-    """Whether the environment of the process names the run folder."""
-    return is_named(run, named_run(pid))
-
-
 def named_run(pid: int) -> str | None:
     """The run folder that the environment of the process names; None if it names none or cannot be read."""
     try:

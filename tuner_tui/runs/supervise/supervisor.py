@@ -1,4 +1,4 @@
-"""The supervisor: `python -m tuner_tui.runs.supervise.supervisor DIR [--adopt]`.
+"""The supervisor: `python -m tuner_tui.runs.supervise.supervisor DIR [--adopt | --lock FD --cards UUIDS]`.
 
 It starts a training, or adopts one whose supervisor died, follows it, executes stop orders and records the outcome. It
 is detached from every terminal, holds the lock of the run, and stays small: it imports neither the settings nor the UI.
@@ -11,27 +11,27 @@ import select
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Self
 
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.files import LineTail, LockedError, acquire_lock
+from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive, this_machine
 from tuner_tui.core.redaction import redact_argv
+from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.events.types import Finished, Launched
-from tuner_tui.runs.store.codec import decode_events
+from tuner_tui.runs.queue.queued_run import revive_waiter
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_order
 from tuner_tui.runs.supervise.monitor import RunWriter, TrainingMonitor, log_line
 from tuner_tui.runs.supervise.notify import start_notifying
-from tuner_tui.runs.supervise.outcome import recover_state
 from tuner_tui.runs.supervise.run_processes import become_subreaper
 from tuner_tui.runs.supervise.training_process import (
     DEFAULT_TIMEOUTS,
-    AdoptedTraining,
     LaunchSpec,
     StartedTraining,
     StopTimeouts,
@@ -87,8 +87,12 @@ TICK_S = 1.0
 
 
 def main(argv: list[str]) -> None:
-    """Supervise the run in folder `argv[0]`; writes `ok` or an error to standard output, then closes it."""
+    """Supervise the run in folder `argv[0]`; writes `ok` or an error to standard output, then closes it.
+
+    A run whose turn came in the queue gets the open file of its lock, which is locked, and its GPUs.
+    """
     folder = RunFolder(Path(argv[0]))
+    options = dict(zip(argv[1::2], argv[2::2], strict=False))
     spec_bytes = b"" if "--adopt" in argv else sys.stdin.buffer.read()
     # The launcher started this process in a session of its own, so that no terminal reaches it. The second process
     # leads no session, hence can get no terminal by opening one, and belongs to init, so that the launcher leaves no
@@ -98,8 +102,11 @@ def main(argv: list[str]) -> None:
     with Wakeups() as wakeups:
         try:
             # The kernel releases the lock however this process ends: who can take it knows that there is no supervisor.
-            lock = acquire_lock(folder.lock, needed=False)
+            lock = int(options["--lock"]) if "--lock" in options else acquire_lock(folder.lock, needed=False)
+            os.set_inheritable(lock, False)
             spec = None if "--adopt" in argv else load_launch_spec(spec_bytes)
+            if spec is not None and "--cards" in options:
+                spec = replace(spec, env={**spec.env, "CUDA_VISIBLE_DEVICES": options["--cards"]})
             training, writer = _adopt(folder) if spec is None else _start(folder, spec)
         except (OSError, ValueError, LockedError) as error:
             _answer(_sentence(error))
@@ -108,12 +115,15 @@ def main(argv: list[str]) -> None:
         timeouts = DEFAULT_TIMEOUTS if spec is None else spec.stop_timeouts
         _supervise(folder, training, writer, timeouts, wakeups, None if spec is None else spec.ends_with)
         os.close(lock)
+        with suppress(OSError):  # the next run may take its place
+            revive_waiter(folder.path.parent)
         start_notifying(folder, os.environ if spec is None else spec.env)
 
 
 def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, RunWriter]:
     become_subreaper()  # before the training exists: an orphan of the first moments would belong to init
-    writer = RunWriter(folder, SupervisorState(this_machine(), _this_process(), time.time()))
+    state = SupervisorState(this_machine(), _this_process(), time.time(), stop_after_s=spec.stop_after_s)
+    writer = RunWriter(folder, state)
     try:
         training = StartedTraining(spec, folder.output_log)
     except OSError as error:
@@ -131,16 +141,14 @@ def _never_started(writer: RunWriter, sentence: str) -> None:
 
 
 def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
-    supervision = read_supervisor_state(folder.state) or recover_state(
-        folder, list(decode_events(LineTail(folder.events).lines()))
-    )
+    supervision = read_supervisor_state(folder.state)
     if supervision is None or supervision.training is None or supervision.outcome is not None:
         raise ValueError("There is no training to supervise.")
     if supervision.machine != this_machine():
         raise ValueError(f"The training belongs to {supervision.machine.host}.")
     if is_alive(supervision.supervisor):  # somebody deleted its lock
         raise LockedError(str(folder.lock))
-    training = AdoptedTraining(supervision.training)
+    training = SupervisedTraining(supervision.training)
     return training, RunWriter(folder, replace(supervision, supervisor=_this_process()))
 
 
@@ -156,6 +164,9 @@ def _supervise(
     sampler = open_sampler(folder.path)
     monitor = TrainingMonitor(folder, training, writer, timeouts)
     next_sample = 0.0
+    state = writer.supervision
+    left_s = None if state.stop_after_s is None else state.started_t + state.stop_after_s - time.time()
+    stop_at = None if left_s is None else time.monotonic() + left_s
     try:
         while not monitor.done(ClockReading.now()):
             now = time.monotonic()
@@ -165,11 +176,23 @@ def _supervise(
                 writer.restore_state()
                 if starter is not None and not is_alive(starter):
                     monitor.terminate(ClockReading.now())
+                if stop_at is not None and now >= stop_at:
+                    stop_at = None
+                    _stop_in_time(folder, monitor, writer)
             wakeups.wait(max(0.0, next_sample - time.monotonic()))
             if wakeups.terminated:
                 monitor.terminate(ClockReading.now())
     finally:
         sampler.close()
+
+
+def _stop_in_time(folder: RunFolder, monitor: TrainingMonitor, writer: RunWriter) -> None:
+    """Give the order that `tuner-tui stop` gives."""
+    writer.problem(f"It was asked to stop after {format_duration(writer.supervision.stop_after_s)} (--stop-after).")
+    try:
+        write_order(folder.control, "stop")
+    except OSError:
+        monitor.terminate(ClockReading.now())
 
 
 def _sample(sampler: Sampler, pids: list[int], writer: RunWriter) -> None:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from tuner_tui.core.files import open_to_append
 from tuner_tui.core.json_dataclass import from_json
@@ -115,22 +114,24 @@ class ExitStatus:
     signal: int | None = None
 
 
-class SupervisedTraining(Protocol):
-    """A running training."""
+class SupervisedTraining:
+    """A running training, of which `process` is the identity.
 
-    @property
-    def process(self) -> ProcessId:
-        """Its identity."""
+    This one was adopted: it is no child of this process, so that its exit status is unknown, and its orphans go to
+    init. `subreaper` is the process that gets them where it has supervised the training from its start.
+    """
 
-    @property
-    def subreaper(self) -> int | None:
-        """The process that gets its orphans as children, if it has supervised it from its start."""
+    subreaper: int | None = None
+
+    def __init__(self, process: ProcessId) -> None:
+        self.process = process
 
     def collect(self) -> ExitStatus | None:
-        """How it ended, or None while it runs."""
+        """How it ended, here an empty status; None while it runs."""
+        return None if is_alive(self.process) else ExitStatus()
 
 
-class StartedTraining:
+class StartedTraining(SupervisedTraining):
     """A training started by this process in its own session, with its output redirected to a file."""
 
     def __init__(self, spec: LaunchSpec, log: Path) -> None:
@@ -151,17 +152,8 @@ class StartedTraining:
             )
         finally:
             os.close(descriptor)
-        self._process = identify_process(self._child.pid) or ProcessId(self._child.pid, 0)
-
-    @property
-    def process(self) -> ProcessId:
-        """Its identity, valid until it is reaped."""
-        return self._process
-
-    @property
-    def subreaper(self) -> int:
-        """This process."""
-        return os.getpid()
+        super().__init__(identify_process(self._child.pid) or ProcessId(self._child.pid, 0))
+        self.subreaper = os.getpid()
 
     def collect(self) -> ExitStatus | None:
         """Reap all ended children, including orphans of the training; return the status of the training itself."""
@@ -170,32 +162,11 @@ class StartedTraining:
         # here, else it waits for a process that no longer exists.
         code = None
         while (ended := _reap_child()) is not None:
-            if ended[0] == self._process.pid:
+            if ended[0] == self.process.pid:
                 self._child.returncode = code = ended[1]
         if code is None:
             return None
         return ExitStatus(exit_code=code) if code >= 0 else ExitStatus(signal=-code)
-
-
-class AdoptedTraining:
-    """A training whose supervisor died. It is not a child of this process, so its exit status is unknown."""
-
-    def __init__(self, process: ProcessId) -> None:
-        self._process = process
-
-    @property
-    def process(self) -> ProcessId:
-        """Its identity."""
-        return self._process
-
-    @property
-    def subreaper(self) -> None:
-        """None: its orphans go to init."""
-        return None
-
-    def collect(self) -> ExitStatus | None:
-        """An empty status once it is gone."""
-        return None if is_alive(self._process) else ExitStatus()
 
 
 def _reap_child() -> tuple[int, int] | None:
@@ -211,7 +182,8 @@ def _reap_child() -> tuple[int, int] | None:
 class LaunchSpec:
     """A command to supervise. `env` is the whole environment; `data_limit_bytes` caps the private memory.
 
-    The command is ended once the process `ends_with` is gone; None: it outlives whoever started it.
+    The command is ended once the process `ends_with` is gone; None: it outlives whoever started it. It is asked to save
+    and stop after `stop_after_s` seconds.
     """
 
     argv: tuple[str, ...]
@@ -220,6 +192,7 @@ class LaunchSpec:
     data_limit_bytes: int | None = None
     stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
     ends_with: ProcessId | None = None
+    stop_after_s: float | None = None
 
 
 def load_launch_spec(data: bytes) -> LaunchSpec:
@@ -233,6 +206,7 @@ def load_launch_spec(data: bytes) -> LaunchSpec:
             data_limit_bytes=values.get("data_limit_bytes"),
             stop_timeouts=from_json(StopTimeouts, values.get("stop_timeouts", {})),
             ends_with=ProcessId(**values["ends_with"]) if values.get("ends_with") else None,
+            stop_after_s=values.get("stop_after_s"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"The launch specification is damaged: {error}") from error

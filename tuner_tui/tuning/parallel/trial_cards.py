@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.tuning.parallel.trial_share import bind, inventory_of_trial
-from tuner_tui.tuning.store import TuningFolder, TuningRecord
+from tuner_tui.tuning.parallel.trial_share import bind
 from tuner_tui.tuning.trial import Trial
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner
 
@@ -59,21 +55,3 @@ class LocalCards:
         """Return whether the driver shows the card; true if it shows none, as when it does not answer."""
         shown = {gpu.uuid for gpu in read_inventory(Path("/")).gpus}
         return not shown or card in shown
-
-
-@contextmanager
-def open_cards(record: TuningRecord, folder: TuningFolder, machine: Inventory) -> Iterator[TrialCards]:
-    """Return where the trials of a tuning run. Raises `LaunchError`."""
-    if record.on == "ray":
-        from tuner_tui.tuning.parallel.ray_cluster import open_ray_workers
-
-        with open_ray_workers(record, folder) as workers:
-            yield workers
-    elif record.cards:
-        shown = {gpu.uuid for gpu in machine.gpus}  # a tuning that is resumed may find other cards
-        cards = tuple(card for card in record.cards if card in shown)
-        if not cards:
-            raise LaunchError(NO_CARD_LEFT)
-        yield LocalCards(inventory_of_trial(machine, cards), cards)
-    else:
-        yield LocalCards(machine)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -33,7 +34,8 @@ from tuner_tui.settings.presets import save_preset
 from tuner_tui.tuning.create import TunerSpec
 from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.earlier_runs import expected_trial_s
-from tuner_tui.tuning.parallel.trial_cards import NO_CARD_LEFT, CardLostError, TrialCards, open_cards
+from tuner_tui.tuning.parallel.trial_cards import NO_CARD_LEFT, CardLostError, LocalCards, TrialCards
+from tuner_tui.tuning.parallel.trial_share import inventory_of_trial
 from tuner_tui.tuning.process.time_budget import TimeBudget, give_up_s, minutes_for
 from tuner_tui.tuning.process.trial_log import (
     LogEntry,
@@ -305,6 +307,24 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
         tuner = Tuner(folder, log, cards, runner, context.search, deadline_t, predicted_s=predicted_s)
         ended = tuner.tune(history)
         return _save_winner(ended, context, request, folder, entries, cards)
+
+
+@contextmanager
+def open_cards(record: TuningRecord, folder: TuningFolder, machine: Inventory) -> Iterator[TrialCards]:
+    """Return where the trials of a tuning run. Raises `LaunchError`."""
+    if record.on == "ray":
+        from tuner_tui.tuning.parallel.ray_cluster import open_ray_workers
+
+        with open_ray_workers(record, folder) as workers:
+            yield workers
+    elif record.cards:
+        shown = {gpu.uuid for gpu in machine.gpus}  # a tuning that is resumed may find other cards
+        cards = tuple(card for card in record.cards if card in shown)
+        if not cards:
+            raise LaunchError(NO_CARD_LEFT)
+        yield LocalCards(inventory_of_trial(machine, cards), cards)
+    else:
+        yield LocalCards(machine)
 
 
 def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:

@@ -29,7 +29,7 @@ def _free_cards(job: Job) -> tuple[str, ...]:
     """The free cards of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
     from tuner_tui.hardware.detect import read_inventory
     from tuner_tui.runs.store.folder import state_dir
-    from tuner_tui.scheduling.free_cards import free_cards
+    from tuner_tui.tuning.free_cards import free_cards
 
     inventory = read_inventory(state_dir())
     return free_cards(job, inventory, os.environ) if len(inventory.gpus) > 1 else ()

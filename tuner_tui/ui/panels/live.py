@@ -52,14 +52,9 @@ class LivePanel(Canvas):
         super().__init__(id=id, classes=classes)
         self._seen = SampleHistory(REMEMBERED_SAMPLES)
         self._of_run = SampleHistory(REMEMBERED_SAMPLES)
-        self._of_nodes: dict[str, SampleHistory] = {}
 
     def watch_view(self, view: RunView | None) -> None:
         _extend(self._of_run, () if view is None else view.samples)
-        nodes = {} if view is None else {node.host: node.samples for node in view.nodes}
-        self._of_nodes = {host: self._of_nodes.get(host, SampleHistory(REMEMBERED_SAMPLES)) for host in nodes}
-        for host, samples in nodes.items():
-            _extend(self._of_nodes[host], samples)
         self.redraw()
 
     def watch_sample(self, sample: Sample | None) -> None:
@@ -76,9 +71,7 @@ class LivePanel(Canvas):
             return LiveScene(self.now_s, None, None, self.sample, seen, next_training=self.next_training)
         limit = None if view.record is None else view.record.memory_limit_bytes
         if view.sample is not None and not self._is_behind(view.sample):
-            nodes = tuple(self._of_nodes.items())
-            run = LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)
-            return run._replace(host=view.host, nodes=nodes)
+            return LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)
         return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit, self.plots_loss)
 
     def _is_behind(self, sample: Sample) -> bool:

@@ -40,8 +40,8 @@ ETA_WIDTH = 10
 class StatusScene(NamedTuple):
     """A run at `now_s` (seconds since the epoch) by its `name`, or the text `idle` while there is none.
 
-    `trains` names its preset or job. `lost` is the sentence of a run whose end was not recorded, `pending` of one that
-    waits in the queue of a cluster.
+    `trains` names its preset or job. `lost` is the sentence of a run whose end was not recorded, `waits` of one that
+    waits in the queue or in that of a cluster.
     """
 
     idle: str = ""
@@ -51,7 +51,7 @@ class StatusScene(NamedTuple):
     now_s: float = 0.0
     limit_bytes: int | None = None
     lost: str = ""
-    pending: str = ""
+    waits: str = ""
 
 
 def status_line(scene: StatusScene, width: int) -> Line:
@@ -65,8 +65,8 @@ def _parts(scene: StatusScene, width: int) -> Line:
         return line(TextSpan(scene.idle))
     if state is None:
         return line(TextSpan(f"{RUNNING} {scene.name}", "strong"), TextSpan("  reading the run …", "dim"))
-    if scene.pending:
-        return line(TextSpan(f"{RUNNING} {scene.name} pending", "warn"), f"  {scene.pending}")
+    if scene.waits:
+        return line(TextSpan(f"{RUNNING} {scene.name} waiting", "warn"), f"  {scene.waits}")
     if state.finished is not None:
         return _ended_line(scene, state)
     if scene.lost:
@@ -193,5 +193,5 @@ class StatusLine(Canvas):
             now_s=self.now_s,
             limit_bytes=None if record is None else record.memory_limit_bytes,
             lost="" if view.status.live else view.status.sentence,
-            pending=view.status.sentence if view.status.kind == "pending" else "",
+            waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
         )

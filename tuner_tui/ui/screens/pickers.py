@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from rich.text import Text
 from textual import on
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from textual.events import Key
     from textual.widget import Widget
 
+    from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.runs.read.reader import RunRow
     from tuner_tui.settings.model import Value
     from tuner_tui.ui.backend.records import PresetListing
@@ -187,6 +188,51 @@ class RunsScreen(PickScreen[RunPicked]):
         for options in self.query(OptionList):
             if options.highlighted is not None:
                 self.dismiss(RunPicked(self._shown[options.highlighted].value.folder, compare=True))
+
+
+class QueuePicked(NamedTuple):
+    """What to do with the waiting run in `folder`; None for `add`, which queues the training shown."""
+
+    order: Literal["show", "remove", "add"]
+    folder: Path | None = None
+
+
+class QueueScreen(PickScreen[QueuePicked]):
+    """Lists the runs that wait, and returns an order about one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "add", "Add", id="queue.add", tooltip="Queue the training with the settings shown"),
+        Binding("x,delete", "remove", "Remove", id="queue.remove", tooltip="Remove the run from the queue"),
+    ]
+    LETTERS = frozenset("jkqax")
+    hint = "enter open · x remove · a add the training shown · type to filter · esc back"
+
+    def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
+        items = [PickerItem(run.label, run.about, QueuePicked("show", run.value), detail=run.detail) for run in runs]
+        super().__init__("Queue", items, "The queue is empty. a adds the training shown; it starts when a GPU is free.")
+
+    def action_add(self) -> None:
+        self.dismiss(QueuePicked("add"))
+
+    def action_remove(self) -> None:
+        for options in self.query(OptionList):
+            if options.highlighted is not None:
+                self.dismiss(QueuePicked("remove", self._shown[options.highlighted].value.folder))
+
+
+def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Path]]:
+    """Return waiting runs as items: state, age, command. The detail of each is why it waits."""
+    return [
+        PickerItem(
+            line.run,
+            f"{line.state:<11}  "
+            + ("" if line.submitted_t is None else format_short_duration(max(0.0, now_s - line.submitted_t))).ljust(7)
+            + f"  {' '.join(line.title.split())}",
+            Path(line.path),
+            detail=line.reason,
+        )
+        for line in lines
+    ]
 
 
 def preset_items(

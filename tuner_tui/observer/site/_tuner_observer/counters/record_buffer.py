@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -26,52 +25,6 @@ MAX_MASK_RECORDS = 16
 """Maximum number of unread records that hold a mask."""
 
 
-class CallCounter:
-    """The number of optimizer calls of this process, from `open` on also in a file of the run folder.
-
-    The counters are written once a second; a process that is killed has no time to write the rest. The file tells its
-    last steps.
-    """
-
-    __slots__ = ("_fd", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._fd: int | None = None
-
-    def add(self) -> None:
-        """Count a call."""
-        self.count += 1
-        if self._fd is not None:
-            self._write()
-
-    def open(self, run_dir: str) -> None:
-        """Begin to write to `optimizer-calls-HOST-PID` in the run folder; I/O errors are ignored."""
-        if self._fd is not None:
-            return
-        try:
-            path = os.path.join(run_dir, f"optimizer-calls-{os.uname().nodename}-{os.getpid()}")
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        except OSError:
-            return
-        self._write()
-
-    def reset(self) -> None:
-        """Start at 0 without a file, in a forked child."""
-        if self._fd is not None:
-            os.close(self._fd)
-        self.count, self._fd = 0, None
-
-    def _write(self) -> None:
-        # Written in place (about 1 µs), not mapped into memory: on a full disk, or truncated by somebody, a mapping
-        # would end the training.
-        assert self._fd is not None
-        try:
-            os.pwrite(self._fd, b"%020d\n" % self.count, 0)
-        except OSError:
-            return
-
-
 class RecordBuffer:
     """Written by the hooks and read by the counters.
 
@@ -82,7 +35,7 @@ class RecordBuffer:
     `due_s`: time of `perf_counter` after which the next hook calls the counters.
     `optimizers`: weak references to known optimizers, by id.
     `no_grad_spans`: (start, end) of spans without gradients, oldest first.
-    `calls`: the optimizer calls so far, also in a file.
+    `calls`: the optimizer calls so far.
     `backwards`: calls of `backward` so far, at the place in the code where the loss is read.
     """
 
@@ -92,7 +45,6 @@ class RecordBuffer:
         self.records: list[BatchRecord | StepRecord] = []
         self.optimizers: dict[int, ReferenceType[Any]] = {}
         self.no_grad_spans: deque[tuple[float, float]] = deque(maxlen=MAX_NO_GRAD_SPANS)
-        self.calls = CallCounter()
         self._taken = 0
         self.clear()
 
@@ -101,7 +53,7 @@ class RecordBuffer:
         self.records.clear()
         self.optimizers.clear()
         self.no_grad_spans.clear()
-        self.calls.reset()
+        self.calls = 0
         self.backwards = 0
         self.due_s = 0.0
         self.steady = False

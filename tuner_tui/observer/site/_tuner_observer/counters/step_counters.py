@@ -371,7 +371,6 @@ class StepCounters:
         # Claimed only once there is a step: a process that opened its session without training must not take the event
         # file of one that trains.
         self.session.start_training() if self.own_steps else self.session.open()
-        self.buffer.calls.open(self.session.run_dir)
         self.session.flush_phase()
         self.written_steps = self.own_steps
         fields = self._fields()
@@ -419,7 +418,6 @@ class StepCounters:
             "step": self.step,
             "own_steps": self.own_steps,
             "skipped_steps": self._skipped_steps,
-            "optimizer_calls": self.buffer.calls.count,
             **self._totals.fields(),
             **self.clock.fields(perf_counter()),
             "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._has_ranks() else None,

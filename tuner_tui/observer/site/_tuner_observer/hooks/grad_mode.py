@@ -118,7 +118,7 @@ class NoGradTracker:
             return
         if _is_in_forward(frame, place):
             counters.places.training.add(place)
-        elif counters.places.evaluates(place, counters.buffer.calls.count, len(counters.buffer.optimizers)):
+        elif counters.places.evaluates(place, counters.buffer.calls, len(counters.buffer.optimizers)):
             counters.session.marks_output = True
             counters.pause("evaluating", self.since_s)
             if not self.count and not self.awaits_train:

@@ -45,7 +45,7 @@ def hook_optimizers(
                 buffer.backwards = counted[0] + 1
             counted[0] = buffer.backwards
             records.append((key, now, buffer.backwards))
-            buffer.calls.add()
+            buffer.calls += 1
             seen = optimizers.get(key)
             if seen is None or seen() is not optimizer:  # the id of a deleted optimizer may be reused
                 optimizers[key] = ref(optimizer)

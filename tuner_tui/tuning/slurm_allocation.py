@@ -1,4 +1,4 @@
-"""Runs a training inside an allocation of Slurm: `python -m tuner_tui.scheduling.slurm_allocation DIR`.
+"""Runs a training inside an allocation of Slurm: `python -m tuner_tui.tuning.slurm_allocation DIR`.
 
 This is the process that the sbatch script executes. It starts the usual supervisor in the run folder, waits for the end
 and passes Slurm's signals on as orders. A job that Slurm starts for the second time continues the lineage of its run in
@@ -12,64 +12,50 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from tuner_tui.core.files import LockedError, acquire_lock
-from tuner_tui.core.procfs import send_signal
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.restart import plan_restart, wait_supervisor_ended
+from tuner_tui.runs.launch.orders import give_order
+from tuner_tui.runs.launch.restart import plan_restart
+from tuner_tui.runs.launch.slurm_submission import SECRETS_VARIABLE
 from tuner_tui.runs.launch.start import adopt, launch_spec, start_supervisor
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import read_brief
 from tuner_tui.runs.read.status import continuation_of, read_status, wait_for_fallback
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
-from tuner_tui.runs.store.supervisor_state import Order, read_supervisor_state, send_order
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state, wait_supervisor_ended
 from tuner_tui.runs.supervise.outcome import record_end
-from tuner_tui.scheduling.slurm_submission import SECRETS_VARIABLE
 from tuner_tui.settings.job import Job
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
+from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
 from tuner_tui.slurm.jobs import SlurmJob, read_job, write_job
 from tuner_tui.slurm.script import LIMIT_SIGNAL
 from tuner_tui.tuning.detached_process import ProcessSpec
 from tuner_tui.tuning.launching import restart_run
 
+LIMIT = signal.Signals[f"SIG{LIMIT_SIGNAL}"]
+"""Slurm announces the time limit."""
 EXIT_CODES = {"completed": 0, "out-of-memory": 3, "stopped": 143}
 FIRST_PORT, PORTS = 20_000, 10_000
 """Rendezvous ports: jobs that share a node differ by their id."""
 
 
-class Signals:
-    """Signals of Slurm since the start: that the time limit comes, and that the job is to end."""
-
-    def __init__(self) -> None:
-        self.limit = False
-        self.ends = 0
-        signal.signal(getattr(signal, f"SIG{LIMIT_SIGNAL}"), self._limit)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._end)
-
-    def _limit(self, number: int, frame: FrameType | None) -> None:
-        self.limit = True
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        self.ends += 1
-
-
 def main(argv: list[str]) -> int:
     """Train, and return the exit code of the job."""
-    signals = Signals()
+    # Handlers must not write files: they only note the signals, which turn into one order to stop.
+    signals = set[int]()
+    for number in (LIMIT, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: signals.add(number))
     folder = RunFolder(Path(argv[0]))
     job = read_job(folder.path)
     if job is None or not folder.record.exists():
@@ -77,13 +63,15 @@ def main(argv: list[str]) -> int:
     job = replace(job, job_id=os.environ["SLURM_JOB_ID"], requeued_t=None, continued_by=None)
     os.environ.update(rendezvous(os.environ))
     try:
-        folder, first_step = _begin(folder, job, _take_secrets())
+        # What the record hides; neither the supervisor nor the training gets the variable.
+        hidden = dict(json.loads(os.environ.pop(SECRETS_VARIABLE, "{}")))
+        folder, first_step = _begin(folder, job, hidden)
     except (LaunchError, RecordError, LockedError, OSError, ValueError) as error:
         return _say(str(error))
     folder = _follow(folder, job, signals)
     # The time limit ended the run as `stop` would; whether the job goes on is decided by what was saved.
     outcome = read_status(folder).outcome
-    if signals.limit:
+    if LIMIT in signals:
         _requeue(folder, first_step)
     return EXIT_CODES.get(outcome or "", 1)
 
@@ -93,19 +81,19 @@ def _say(sentence: str) -> int:
     return 1
 
 
-def _take_secrets() -> Mapping[str, Any]:
-    """What the record hides; neither the supervisor nor the training gets the variable."""
-    return dict(json.loads(os.environ.pop(SECRETS_VARIABLE, "{}")))
-
-
-def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner | None = None) -> dict[str, str]:
+def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner = run_slurm) -> dict[str, str]:
     """The variables by which launchers find the other nodes of the allocation; none on a single node.
 
     torchrun reads the first three, accelerate and deepspeed get the others as options, on each node.
     """
     if int(environ.get("SLURM_JOB_NUM_NODES", "1")) == 1:
         return {}
-    address = _address(environ, run_command or SlurmCommands())
+    try:
+        node = run_command(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
+    except (SlurmError, KeyError):
+        node = ""
+    found = re.search(r"\bNodeAddr=([\w.:-]+)", node)
+    address = socket.gethostname() if found is None else found[1]
     port = FIRST_PORT + int(environ["SLURM_JOB_ID"]) % PORTS
     return {
         "PET_RDZV_BACKEND": "c10d",
@@ -114,16 +102,6 @@ def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner | None = Non
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }
-
-
-def _address(environ: Mapping[str, str], run_command: SlurmRunner) -> str:
-    """How other nodes reach this one, by the configuration of Slurm; its host name where that cannot be asked."""
-    try:
-        output = run_command(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
-    except (SlurmError, KeyError):
-        output = ""
-    found = re.search(r"\bNodeAddr=([\w.:-]+)", output)
-    return socket.gethostname() if found is None else found[1]
 
 
 def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple[RunFolder, int]:
@@ -183,19 +161,21 @@ def _step(folder: RunFolder) -> int:
     return 0 if found is None else found.step
 
 
-def _follow(folder: RunFolder, job: SlurmJob, signals: Signals) -> RunFolder:
+def _follow(folder: RunFolder, job: SlurmJob, signals: Set[int]) -> RunFolder:
     """Wait for the end of the run and of those that continue it after out of memory; return the last."""
-    orders = 0
+    ordered = False
     while True:
-        sampler = _sample_nodes(folder, os.environ)
         while not wait_supervisor_ended(folder, 0.5):
-            orders = _pass_on(folder, signals, orders)
+            if signals and not ordered:
+                ordered = True
+                if LIMIT in signals:
+                    _mark(folder, time.time())  # before the run ends, so that who follows it waits
+                with suppress(LaunchError, OSError):  # Slurm kills what does not end
+                    give_order(folder, "stop")
         status = read_status(folder)
         if status.kind == "lost" and status.training_alive:
             adopt(folder)
             continue
-        if sampler is not None:
-            sampler.terminate()
         wait_for_fallback(folder)
         following = continuation_of(folder, read_brief(folder).state)
         if following is None:
@@ -203,42 +183,6 @@ def _follow(folder: RunFolder, job: SlurmJob, signals: Signals) -> RunFolder:
         with suppress(OSError):
             write_job(following.path, job)
         folder = following
-
-
-def _sample_nodes(folder: RunFolder, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
-    """Start to sample the other nodes of the allocation; None on a single node."""
-    nodes = environ.get("SLURM_JOB_NUM_NODES", "1")
-    if nodes == "1":
-        return None
-    step = ["srun", "--overlap", "--quiet", f"--nodes={nodes}", f"--ntasks={nodes}", "--kill-on-bad-exit=0"]
-    command = [sys.executable, "-P", "-m", "tuner_tui.runs.supervise.node_sampler", str(folder.path)]
-    try:
-        return subprocess.Popen([*step, *command], stdin=subprocess.DEVNULL)
-    except OSError as error:
-        _say(f"The other nodes are not sampled: srun cannot be started: {error.strerror}.")
-        return None
-
-
-def _pass_on(folder: RunFolder, signals: Signals, orders: int) -> int:
-    """Turn signals into orders: save and stop, and after a second SIGTERM kill. Return how many were given."""
-    # Signals only set flags: a handler must not write files. `orders` counts what the supervisor has been told, so that
-    # the limit and a SIGTERM together are one order to stop, and a second SIGTERM is one to kill.
-    wanted = max(int(signals.limit or signals.ends > 0), min(signals.ends, 2))
-    if wanted > orders:
-        if signals.limit:
-            _mark(folder, time.time())  # before the run ends, so that who follows it waits
-        _order(folder, "kill" if wanted == 2 else "stop")
-    return wanted
-
-
-def _order(folder: RunFolder, order: Order) -> None:
-    """Give the order; where the folder cannot be written, SIGTERM says it to the supervisor."""
-    try:
-        send_order(folder, order)
-    except OSError:
-        known = read_supervisor_state(folder.state)
-        if known is not None:
-            send_signal(known.supervisor, signal.SIGTERM)
 
 
 def _mark(folder: RunFolder, requeued_t: float | None) -> SlurmJob | None:
@@ -258,7 +202,7 @@ def _requeue(folder: RunFolder, first_step: int) -> None:
     if job is None or job.job_id is None or not continues:
         return
     try:
-        SlurmCommands()(["scontrol", "requeue", job.job_id])
+        run_slurm(["scontrol", "requeue", job.job_id])
     except SlurmError as error:
         _mark(folder, None)
         _say(str(error))

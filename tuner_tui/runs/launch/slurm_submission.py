@@ -1,14 +1,13 @@
 """Submits a launch to Slurm: a run folder with its sbatch script, and exactly one job for it, or neither.
 
 The folder is written before sbatch is called. A job whose folder is gone starts nothing, so that removing the folder
-takes back a submission of which it is not known whether it was accepted. A job whose submitter was killed tells its id
-itself when it starts, and is found by the path of its script until then.
+takes back a submission of which it is not known whether it was accepted. A job whose submitter was killed writes its id
+itself when it starts.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -17,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
+from tuner_tui.core.files import write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
@@ -26,25 +25,22 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 from tuner_tui.runs.supervise.training_process import LaunchSpec
-from tuner_tui.settings.distributed import launcher_in, read_accelerate_config, requested_processes
+from tuner_tui.settings.distributed import launcher_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.slurm.commands import SlurmCommands, SlurmError, SlurmRunner
+from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
 from tuner_tui.slurm.jobs import SlurmJob, write_job
-from tuner_tui.slurm.script import SlurmOptionError, SlurmOptions, render_script
+from tuner_tui.slurm.script import SlurmOptions, render_script
 
 SCRIPT_FILE = "slurm.sh"
-ALLOCATION_MODULE = "tuner_tui.scheduling.slurm_allocation"
+ALLOCATION_MODULE = "tuner_tui.tuning.slurm_allocation"
 SECRETS_VARIABLE = "TUNER_SLURM_SECRETS"
 """What `run.json` hides: the environment of a job is no file that others can read, nor shown by Slurm's commands."""
 
 
 def job_script(options: SlurmOptions, folder: RunFolder) -> str:
-    """The script of the run in `folder`. Raises `LaunchError`."""
-    try:
-        return render_script(options, folder.path, (sys.executable, "-P", "-m", ALLOCATION_MODULE, str(folder.path)))
-    except SlurmOptionError as error:
-        raise LaunchError(str(error)) from error
+    """The script of the run in `folder`. Raises `SlurmOptionError`."""
+    return render_script(options, folder.path, (sys.executable, "-P", "-m", ALLOCATION_MODULE, str(folder.path)))
 
 
 def cluster_request(request: LaunchRequest, options: SlurmOptions) -> LaunchRequest:
@@ -53,27 +49,16 @@ def cluster_request(request: LaunchRequest, options: SlurmOptions) -> LaunchRequ
     if nodes == 1:
         return replace(request, nodes=1)
     if job.launcher != "plain":
-        _check_divisible("--processes", job.processes, nodes)
+        if job.processes % nodes:
+            raise SettingsError(f"--processes {job.processes} is the number on all {nodes} nodes: not divisible.")
         return replace(request, nodes=nodes)
-    found = launcher_in(job.command) if isinstance(job, CommandJob) else None
-    if found is None or not isinstance(job, CommandJob):
+    if not isinstance(job, CommandJob) or launcher_in(job.command) is None:
         raise SettingsError(
             f"--nodes {nodes} needs --launcher torchrun, accelerate or deepspeed, or a command that starts with one of "
             "them or with srun."
         )
-    if found.name == "accelerate":
-        config = read_accelerate_config(job, request.environ, request.cwd)
-        processes = requested_processes(job) or (None if config is None else config.num_processes)
-        if processes is None:
-            raise SettingsError(f"--nodes {nodes} needs --num_processes of accelerate: the number on all nodes.")
-        _check_divisible("--num_processes", processes, nodes)
     # Counted in the effective batch; torchrun reads it as --nnodes.
     return replace(request, nodes=nodes, job=job.model_copy(update={"env": {**job.env, "PET_NNODES": str(nodes)}}))
-
-
-def _check_divisible(option: str, processes: int, nodes: int) -> None:
-    if processes % nodes:
-        raise SettingsError(f"{option} {processes} is the number on all {nodes} nodes: not divisible.")
 
 
 def submit(
@@ -84,7 +69,7 @@ def submit(
     hidden = _hidden(prepared)
     if hidden:
         env[SECRETS_VARIABLE] = json.dumps(hidden)
-    runner = run_command or SlurmCommands(env, str(prepared.cwd))
+    runner = run_command or partial(run_slurm, environ=env, cwd=str(prepared.cwd))
     job_ids: list[str] = []
     folder = launch(prepared, refuse_duplicate=True, start=partial(_submit, options, runner, job_ids))
     return folder, job_ids[0]
@@ -103,7 +88,7 @@ def _submit(
 ) -> None:
     """Submit the run in `folder`, which is removed where that fails. Raises `LaunchError`."""
     script = folder.path / SCRIPT_FILE
-    job = SlurmJob(str(script), time.time(), requeues=options.requeues)
+    job = SlurmJob(time.time(), requeues=options.requeues)
     try:
         write_atomic(script, job_script(options, folder))
         write_job(folder.path, job)
@@ -111,27 +96,12 @@ def _submit(
         job_id = answer.strip().partition(";")[0]
         if not (job_id.isascii() and job_id.isdecimal()):
             raise SlurmError("sbatch did not answer with the id of a job.")
-    except (OSError, SlurmError, LaunchError) as error:
-        if not _take_back(folder):
-            job_ids.append("unknown")  # it has started meanwhile
+    except (OSError, SlurmError) as error:
+        if folder.state.exists():  # it has started meanwhile
+            job_ids.append("unknown")
             return
+        shutil.rmtree(folder.path, ignore_errors=True)
         raise LaunchError(f"{error} Nothing will run.") from error
     job_ids.append(job_id)
-    with suppress(OSError):  # on a full disk; the job is found by its script, and writes its id when it starts
+    with suppress(OSError):  # on a full disk; the job writes its id when it starts
         write_job(folder.path, replace(job, job_id=job_id))
-
-
-def _take_back(folder: RunFolder) -> bool:
-    """Remove the folder, unless the run has started in it: its supervisor holds the lock."""
-    try:
-        lock = acquire_lock(folder.lock, 0.0)
-    except LockedError:
-        return False
-    except OSError:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        return True
-    try:
-        shutil.rmtree(folder.path, ignore_errors=True)
-    finally:
-        os.close(lock)
-    return True

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.queue.cards import cards_now
+from tuner_tui.runs.queue.turns import Card
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.scheduling.admission import Place
-from tuner_tui.scheduling.dispatcher import DispatchedMachine
-from tuner_tui.scheduling.queue_store import open_queue
 from tuner_tui.settings.distributed import best_kind, process_count
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import Job
@@ -28,8 +27,7 @@ def free_cards(job: Job, inventory: Inventory, environ: Mapping[str, str]) -> tu
     ensure_one_process(job)
     if not inventory.gpus:
         raise SettingsError(NO_CARDS)
-    entries = [entry for entry in open_queue(environ).read().entries if entry.progress.state == "running"]
-    return choose_cards(inventory, DispatchedMachine(runs_dir(environ)).read(entries))
+    return choose_cards(inventory, cards_now(runs_dir(environ)))
 
 
 def ensure_one_process(job: Job) -> None:
@@ -39,16 +37,11 @@ def ensure_one_process(job: Job) -> None:
         raise SettingsError(f"Trials side by side get one GPU each, but this training starts {processes} processes.")
 
 
-def choose_cards(inventory: Inventory, places: Sequence[Place]) -> tuple[str, ...]:
+def choose_cards(inventory: Inventory, cards: Sequence[Card]) -> tuple[str, ...]:
     """Return the UUIDs of the free cards of the best kind. Raises `SettingsError` if there are none."""
-    known = {place.key: place for place in places if place.kind == "gpu"}
-    cards = [card for card in visible_cards(inventory) if card.uuid in known]
-    free = tuple(card for card in cards if not (known[card.uuid or ""].occupied or known[card.uuid or ""].problem))
-    if not free:
-        why = [place.problem or _holders(place) for place in known.values() if place.problem or place.occupied]
-        raise SettingsError(f"No GPU is free for trials ({'; '.join(why) or 'none is visible here'}).")
-    return tuple(card.uuid for card in best_kind(free) if card.uuid is not None)
-
-
-def _holders(place: Place) -> str:
-    return f"{place.label}: {', '.join(holder.name for holder in place.holders)}"
+    free = {card.uuid for card in cards if card.holder is None}
+    gpus = tuple(gpu for gpu in visible_cards(inventory) if gpu.uuid in free)
+    if not gpus:
+        holders = [f"{card.label}: {card.holder}" for card in cards if card.holder is not None]
+        raise SettingsError(f"No GPU is free for trials ({'; '.join(holders) or 'none is visible here'}).")
+    return tuple(gpu.uuid for gpu in best_kind(gpus) if gpu.uuid is not None)

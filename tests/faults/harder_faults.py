@@ -1,23 +1,24 @@
-"""Faults as in other people's code: `python idiomatic_faults.py FAULT`. A step computes for a fifth of a second."""
+"""Faults as in other people's code, in forms that are harder to detect: `python harder_faults.py FAULT`."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import multiprocessing
 import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-BATCH, STEP_S, STEPS = 8, 0.2, 80
+BATCH, STEP_S, STEPS = 4, 0.2, 80
 Hook = Callable[[int, nn.Module], object]
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -36,6 +37,16 @@ class Samples(Dataset[Any]):
         return torch.randn(64), torch.randn(1)
 
 
+class Stream(IterableDataset[Any]):
+    """A slow stream, all of it from the first worker."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        info = torch.utils.data.get_worker_info()
+        while info is None or info.id == 0:
+            time.sleep(0.15)
+            yield torch.randn(64), torch.randn(1)
+
+
 def burn(seconds: float) -> None:
     """Keep a core busy for `seconds` of CPU time."""
     until = time.thread_time() + seconds
@@ -43,30 +54,51 @@ def burn(seconds: float) -> None:
         sum(range(1000))
 
 
-def nothing(step: int, model: nn.Module) -> None:
-    return None
-
-
-def fit(loader: Any = None, before: Hook = nothing, after: Hook = nothing) -> None:
-    """A common training loop, calling `before` and `after` around each step."""
+def fit(
+    loader: DataLoader[Any] | None = None,
+    after: Hook = lambda step, model: None,
+    tell: Callable[[int, float], object] = lambda step, loss: print({"step": step, "loss": loss}, flush=True),
+    rate: float = 1e-3,
+    work: Callable[[float], object] = burn,
+) -> None:
+    """A common training loop, calling `after` each step."""
     model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for step, (inputs, targets) in enumerate(loader or DataLoader(Samples(), batch_size=BATCH), 1):
-        before(step, model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for step, (inputs, targets) in enumerate(loader or plain(), 1):
         optimizer.zero_grad(set_to_none=True)
         loss = nn.functional.mse_loss(model(inputs), targets)
         loss.backward()
-        burn(STEP_S)
+        work(STEP_S)
         optimizer.step()
-        print({"step": step, "loss": round(loss.item(), 4)}, flush=True)
+        tell(step, round(loss.item(), 4))
         after(step, model)
         if step == STEPS:
             return
 
 
+def plain(spoil: Callable[[int], object] = lambda index: None, **more: Any) -> DataLoader[Any]:
+    return DataLoader(Samples(spoil), batch_size=BATCH, **more)
+
+
 def every(steps: int, hook: Callable[[nn.Module], object]) -> Hook:
     """Call `hook` every `steps` steps."""
     return lambda step, model: hook(model) if step % steps == 0 else None
+
+
+def leak_in_step() -> None:
+    """Every step keeps tensors: the classic list of losses with their graphs."""
+    kept: list[torch.Tensor] = []
+    fit(after=lambda step, model: kept.append(torch.ones(40_000_000)), work=time.sleep)
+
+
+def evaluate_a_list(model: nn.Module) -> None:
+    """Evaluate batches that no loader made, with only eval() and no_grad()."""
+    model.eval()
+    with torch.no_grad():
+        for _ in range(20):
+            model(torch.randn(BATCH, 64))
+            time.sleep(0.15)
+    model.train()
 
 
 def generate(model: nn.Module) -> None:
@@ -80,20 +112,37 @@ def generate(model: nn.Module) -> None:
 
 def validate_some(model: nn.Module) -> None:
     """Stop reading a validation loader half-way, with gradients disabled only for the forward pass."""
-    for number, (inputs, _) in enumerate(DataLoader(Samples(), batch_size=BATCH)):
+    for inputs, _ in itertools.islice(plain(), 13):
         with torch.no_grad():
             model(inputs)
         burn(0.1)
-        if number == 12:
-            break
 
 
 def validate_with_switch(model: nn.Module) -> None:
     """Disable gradients by `set_grad_enabled`, as in the tutorials, for part of the loader."""
     with torch.set_grad_enabled(False):
-        for inputs, _ in itertools.islice(DataLoader(Samples(), batch_size=BATCH), 12):
+        for inputs, _ in itertools.islice(plain(), 12):
             model(inputs)
             burn(0.1)
+
+
+def nan_in_a_bar() -> None:
+    """The loss appears only in a progress bar."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    with tqdm(total=STEPS, desc="training") as bar:
+
+        def tell(step: int, loss: float) -> None:
+            bar.set_postfix(loss=loss)
+            bar.update()
+
+        fit(tell=tell, rate=1e30)
+
+
+def differing_sample(index: int) -> None:
+    """One sample that differs from the others."""
+    if index == 60:
+        raise KeyError("label")
 
 
 def shared_lock() -> None:
@@ -104,12 +153,7 @@ def shared_lock() -> None:
         with lock:
             time.sleep(0.15)
 
-    fit(DataLoader(Samples(spoil), batch_size=BATCH, num_workers=3))
-
-
-def decoding() -> None:
-    """One worker that decodes more slowly than the training consumes."""
-    fit(DataLoader(Samples(lambda index: burn(0.1)), batch_size=BATCH, num_workers=1))
+    fit(plain(spoil, num_workers=3))
 
 
 def slow_save() -> None:
@@ -123,14 +167,10 @@ def slow_save() -> None:
     fit(after=every(3, lambda model: torch.save([torch.randn(9) for _ in range(60)], Slow())))
 
 
-def pickled_save() -> None:
+def pickled_save(model: nn.Module) -> None:
     """A checkpoint written by pickle, which neither torch nor safetensors sees."""
-
-    def save(model: nn.Module) -> None:
-        Path("own.pkl").write_bytes(pickle.dumps(model.state_dict()))
-        time.sleep(1.0)
-
-    fit(after=every(2, save))
+    Path("own.pkl").write_bytes(pickle.dumps(model.state_dict()))
+    time.sleep(1.0)
 
 
 def padded() -> None:
@@ -143,31 +183,34 @@ def padded() -> None:
         mask[:, :40] = 1
         return {"input_ids": mask.clone(), "attention_mask": mask}
 
-    for batch in DataLoader(Samples(), batch_size=BATCH, collate_fn=collate):
+    for batch in plain(collate_fn=collate):
         (embedding(batch["input_ids"]) * batch["attention_mask"][..., None]).pow(2).mean().backward()
         burn(STEP_S)
         optimizer.step()
 
 
-def hanging_worker() -> None:
-    """A sample on which a worker hangs."""
-    spoil = lambda index: threading.Event().wait() if index == 160 else None  # noqa: E731
-    fit(DataLoader(Samples(spoil), batch_size=BATCH, num_workers=1))
-
-
 FAULTS: dict[str, Callable[[], None]] = {
+    "leak-in-step": leak_in_step,
+    "worker-memory": lambda: fit(plain(lambda index: index == 40 and torch.ones(1_000_000_000), num_workers=1)),
+    "evaluation-of-lists": lambda: fit(after=every(5, evaluate_a_list)),
     "generation": lambda: fit(after=every(4, generate)),
     "validation-broken-off": lambda: fit(after=every(5, validate_some)),
     "validation-by-switch": lambda: fit(after=every(5, validate_with_switch)),
-    "validation-at-the-top": lambda: fit(before=every(5, generate)),
     "metrics-each-step": lambda: fit(after=lambda step, model: burn(0.4)),
+    "slow-stream": lambda: fit(DataLoader(Stream(), batch_size=BATCH, num_workers=3)),
     "shared-lock": shared_lock,
-    "decoding": decoding,
+    "nan-in-a-bar": nan_in_a_bar,
+    "worker-raises": lambda: fit(plain(differing_sample, num_workers=2)),
+    "hanging-worker": lambda: fit(plain(lambda index: index == 160 and threading.Event().wait(), num_workers=1)),
+    "segmentation-fault": lambda: fit(after=lambda step, model: ctypes.string_at(0) if step == 6 else None),
+    "full-disk": lambda: fit(
+        after=every(1, lambda model: torch.save(torch.ones(1_000_000), Path(sys.argv[2], "a.pt")))
+    ),
     "slow-save": slow_save,
-    "pickled-save": pickled_save,
+    "pickled-save": lambda: fit(after=every(2, pickled_save)),
     "padded": padded,
-    "hanging-worker": hanging_worker,
-    "idioms-healthy": lambda: fit(),
+    "stolen-cores": fit,
+    "healthy-workers": lambda: fit(plain(num_workers=2), work=time.sleep),
 }
 
 if __name__ == "__main__":

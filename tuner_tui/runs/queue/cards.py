@@ -1,0 +1,140 @@
+"""The GPUs of this machine as the queue sees them: free, or who has them, by the driver and by the live runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tuner_tui.core.files import is_locked
+from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_text, this_machine
+from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.inventory import Gpu, GpuProcess
+from tuner_tui.hardware.processes.process_names import user_name
+from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.sampler import open_sampler
+from tuner_tui.runs.queue.queued_run import QueueError, read_queued
+from tuner_tui.runs.queue.turns import Card
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
+
+CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
+READY_TIMEOUT_S = 15.0
+"""Seconds to wait for the first answer of the GPUs; a sleeping one needs a second or two."""
+SMALL_PROCESS_BYTES = 500e6
+"""A process that holds less is a desktop's; one that trains holds more."""
+DRIVER_BYTES = 2**30
+"""More used memory than this, of no process that the driver lists, is that of a process in another container."""
+ARRIVAL_S = 600.0
+"""Seconds in which a run that was started directly may still come to a GPU: models are loaded on the processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveRun:
+    """A run that may hold GPUs: those that the queue gave it (`cards`), or any that it can see (None)."""
+
+    id: str
+    cards: tuple[str, ...] | None = None
+    training: ProcessId | None = None
+    started_t: float = math.inf
+
+
+def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | None:
+    """The run in `folder` if it is alive: by its locks, or by processes that outlived its supervisor. Raises `OSError`
+    and `QueueError`.
+    """
+    state = read_supervisor_state(folder.state)
+    if not is_locked(folder.lock) and not is_locked(folder.fallback_lock) and not _outlived(folder, state, snapshot):
+        return None
+    queued = read_queued(folder)
+    cards = None if queued is None else queued.cards or ()
+    if state is None:
+        return ActiveRun(folder.id, cards)
+    return ActiveRun(folder.id, cards, state.training, state.started_t)
+
+
+def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: ProcessSnapshot) -> bool:
+    if state is None or state.training is None or state.outcome is not None or state.machine != this_machine():
+        return False
+    processes = find_processes(folder.path, state.training, snapshot=snapshot)
+    return bool(processes.own or processes.detached)
+
+
+class CardSampler(Protocol):
+    """The part of `Sampler` that is used."""
+
+    def sample(self) -> Sample:
+        """The newest figures."""
+
+    def cards(self) -> tuple[Gpu | None, ...]:
+        """The cards, in the order of the samples; None for one that has not answered yet."""
+
+
+def read_cards(sampler: CardSampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[Card]:
+    """All GPUs that a run can be bound to, with who has them."""
+    sample = sampler.sample()
+    pairs = [(gpu, figures) for gpu, figures in zip(sampler.cards(), sample.gpus, strict=False) if gpu and gpu.uuid]
+    gpus = [gpu for gpu, _ in pairs]
+    pids = {process.pid for _, figures in pairs for process in figures.processes or ()}
+    held: dict[str, str] = {}
+    for run in runs:
+        cards = run.cards if run.cards is not None else _arriving_on(run, gpus, pids, sample.time_s, snapshot)
+        held |= dict.fromkeys(cards, f"run {run.id}")
+    return [
+        Card(gpu.uuid, f"GPU {gpu.index}", held.get(gpu.uuid) or _holder(gpu, figures))
+        for gpu, figures in pairs
+        if gpu.uuid is not None
+    ]
+
+
+def _arriving_on(
+    run: ActiveRun, gpus: Sequence[Gpu], busy_pids: set[int], now: float, snapshot: ProcessSnapshot
+) -> tuple[str, ...]:
+    """The GPUs that a run which was started directly may still come to; none once the driver shows it on one."""
+    pid = 0 if run.training is None else run.training.pid
+    pids = {pid, *(process.pid for process in descendants_in(snapshot.processes, [pid]))}
+    if now - run.started_t > ARRIVAL_S or pids & busy_pids:
+        return ()
+    environment = dict(pair.partition("=")[::2] for pair in read_text(f"{PROC}/{pid}/environ").split("\0"))
+    shown = visible_gpus(gpus, environment.get(CARDS_VARIABLE))
+    return tuple(gpu.uuid for gpu in gpus if gpu.index in shown and gpu.uuid is not None)
+
+
+def _holder(gpu: Gpu, figures: GpuSample) -> str | None:
+    """Who has the GPU by the driver, or why it cannot be used."""
+    if figures.lost or figures.age_s is not None:
+        return "lost" if figures.lost else "it does not answer"
+    if gpu.mig:
+        return "it is in MIG mode"
+    processes = figures.processes or ()
+    large = [each for each in processes if each.memory_bytes is None or each.memory_bytes >= SMALL_PROCESS_BYTES]
+    if large:
+        return ", ".join(map(_name, large))
+    unlisted = (figures.memory_used_bytes or 0) - sum(each.memory_bytes or 0 for each in processes)
+    return "processes that cannot be seen from here" if unlisted >= DRIVER_BYTES else None
+
+
+def _name(process: GpuProcess) -> str:
+    command = process.command or f"process {process.pid}"
+    return command if process.user in (None, user_name(os.getuid())) else f"{process.user}: {command}"
+
+
+def cards_now(root: Path) -> list[Card]:
+    """All GPUs of this machine now; `root` is the folder of all runs."""
+    sampler = open_sampler(next(folder for folder in (root, *root.parents) if folder.exists()))
+    snapshot, runs = ProcessSnapshot(), []
+    try:
+        sampler.wait_ready(READY_TIMEOUT_S)
+        for folder in list_runs(root):
+            try:
+                live = read_active(folder, snapshot)
+            except (OSError, QueueError):
+                continue
+            runs += [live] if live is not None else []
+        return read_cards(sampler, runs, snapshot)
+    finally:
+        sampler.close()

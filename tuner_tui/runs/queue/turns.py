@@ -1,0 +1,80 @@
+"""Whose turn it is: first come, first served. Pure: the runs that wait and the GPUs in, who starts and why not out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MAX_HOLDERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU. `holder` says who has it, or why it cannot be used; None: it is free."""
+
+    uuid: str
+    label: str
+    holder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """A waiting run that needs `gpus` of the GPUs `allowed`; 0: the processor. `hindrance` is why it is not ready."""
+
+    run: str
+    gpus: int
+    allowed: tuple[str, ...] = ()
+    hindrance: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The run starts on `cards`, or (None) it waits for `reason`."""
+
+    run: str
+    cards: tuple[str, ...] | None = None
+    reason: str = ""
+
+
+def take_turns(applicants: Sequence[Applicant], cards: Sequence[Card], processor: str | None = None) -> list[Turn]:
+    """Decide about the runs in their order. `processor` says what uses the processor; None: no run does.
+
+    A run that waits for GPUs reserves all that it may use: no later one takes a card from it. One that is not ready
+    reserves nothing.
+    """
+    turns = []
+    taken: dict[str, str] = {}  # by UUID, the run that is before
+    for applicant in applicants:
+        if applicant.hindrance is not None:
+            turns.append(Turn(applicant.run, None, applicant.hindrance))
+            continue
+        if not applicant.gpus:
+            turns.append(_on_processor(applicant, processor))
+            processor = processor or f"run {applicant.run}"
+            continue
+        usable = [card for card in cards if card.uuid in applicant.allowed]
+        free = [card.uuid for card in usable if card.holder is None and card.uuid not in taken]
+        chosen = tuple(free[: applicant.gpus]) if len(free) >= applicant.gpus else None
+        turns.append(Turn(applicant.run, chosen, "" if chosen else _shortage(applicant, usable, free, taken)))
+        taken |= {uuid: applicant.run for uuid in chosen or applicant.allowed if uuid not in taken}
+    return turns
+
+
+def _on_processor(applicant: Applicant, processor: str | None) -> Turn:
+    if processor is None:
+        return Turn(applicant.run, ())
+    return Turn(applicant.run, None, f"It trains on the processor, which {processor} has now or before it.")
+
+
+def _shortage(applicant: Applicant, usable: Sequence[Card], free: Sequence[str], taken: dict[str, str]) -> str:
+    if len(usable) < applicant.gpus:
+        return f"It needs {_gpus(applicant.gpus)}, of which {len(usable)} can be seen now."
+    holders = [f"{card.label}: {card.holder}" for card in usable if card.holder is not None]
+    holders += [f"{card.label}: run {taken[card.uuid]} is before it" for card in usable
+                if card.holder is None and card.uuid in taken]  # fmt: skip
+    more = f"; {len(holders) - MAX_HOLDERS} more are taken" if len(holders) > MAX_HOLDERS else ""
+    return f"It needs {_gpus(applicant.gpus)}, {len(free)} free. {'; '.join(holders[:MAX_HOLDERS])}{more}."
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"

@@ -1,0 +1,244 @@
+"""The process that starts the waiting runs in the folder ROOT: `python -m tuner_tui.runs.queue.waiter ROOT`.
+
+There is at most one, by a lock. It lives while runs wait. All that it knows is in the folders of the runs, so that it
+may be killed at any moment: whoever looks at the queue, and every supervisor that ends, starts it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from tuner_tui.core.files import LockedError, acquire_lock, is_locked, open_regular, read_regular, write_atomic
+from tuner_tui.hardware.sampler import open_sampler
+from tuner_tui.runs.queue.cards import (
+    CARDS_VARIABLE,
+    READY_TIMEOUT_S,
+    ActiveRun,
+    CardSampler,
+    read_active,
+    read_cards,
+)
+from tuner_tui.runs.queue.queued_run import (
+    QueuedRun,
+    QueueError,
+    end_waiting,
+    forget_start,
+    memory_folder,
+    read_queued,
+    start_file,
+    waiter_lock,
+    waiting_run,
+    was_started,
+    write_queued,
+)
+from tuner_tui.runs.queue.turns import Applicant, take_turns
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.supervisor_state import read_supervisor_state
+from tuner_tui.runs.supervise.detached import open_detached
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
+
+PERIOD_S = 2.0
+RETRY_S = 30.0
+"""Seconds until a start that failed, such as on a full disk, is tried again."""
+SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
+FALLBACK_MODULE = "tuner_tui.tuning.fallback"
+"""Started by its name, since its package is above this one."""
+
+Start = Callable[[RunFolder, tuple[str, ...], int], None]
+
+
+class Waiter:
+    """Starts the runs in `root` whose turn it is. Nothing is lost if the object is."""
+
+    def __init__(self, root: Path, sampler: CardSampler, start: Start, clock: Callable[[], float]) -> None:
+        self._root = root
+        self._sampler = sampler
+        self._start = start
+        self._clock = clock
+        self._over: set[str] = set()
+        self._retries: dict[str, tuple[str, float]] = {}
+        self._written: dict[str, str] | None = None
+        self._logged: set[str] = set()
+
+    def step(self) -> None:
+        """Look at all runs once and start those whose turn it is. Raises `OSError`."""
+        snapshot = ProcessSnapshot()
+        waiting, live = self._read(snapshot)
+        cards = read_cards(self._sampler, live, snapshot)
+        on_processor = [run.id for run in live if run.cards == () or not cards]
+        applicants = [
+            Applicant(folder.id, queued.gpus, queued.allowed, self._hindrance(folder, queued))
+            for folder, queued in waiting
+        ]
+        turns = take_turns(applicants, cards, f"run {on_processor[0]}" if on_processor else None)
+        for turn, (folder, _) in zip(turns, waiting, strict=True):
+            if turn.cards is not None:
+                self._give_turn(folder, turn.cards)
+        reasons = {turn.run: turn.reason for turn in turns if turn.cards is None}
+        if reasons != self._written:
+            write_atomic(memory_folder(self._root) / "reasons.json", json.dumps(reasons))
+            self._written = reasons
+
+    def _read(self, snapshot: ProcessSnapshot) -> tuple[list[tuple[RunFolder, QueuedRun]], list[ActiveRun]]:
+        """The waiting runs in their order, and the live ones. A run that cannot be read is left out."""
+        for path in memory_folder(self._root).glob("*.start"):
+            folder = RunFolder(self._root / path.stem)
+            with suppress(OSError):
+                if not folder.path.is_dir() or was_started(folder):
+                    forget_start(folder)
+        waiting, live = [], []
+        for folder in list_runs(self._root):
+            if folder.id in self._over:
+                continue
+            try:
+                queued = waiting_run(folder)
+                if queued is not None:
+                    waiting += [(folder, queued)] if start_file(folder).exists() else []
+                elif (run := read_active(folder, snapshot)) is not None:
+                    live.append(run)
+                elif (state := read_supervisor_state(folder.state)) is not None and state.outcome is not None:
+                    self._over.add(folder.id)
+            except (OSError, QueueError) as error:
+                self.log(f"{folder.id}: {error}")
+        return sorted(waiting, key=lambda pair: (pair[1].submitted_t, pair[0].id)), live
+
+    def log(self, message: str) -> None:
+        """Write a message, once, to standard error, which is the waiter's log."""
+        if message not in self._logged:
+            self._logged.add(message)
+            sys.stderr.write(message + "\n")
+            sys.stderr.flush()
+
+    def _hindrance(self, folder: RunFolder, queued: QueuedRun) -> str | None:
+        """Why the run is not ready; None if it is. One that can never be ready is ended."""
+        sentence, until_s = self._retries.get(folder.id, ("", 0.0))
+        if sentence and self._clock() < until_s:
+            return sentence
+        try:
+            if is_locked(self._root.parent / "tunings" / "lock"):
+                return "It starts after the tuning that measures on this machine has ended."
+            outcome = "completed" if queued.after is None else self._outcome_of(RunFolder(self._root / queued.after))
+        except OSError as error:
+            return f"What it waits for cannot be read: {error.strerror} ({error.filename})."
+        if outcome is None:
+            return f"It starts after run {queued.after} has ended."
+        if not queued.after_success or outcome == "completed":
+            return None
+        sentence = f"Not started: run {queued.after}, which had to complete first, ended as {outcome}."
+        with suppress(LockedError, OSError):  # it is looked at again
+            end_waiting(folder, "not-started", sentence)
+        return sentence
+
+    def _outcome_of(self, folder: RunFolder) -> str | None:
+        """How the run, or the one that continued it after out of memory, ended; None if it has not ended yet."""
+        if not folder.path.is_dir():
+            return "deleted"
+        if is_locked(folder.lock) or is_locked(folder.fallback_lock):
+            return None
+        state = read_supervisor_state(folder.state)
+        if state is not None and state.outcome not in (None, "out-of-memory"):
+            return state.outcome
+        if os.path.lexists(folder.queue) and not was_started(folder):
+            return None
+        # Imported only here, for a run that lost its supervisor or may have been continued: the waiter stays small.
+        from tuner_tui.runs.events.types import FellBack
+        from tuner_tui.runs.read.event_sampling import read_events
+        from tuner_tui.runs.read.status import read_status
+
+        following = [event.into for event in read_events(folder) if isinstance(event, FellBack)]
+        if following:
+            return self._outcome_of(RunFolder(folder.path.with_name(following[-1])))
+        status = read_status(folder)
+        return None if status.live or status.kind == "foreign" else status.outcome or "lost"
+
+    def _give_turn(self, folder: RunFolder, cards: tuple[str, ...]) -> None:
+        """Start a run on the GPUs `cards`, if nobody has taken or ended it meanwhile."""
+        # Seen only if it waits again: then its supervisor has failed.
+        sentence = f"It did not start, and is tried again; see {folder.supervisor_log}."
+        lock = None
+        try:
+            # The lock goes to the supervisor as an open file: the folder is locked from before the GPUs are given
+            # until the run has ended. Who is killed in between leaves it unlocked and not started, so it waits again.
+            lock = acquire_lock(folder.lock)
+            queued = None if was_started(folder) else read_queued(folder)
+            if queued is not None:
+                write_queued(folder, replace(queued, cards=cards))
+                self._start(folder, cards, lock)
+        except (OSError, ValueError, LockedError) as error:
+            self.log(f"{folder.id}: {error}")
+            sentence = f"It did not start, and is tried again: {error}."
+        finally:
+            if lock is not None:
+                os.close(lock)
+        self._retries[folder.id] = sentence, self._clock() + RETRY_S
+
+
+def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
+    """Start the supervisor of a waiting run on `cards`, and its OOM retries. Raises `OSError` and `ValueError`."""
+    cards_text = ",".join(cards)
+    fallback = start_file(folder, "fallback")
+    if fallback.exists():  # before the run, so that it cannot end unnoticed
+        with open_detached(FALLBACK_MODULE, [str(folder.path)], folder.supervisor_log, subprocess.PIPE) as process:
+            process.communicate(bound_fallback(read_regular(fallback), cards_text))
+    specification = open_regular(start_file(folder))
+    try:
+        options = ["--lock", str(lock), "--cards", cards_text]
+        with open_detached(
+            SUPERVISOR_MODULE, [str(folder.path), *options], folder.supervisor_log, specification, pass_fds=[lock]
+        ) as process:
+            if process.wait():
+                raise OSError(f"its supervisor failed, see {folder.supervisor_log}")
+    finally:
+        os.close(specification)
+
+
+def bound_fallback(data: bytes, cards: str) -> bytes:
+    """The input of the OOM retries, whose runs get the same GPUs. Raises `ValueError`."""
+    values = json.loads(data)
+    values["environ"][CARDS_VARIABLE] = cards
+    own = values["job"].get("env") or {}
+    own |= {CARDS_VARIABLE: cards} if CARDS_VARIABLE in own else {}
+    return json.dumps(values).encode("ascii")
+
+
+def main(argv: list[str]) -> None:
+    """Start the waiting runs in the folder `argv[0]`, in the background, until none is left."""
+    root = Path(argv[0])
+    if os.fork():
+        os._exit(0)  # init adopts the waiter
+    signal.signal(signal.SIGHUP, _nothing)
+    sampler = open_sampler(root)
+    sampler.wait_ready(READY_TIMEOUT_S)
+    waiter = Waiter(root, sampler, start_run, time.monotonic)
+    # Who queues a run writes its file before it looks for the lock, and the files are looked for here after the lock
+    # was given up: so either this process sees the run, or the other one starts a new waiter.
+    while any(memory_folder(root).glob("*.start")):
+        try:
+            lock = acquire_lock(waiter_lock(root))
+        except LockedError:
+            return
+        while any(memory_folder(root).glob("*.start")):
+            try:
+                waiter.step()
+            except OSError as error:
+                waiter.log(str(error))
+            time.sleep(PERIOD_S)
+        os.close(lock)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Ignore SIGHUP. A handler, because child processes inherit ignored signals."""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
