@@ -39,6 +39,7 @@ def modules_after(statement: str) -> set[str]:
     ("statement", "forbidden"),
     [
         ("import tuner_tui.ui.app", {"torch", "transformers", "numpy"}),
+        ("import tuner_tui.ui.watch_app, tuner_tui.runs.read.machine_monitor", {"torch", "typer", "pydantic"}),
         ("import tuner_tui.cli.main", {"torch", "transformers", "numpy", "textual", "pydantic"}),
         ("import tuner_tui.runs.supervise.supervisor", {"torch", "textual", "rich", "typer", "pydantic"}),
     ],

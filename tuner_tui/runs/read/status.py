@@ -14,7 +14,6 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.record import readable_record
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.exit_evidence import read_log_tail
 from tuner_tui.runs.supervise.outcome import record_end, settle
@@ -87,6 +86,8 @@ def read_status(
 
 
 def _waiting(folder: RunFolder, here: Machine) -> RunStatus:
+    from tuner_tui.runs.store.record import readable_record  # imports pydantic, which `watch` does without
+
     record = readable_record(folder)
     if record is not None and record.host != here.host:
         return RunStatus("foreign", "This run was queued on another machine; open it there.")

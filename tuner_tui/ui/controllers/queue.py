@@ -36,7 +36,7 @@ class QueueController(Controller):
         await self.wake()
         while True:
             lines = await to_daemon_thread(self._backend.queue.lines)
-            picked = await self._app.push_screen_wait(QueueScreen(queue_items(lines, time.time())))
+            picked = await self._app.ask(QueueScreen(queue_items(lines, time.time())))
             if picked is None:
                 return
             if picked.order == "add":
@@ -49,7 +49,7 @@ class QueueController(Controller):
 
     async def _remove(self, folder: Path) -> None:
         question = f"{folder.name} leaves the queue and never starts. Remove it?"
-        if await self._app.push_screen_wait(ConfirmScreen("Remove", question, "remove")):
+        if await self._app.ask(ConfirmScreen("Remove", question, "remove")):
             await to_daemon_thread(lambda: self._backend.queue.remove(folder))
 
     async def _add(self) -> None:
@@ -60,5 +60,5 @@ class QueueController(Controller):
             return
         inventory = self._state.inventory
         offer = await to_daemon_thread(lambda: self._backend.queue.offer(current, inventory))
-        if await self._app.push_screen_wait(LaunchScreen(offer.lines, "Queue")):
+        if await self._app.ask(LaunchScreen(offer.lines, "Queue")):
             self._app.show_note(f"Queued as {await to_daemon_thread(offer.add)}.")
