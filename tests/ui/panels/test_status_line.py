@@ -46,7 +46,7 @@ def test_every_width_is_filled_exactly(width: int, phase: str, step: int) -> Non
     [
         (StatusScene("No run yet · t trains the demo"), "No run yet · t trains the demo"),
         (scene(None), "● r007  reading the run …"),
-        (scene(running(START_S), pending="Slurm job 12 waits."), "● r007 pending  Slurm job 12 waits."),
+        (scene(running(START_S), waits="Slurm job 12 waits."), "● r007 waiting  Slurm job 12 waits."),
         (scene(running(START_S), lost="The supervisor ended."), "✗ r007 lost  The supervisor ended."),
     ],
 )

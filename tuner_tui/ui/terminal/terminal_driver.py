@@ -34,20 +34,31 @@ class TerminalDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = sys.__stdout__ or self._file
         self._redraw = partial(app.call_later, app.run_action, "app.redraw")
+        self._shell_modes: list[Any] | None = None
 
     def start_application_mode(self) -> None:
         """Handle signals from the first change of the terminal on."""
         with suppress(termios.error):
-            restore_terminal_on_signals(termios.tcgetattr(STDIN))
+            if self._shell_modes is None:
+                self._shell_modes = termios.tcgetattr(STDIN)
+                restore_terminal_on_signals(self._shell_modes)
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        self.attrs_before = self._shell_modes  # what it read now may be the raw mode
+
+    def write(self, data: str) -> None:
+        """Write to the terminal unless it is the shell's: everything is written again afterwards."""
+        if self._writer_thread is not None:
+            super().write(data)
 
     def _sigcont_application(self, *args: object) -> None:
-        # After SIGSTOP, as by Slurm's suspend, the terminal was not restored. Textual would start on it a second time,
-        # and leave it in raw mode at the end.
-        if not self._must_signal_resume and self._writer_thread is not None:
+        # In the event loop, since one handler of a signal may interrupt another: two at once would start two writers.
+        self._loop.call_soon_threadsafe(self._take_terminal)
+
+    def _take_terminal(self) -> None:
+        if self._writer_thread is not None:  # after SIGSTOP, as by Slurm's suspend, the terminal was not restored
             self.suspend_application_mode()
-        super()._sigcont_application(*args)
-        self._loop.call_soon_threadsafe(self._redraw)
+        self.resume_application_mode()
+        self._redraw()
 
 
 def restore_terminal_on_signals(attributes: list[Any]) -> None:
