@@ -63,6 +63,7 @@ def test_a_sweep_is_queued_at_once_and_runs_one_after_another(shell: Shell, fifo
     assert fifo.word() == "up"
     (line,) = json.loads(shell("queue", "--json").stdout)
     assert (line["run"], line["state"], line["gpus"]) == ("r002", "waiting", 0)
+    assert line["title"].endswith(" seed=2"), "what tells the runs of a sweep apart"
     assert shell("stop", "--now", "r001").returncode == 0
     assert fifo.word() == "up"  # the end of the first run starts the second
     assert shell("stop", "--now", "r002").returncode == 0

@@ -51,7 +51,7 @@ def test_who_starts_and_on_what(
          "It needs 2 GPUs, 1 free. GPU 0: alice: python train.py."),
         ([one("r1"), one("r2")], [A], "It needs 1 GPU, 0 free. GPU 0: run r1 is before it."),
         ([one("r1", 2)], [taken(A, "lost")], "It needs 2 GPUs, of which 1 can be seen now."),
-        ([one("r1", 0), one("r2", 0)], [], "It trains on the processor, which run r1 has now or before it."),
+        ([one("r1", 0), one("r2", 0)], [], "It trains on the CPU; run r1 comes first."),
     ],
 )  # fmt: skip
 def test_the_last_one_waits_and_says_why(applicants: list[Applicant], cards: list[Card], reason: str) -> None:

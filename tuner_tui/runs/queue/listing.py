@@ -10,6 +10,7 @@ from tuner_tui.core.procfs import this_machine
 from tuner_tui.runs.queue.queued_run import QueueError, start_file, waiting_run, waiting_sentence
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import readable_record
+from tuner_tui.settings.model import OriginKind, Resolved, format_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,15 @@ def list_queue(root: Path) -> tuple[QueueLine, ...]:
     return tuple(sorted(lines, key=lambda line: (line.submitted_t or float("inf"), line.run)))
 
 
+def _overrides(resolved: Resolved) -> list[str]:
+    """Return `name=value` of each setting given on the command line: it tells the runs of a sweep apart."""
+    return [
+        f"{name}={format_value(name, value)}"
+        for name, value in resolved.given.items()
+        if resolved.origin(name).kind is OriginKind.FLAG
+    ]
+
+
 def _line(folder: RunFolder) -> QueueLine | None:
     path = str(folder.path)
     try:
@@ -41,7 +51,7 @@ def _line(folder: RunFolder) -> QueueLine | None:
         if record is not None and record.host != this_machine().host:
             return None
         state: Literal["waiting", "was-waiting"] = "waiting" if start_file(folder).exists() else "was-waiting"
-        title = "" if record is None else record.title
+        title = "" if record is None else " ".join([record.title, *_overrides(record.resolved)])
         return QueueLine(folder.id, path, state, title, waiting_sentence(folder), queued.gpus, queued.submitted_t)
     except QueueError as error:
         return QueueLine(folder.id, path, "damaged", reason=str(error))

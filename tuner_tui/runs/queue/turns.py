@@ -63,7 +63,7 @@ def take_turns(applicants: Sequence[Applicant], cards: Sequence[Card], processor
 def _on_processor(applicant: Applicant, processor: str | None) -> Turn:
     if processor is None:
         return Turn(applicant.run, ())
-    return Turn(applicant.run, None, f"It trains on the processor, which {processor} has now or before it.")
+    return Turn(applicant.run, None, f"It trains on the CPU; {processor} comes first.")
 
 
 def _shortage(applicant: Applicant, usable: Sequence[Card], free: Sequence[str], taken: dict[str, str]) -> str:
