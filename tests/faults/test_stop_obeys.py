@@ -23,8 +23,9 @@ from tuner_tui.runs.supervise.run_processes import find_processes
 WAIT = "import signal, sys\nprint('up', flush=True)\nwhile True: signal.pause()\n"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + WAIT
 RANKS = """
-import os, signal, subprocess, sys
-ranks = [subprocess.Popen([sys.executable, "rank.py"], start_new_session=True) for _ in range(2)]
+import subprocess, sys
+start = {"start_new_session": True, "stdout": subprocess.DEVNULL}
+ranks = [subprocess.Popen([sys.executable, "rank.py"], **start) for _ in range(2)]
 print(*[rank.pid for rank in ranks], flush=True)
 for rank in ranks: rank.wait()
 """

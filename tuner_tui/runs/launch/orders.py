@@ -55,6 +55,15 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
             raise LaunchError("The run has not started yet.")
         _cancel(folder, job)
         return
+    problem, hangs = "The supervisor does not respond", True
+    try:
+        # Before a dead supervisor is replaced: the new one may find that only ranks in sessions of their own are left,
+        # which nobody but a stop ends, and record the end of the run at its first look.
+        send_order(folder, order)
+    except OSError as error:
+        if order == "checkpoint":
+            raise
+        problem, hangs = f"The request cannot be written ({error.strerror})", False
     if status.kind == "lost" and status.training_alive:
         try:
             adopt(folder)
@@ -62,15 +71,8 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
             note(f"No new supervisor could be started ({str(error).rstrip('.')}); sending signals instead.")
             _end_directly(folder, order)
             return
-    problem, hangs = "The supervisor does not respond", True
-    try:
-        send_order(folder, order)
-        if _is_confirmed(folder):
-            return
-    except OSError as error:
-        if order == "checkpoint":
-            raise
-        problem, hangs = f"The request cannot be written ({error.strerror})", False
+    if hangs and _is_confirmed(folder):
+        return
     if order == "checkpoint":
         raise LaunchError(f"{problem}.")
     supervision = read_supervisor_state(folder.state)
