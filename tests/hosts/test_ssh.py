@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -41,7 +42,14 @@ def write_program(path: Path, script: str) -> None:
 
 
 @pytest.fixture
-def ssh_folder(tmp_path: Path) -> Iterator[Path]:
+def short_path() -> Iterator[str]:
+    """A folder for sockets, whose paths have at most 108 bytes."""
+    with TemporaryDirectory(prefix="ssh-") as folder:
+        yield folder
+
+
+@pytest.fixture
+def ssh_folder(tmp_path: Path, short_path: str) -> Iterator[Path]:
     """A folder whose `bin/ssh` knows the hosts; each has a key of its own, and the sshd a command for each key."""
     if SSHD is None:
         pytest.skip("there is no sshd: install openssh-server")
@@ -85,7 +93,7 @@ def ssh_folder(tmp_path: Path) -> Iterator[Path]:
         f"  UserKnownHostsFile {tmp_path}/known_hosts\n  GlobalKnownHostsFile /dev/null\n"
         # What people have in theirs: it must not get in the way.
         "  RemoteCommand echo mine\n  ControlMaster auto\n  ControlPersist 600\n"
-        f"  ControlPath {tmp_path}/%C\n"
+        f"  ControlPath {short_path}/%C\n"
     )
     write_program(tmp_path / "bin/ssh", f'exec {shutil.which("ssh")} -F {tmp_path}/ssh_config "$@"')
     if os.getuid() == 0:

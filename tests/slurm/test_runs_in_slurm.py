@@ -155,7 +155,7 @@ torch.distributed.destroy_process_group()
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "deepspeed"])
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_two_ranks_on_each_of_two_nodes(
     launcher: str, cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

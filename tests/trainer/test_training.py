@@ -124,6 +124,7 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, capsys: pytest.
 LONG = {"max_steps": 100_000, "logging_steps": 1, "save_strategy": "steps", "save_steps": 100_000}
 
 
+@pytest.mark.full
 def test_sigterm_to_all_saves_a_checkpoint_from_which_training_goes_on(tmp_path: Path) -> None:
     """Loader workers get the signal too, as from a cluster's scheduler."""
     process = start(config_file(tmp_path, **LONG, dataloader_num_workers=1))

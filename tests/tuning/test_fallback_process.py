@@ -49,7 +49,7 @@ def data(tmp_path: Path) -> Path:
     rows = []
     for row in range(320):
         label = draw.randint(0, 1)
-        count = 900 if row in (7, 133) else draw.randint(5, 20)
+        count = 900 if row in (145, 230) else draw.randint(5, 20)
         words = [draw.choice(["alpha", "beta", "gamma", "delta", "good" if label else "bad"]) for _ in range(count)]
         rows.append(json.dumps({"text": " ".join(words), "label": label}))
     path = tmp_path / "data.jsonl"

@@ -134,15 +134,15 @@ STRAGGLER = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.train
 @pytest.mark.parametrize(
     ("kind", "averages"),
     [
         ("compute", "ddp"),
-        *(
-            pytest.param(kind, averages, marks=pytest.mark.full)
-            for kind, averages in [("input", "ddp"), ("before", "ddp"), ("compute", "by-hand")]
-        ),
+        ("input", "ddp"),
+        ("before", "ddp"),
+        ("compute", "by-hand"),
     ],
 )
 def test_the_straggler_of_a_real_training_is_named(box: Sandbox, kind: str, averages: str) -> None:

@@ -98,6 +98,7 @@ def test_a_file_saved_by_a_loop_without_an_optimizer_has_no_step(
     assert [(event.step, event.path) for event in saved] == [(None, str(tmp_path / "after.pt"))]
 
 
+@pytest.mark.full
 @pytest.mark.train
 def test_the_files_that_fabric_writes_from_memory_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

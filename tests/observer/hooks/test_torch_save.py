@@ -21,6 +21,7 @@ def test_an_evaluation_that_ends_the_run_is_counted(tmp_path: Path) -> None:
     assert final.save_s == 0
 
 
+@pytest.mark.full
 def test_a_save_right_after_an_evaluation_is_a_save(tmp_path: Path) -> None:
     found = observe(tmp_path, SCRIPT, "save")
     final = last_steps(found.events)

@@ -52,6 +52,7 @@ def inject_into(script: str, tmp_path: Path, values: dict[str, Any], *words: str
     return Injected(run.output.splitlines(), taken, list(found[-1].not_found))
 
 
+@pytest.mark.full
 def test_an_ordered_loader_that_is_read_under_gradients_takes_a_batch_size(tmp_path: Path) -> None:
     wanted = {"per_device_train_batch_size": 8, "dataloader_num_workers": 1}
     run = inject_into("ordered_loaders.py", tmp_path, wanted)

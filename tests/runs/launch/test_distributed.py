@@ -52,6 +52,7 @@ def job(box: Sandbox, launcher: Launcher, *words: str) -> CommandJob:
     return CommandJob(command=command, launcher=launcher, processes=2, env={"OMP_NUM_THREADS": "1"})
 
 
+@pytest.mark.full
 def test_a_rank_that_raises_is_the_reason(box: Sandbox) -> None:
     folder = box.launch(TRAIN, job=job(box, "torchrun", "1000000", "raise"))
     last = wait_ended(folder)

@@ -90,6 +90,7 @@ def cpu_s(pid: int) -> float:
     return 0.0 if stat is None else stat.cpu_s
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "flood",
     [b"x" * 10_000, b"\x1b]0;" + b"a" * 40_000],
