@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 JOB_VALUES = ("model", "task", "data")
-"""What `--set` changes of the built-in job, beside the settings."""
+"""What `--set` changes of the built-in job, in addition to the settings."""
 
 
 def parse_launch_options(

@@ -56,13 +56,13 @@ def _problems(inventory: Inventory, interpreter: Interpreter | None, width: int)
     """Return what is wrong, each with its advice where it has one."""
     from tuner_tui.hardware.interpreter.probe import find_incompatibilities  # not needed for the first frame
 
-    found = [(problem.sentence, problem.advice) for problem in inventory.problems]
+    problems = [(problem.sentence, problem.advice) for problem in inventory.problems]
     if interpreter is not None:
-        found += [(problem.sentence, problem.advice) for problem in find_incompatibilities(inventory, interpreter)]
-        found += [(interpreter.problem, "")] if interpreter.problem else []
-    found += [(inventory.logout_warning, "")] if inventory.logout_warning else []
+        problems += [(problem.sentence, problem.advice) for problem in find_incompatibilities(inventory, interpreter)]
+        problems += [(interpreter.problem, "")] if interpreter.problem else []
+    problems += [(inventory.logout_warning, "")] if inventory.logout_warning else []
     rows = []
-    for sentence, advice in found:
+    for sentence, advice in problems:
         warning = wrap_text(sentence, max(8, width), initial_indent=f"{WARN} ", subsequent_indent="  ")
         rows += [Row(line(TextSpan(text, "warn"))) for text in warning]
         rows += [Row(line(f"  {text}")) for text in wrap_text(advice, max(8, width - 2))]
@@ -105,13 +105,13 @@ def _abilities(abilities: Sequence[Ability], width: int) -> list[Row]:
             Row(
                 line(
                     "  ",
-                    TextSpan(f"{_mark(one)} {one.name:<7}", "" if one.able else "dim"),
-                    TextSpan(shorten(one.reason, width - 11), "dim"),
+                    TextSpan(f"{_mark(ability)} {ability.name:<7}", "" if ability.able else "dim"),
+                    TextSpan(shorten(ability.reason, width - 11), "dim"),
                 )
             )
-            for one in abilities
+            for ability in abilities
         ]
-    marks = "  ".join(f"{_mark(one)}{one.name}" for one in abilities)
+    marks = "  ".join(f"{_mark(ability)}{ability.name}" for ability in abilities)
     return [Row(line(f"  {text}")) for text in wrap_text(marks, max(8, width - 2))]
 
 

@@ -35,18 +35,18 @@ def stop(
         fail("--checkpoint-only and --now exclude each other.")
     folder = find_run_or_exit(run)
     await_slurm([folder])
-    found = read_status(folder)
-    if found.kind in ("foreign", "broken"):
-        fail(found.sentence)
-    if found.kind == "waiting" and checkpoint_only:
+    status = read_status(folder)
+    if status.kind in ("foreign", "broken"):
+        fail(status.sentence)
+    if status.kind == "waiting" and checkpoint_only:
         fail("The run has not started yet.", FAILED)
-    if found.kind == "waiting":
+    if status.kind == "waiting":
         try:
             give_order(folder, "stop")
         except (LaunchError, OSError) as error:
             fail(f"The run cannot be removed: {error}", FAILED)
-        found = read_status(folder)
-    elif found.live:
+        status = read_status(folder)
+    elif status.live:
         why_not = checkpoint_refusal(RunReader(folder).poll().state)
         if checkpoint_only and why_not is not None:
             fail(why_not, FAILED)
@@ -58,14 +58,14 @@ def stop(
         if checkpoint_only:
             print_note(f"Run {folder.id} was asked to save a checkpoint.")
         else:
-            signalled = not now and why_not is not None and found.kind != "pending"
+            signalled = not now and why_not is not None and status.kind != "pending"
             how = " It cannot save on request; SIGTERM ends it." if signalled else ""
             print_note(f"Stopping run {folder.id}.{how}" + ("" if now else " `stop --now` kills it."))
             wait_ended(folder, order, print_note)
-        found = read_status(folder)
+        status = read_status(folder)
     elif not checkpoint_only:
         end_leftovers(folder, "kill" if now else "stop", print_note)
     if as_json:
-        print_json({"run": folder.id, **asdict(found)})
+        print_json({"run": folder.id, **asdict(status)})
     else:
-        print_line(found.sentence)
+        print_line(status.sentence)

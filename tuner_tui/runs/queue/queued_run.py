@@ -125,8 +125,8 @@ def end_waiting(folder: RunFolder, outcome: str, sentence: str, lock: int | None
 
 def memory_folder(root: Path) -> Path:
     """The folder in memory for the runs in `root`. Raises `OSError` where others could change what is in it."""
-    place = SHM if os.access(SHM, os.W_OK) else Path(os.environ.get("XDG_RUNTIME_DIR", SHM))
-    base = place / f"tuner-tui-{os.getuid()}"
+    memory = SHM if os.access(SHM, os.W_OK) else Path(os.environ.get("XDG_RUNTIME_DIR", SHM))
+    base = memory / f"tuner-tui-{os.getuid()}"
     if os.path.lexists(base):
         status = base.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:

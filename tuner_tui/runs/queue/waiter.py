@@ -206,8 +206,8 @@ def bound_fallback(data: bytes, cards: str) -> bytes:
     """The input of the OOM retries, whose runs get the same GPUs. Raises `ValueError`."""
     values = json.loads(data)
     values["environ"][CARDS_VARIABLE] = cards
-    own = values["job"].get("env") or {}
-    own |= {CARDS_VARIABLE: cards} if CARDS_VARIABLE in own else {}
+    job_env = values["job"].get("env") or {}
+    job_env |= {CARDS_VARIABLE: cards} if CARDS_VARIABLE in job_env else {}
     return json.dumps(values).encode("ascii")
 
 

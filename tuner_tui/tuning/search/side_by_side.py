@@ -20,7 +20,7 @@ def proposals_on(search: Search, card: str, under_way: Sequence[Trial]) -> tuple
 
     The trials of `search` are those returned by `comparable`.
     """
-    number = 1 + max((one.number for one in (*under_way, *(one.trial for one in search.trials))), default=0)
+    number = 1 + max((trial.number for trial in (*under_way, *(run.trial for run in search.trials))), default=0)
     return tuple(replace(trial, card=card, number=number) for trial in _proposals(search, card, under_way))
 
 
@@ -28,7 +28,7 @@ def _proposals(search: Search, card: str, under_way: Sequence[Trial]) -> Iterabl
     reference = _reference(search.trials)
     if reference is None:  # nothing is known to run yet, and the first trial shows the settings that a script sets
         return () if under_way else search.proposals
-    if not any(one.trial.card == card and one.trial.settings == reference for one in search.trials):
+    if not any(run.trial.card == card and run.trial.settings == reference for run in search.trials):
         reason = "the same on this GPU, to compare its other runs with"
         return (Trial(number=0, purpose="noise", settings=reference, reason=reason),)
     if any(trial.purpose == "confirm" for trial in search.proposals):
@@ -43,7 +43,7 @@ def _proposals(search: Search, card: str, under_way: Sequence[Trial]) -> Iterabl
 
 def _reference(trials: Iterable[CompletedTrial]) -> Settings | None:
     """The settings that each card runs first: the first that were measured."""
-    return next((one.trial.settings for one in trials if one.measurement.throughput), None)
+    return next((run.trial.settings for run in trials if run.measurement.throughput), None)
 
 
 def comparable(trials: Sequence[CompletedTrial]) -> tuple[CompletedTrial, ...]:
@@ -53,16 +53,16 @@ def comparable(trials: Sequence[CompletedTrial]) -> tuple[CompletedTrial, ...]:
     """
     reference = _reference(trials)
     first: dict[str | None, CompletedTrial] = {}
-    for one in trials:
-        if one.trial.card is not None and one.trial.settings == reference and one.measurement.throughput:
-            first.setdefault(one.trial.card, one)
-    rates = {card: one.measurement.throughput or 1.0 for card, one in first.items()}
+    for run in trials:
+        if run.trial.card is not None and run.trial.settings == reference and run.measurement.throughput:
+            first.setdefault(run.trial.card, run)
+    rates = {card: run.measurement.throughput or 1.0 for card, run in first.items()}
     mean = statistics.geometric_mean(rates.values()) if rates else 1.0
     return tuple(
-        replace(one, measurement=scaled(one.measurement, mean / rates[one.trial.card]))
-        if one.trial.card in rates and one is not first[one.trial.card]
-        else one
-        for one in trials
+        replace(run, measurement=scaled(run.measurement, mean / rates[run.trial.card]))
+        if run.trial.card in rates and run is not first[run.trial.card]
+        else run
+        for run in trials
     )
 
 
