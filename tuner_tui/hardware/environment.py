@@ -17,6 +17,7 @@ from tuner_tui.core.procfs import read_text
 from tuner_tui.hardware.inventory import Gpu, Inventory
 
 CGROUP_MARKERS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("docker", "docker"), ("lxc", "lxc"))
+CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 MIG = "MIG-"
 MULTIPLEXERS = (("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij"))
 
@@ -115,7 +116,7 @@ def allocated_gpus(environment: Mapping[str, str]) -> frozenset[int] | None:
     Slurm names them in CUDA_VISIBLE_DEVICES: all that the driver shows where it hides the others by a cgroup, which it
     then counts from 0, else by their numbers on the node. Without a card it says NoDevFiles.
     """
-    named = environment.get("CUDA_VISIBLE_DEVICES")
+    named = environment.get(CARDS_VARIABLE)
     if "SLURM_JOB_ID" not in environment or named is None:
         return None
     if named in ("", "NoDevFiles"):

@@ -346,8 +346,8 @@ def host_gauges(sample: Sample, width: int) -> list[Row]:
     full: Style = "bad" if used is not None and used > RAM_FULL else ""
     fixed = CPU_LABEL + CPU_TEXT + RAM_LABEL + text_width(ram)
     work = process_summary(sample.processes)
-    beside = f"   {work}" if work and fixed + 2 * NARROWEST_HOST_GAUGE + 3 + text_width(work) <= width else ""
-    each = min(WIDEST_GAUGE, (width - fixed - text_width(beside)) // 2)
+    same_row = f"   {work}" if work and fixed + 2 * NARROWEST_HOST_GAUGE + 3 + text_width(work) <= width else ""
+    each = min(WIDEST_GAUGE, (width - fixed - text_width(same_row)) // 2)
     cpu = line(
         TextSpan("CPU ", "strong"),
         gauge(None if host.cpu_pct is None else host.cpu_pct / 100, each, "gauge"),
@@ -357,8 +357,8 @@ def host_gauges(sample: Sample, width: int) -> list[Row]:
     swap = _swap_rows(host, width)
     if each < NARROWEST_HOST_GAUGE:
         return [Row(cpu), Row(memory), *swap]
-    rows = [Row(line(cpu, "  ", memory, TextSpan(beside, "dim"))), *swap]
-    if work and not beside:
+    rows = [Row(line(cpu, "  ", memory, TextSpan(same_row, "dim"))), *swap]
+    if work and not same_row:
         rows.append(Row(line(TextSpan(shorten(work, width), "dim"))))
     return rows
 

@@ -107,26 +107,23 @@ def run(
     from tuner_tui.tuning.launching import build_request, start_run
 
     job = JobOptions(tuple(command or ()), apply, launcher, processes, model)
+
+    def options(settings: Sequence[str] | None) -> LaunchOptions:
+        return parse_launch_options(job, preset, settings, memory_limit, interpreter, fallback=fallback, resume=resume)
+
     try:
-        options = parse_launch_options(job, preset, values, memory_limit, interpreter, fallback=fallback, resume=resume)
         if after is not None and after_success is not None:
             fail("--after and --after-success exclude each other.", USAGE)
         stop_after_s = None if stop_after is None else _parse_time(stop_after)
         if when_free:
-            combinations = [
-                parse_launch_options(
-                    job, preset, [*(values or ()), *combination], memory_limit, interpreter, fallback=fallback,
-                    resume=resume,
-                )
-                for combination in expand_sweep(sweep or ())
-            ]  # fmt: skip
+            combinations = [options([*(values or ()), *words]) for words in expand_sweep(sweep or ())]
             raise typer.Exit(
                 _queue(combinations, notify, stop_after_s, gpus=gpus, after=after, after_success=after_success,
                        as_json=as_json)
             )  # fmt: skip
         if (gpus, sweep, after, after_success) != (None, None, None, None):
             fail("--gpus, --sweep, --after and --after-success go with --when-free.", USAGE)
-        launched = with_notify_target(build_request(options, read_training_machine), notify)
+        launched = with_notify_target(build_request(options(values), read_training_machine), notify)
         # Neither the nodes nor the time of a run that is resumed.
         launched = replace(launched, stop_after_s=stop_after_s, nodes=None)
         twin = find_duplicate_run(launched)

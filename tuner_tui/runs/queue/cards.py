@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tuner_tui.core.files import is_locked
 from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_text, this_machine
-from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.processes.process_names import user_name
 from tuner_tui.hardware.sample import GpuSample, Sample
@@ -22,7 +22,6 @@ from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 
-CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 READY_TIMEOUT_S = 15.0
 """Seconds to wait for the first answer of the GPUs; a sleeping one needs a second or two."""
 SMALL_PROCESS_BYTES = 500e6

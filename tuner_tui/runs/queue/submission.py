@@ -11,12 +11,11 @@ from dataclasses import replace
 from tuner_tui.core.files import WITHOUT_LOCKS, lacks_locks
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.redaction import HIDDEN
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_cards
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
 from tuner_tui.runs.launch.start import launch, spec_of
-from tuner_tui.runs.queue.cards import CARDS_VARIABLE
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, keep_start, write_queued
 from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run
 from tuner_tui.runs.store.record import read_record

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import FrameType
 
 from tuner_tui.core.files import LockedError, acquire_lock, is_locked, open_regular, read_regular, write_atomic
+from tuner_tui.hardware.environment import CARDS_VARIABLE
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.queue.cards import (
-    CARDS_VARIABLE,
     READY_TIMEOUT_S,
     ActiveRun,
     CardSampler,

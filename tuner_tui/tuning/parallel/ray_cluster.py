@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.procfs import identify_process, this_machine
 from tuner_tui.hardware.detect import read_inventory
-from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_cards
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import RunFolder, state_dir
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.distributed import best_kind
 from tuner_tui.tuning.parallel.trial_cards import CardLostError
-from tuner_tui.tuning.parallel.trial_share import CARDS_VARIABLE, bind, share_of
+from tuner_tui.tuning.parallel.trial_share import bind, share_of
 from tuner_tui.tuning.store import NO_RAY, TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import Trial
 from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner

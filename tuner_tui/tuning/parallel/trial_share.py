@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tuner_tui.hardware.environment import CARDS_VARIABLE
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import CommandJob
 
-CARDS_VARIABLE = "CUDA_VISIBLE_DEVICES"
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
