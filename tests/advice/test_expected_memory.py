@@ -14,7 +14,7 @@ from tuner_tui.advice.recommend.workload import JobMemoryEstimator, limit_device
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import GIB
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import Device

@@ -10,8 +10,8 @@ import pytest
 from tests.fakes.inventories import box, card, python
 from tests.fakes.live_run import inventory
 from tuner_tui.advice.preflight import PreflightCheck, environment_findings, preflight_checks
-from tuner_tui.hardware.gpu.driver import gpu_problem
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.driver import gpu_problem
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import GpuProblemKind, HostMemory, Inventory, Space
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings

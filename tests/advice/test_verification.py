@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.situations import box, card, counters, situation, training
 from tuner_tui.advice.findings.not_applied import settings_not_in_effect
 from tuner_tui.advice.settings_check import SettingCheck, differing_settings, verify_settings
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.settings.job import CommandJob

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tuner_tui.hardware.interpreter.probe import probe_cache_entry
+from tuner_tui.hardware.interpreter import probe_cache_entry
 
 
 def test_an_answer_holds_until_a_stamped_file_changes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from tuner_tui.hardware.gpu.driver import (
+from tuner_tui.hardware.driver import (
     CardUnavailable,
     Driver,
     FastFigures,

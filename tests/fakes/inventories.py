@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tuner_tui.hardware.gpu.known_cards import CARDS
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory, Space
+from tuner_tui.hardware.known_cards import CARDS
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings

@@ -14,7 +14,6 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.tuning.process.tuner import TrialHistory
 from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import (
@@ -26,7 +25,8 @@ from tuner_tui.tuning.trial import (
     TrialProtocol,
     TuningConclusion,
 )
-from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialReport, TrialRunner
+from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
+from tuner_tui.tuning.tuner import TrialHistory
 
 BATCHES = (8, 16, 32)
 """Micro batches that the fake search tries, the start first."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.fakes.live_run import START_S
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.process.trial_log import TuningView
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.backend.records import (
     TrainingConfig,
     TrialPlacement,

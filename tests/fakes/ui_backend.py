@@ -14,7 +14,7 @@ from tests.fakes.queue_access import FakeQueue
 from tests.fakes.run_pairs import two_runs
 from tests.fakes.tuning_views import FakeTunings
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
-from tuner_tui.hardware.gpu.driver import gpu_problem
+from tuner_tui.hardware.driver import gpu_problem
 from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.runs.read.machine_monitor import (

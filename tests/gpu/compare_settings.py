@@ -27,7 +27,7 @@ from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.tuning.trial import Measurement, Trial, TrialProtocol
-from tuner_tui.tuning.trials.runner import TrialCallbacks, TrialRunner
+from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialRunner
 
 HERE = Path(__file__).parents[2]
 MAIN = "from tuner_tui.cli.main import main; main()"

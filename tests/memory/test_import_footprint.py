@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner_tui.core.units import MIB
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.trace import cached_import_footprint, import_footprint
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.observer.observed_process import SITE
-from tuner_tui.hardware.interpreter.probe import PROBE_SCRIPT
+from tuner_tui.hardware.interpreter import PROBE_SCRIPT
 from tuner_tui.runs.events.types import Event, Unobserved
 from tuner_tui.runs.store.codec import decode_event
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.settings.apply import AppliedCommand, build_command, trainer_folder
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.hf import SWITCHES

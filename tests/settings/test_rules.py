@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, OPTIMIZERS, SCHEDULES, Settings

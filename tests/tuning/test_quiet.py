@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.tuning.search.builders import measured, run_search, space
-from tuner_tui.hardware.processes.other_load import BusyProcess, OtherLoad
+from tuner_tui.hardware.other_load import BusyProcess, OtherLoad
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.search.search import Search

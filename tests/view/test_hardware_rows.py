@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.fakes.live_run import GIB, inventory
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import GpuProcess, Inventory
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.hardware_rows import hardware_rows

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice import thresholds
+from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings import gpu, host, wall_time
 from tuner_tui.advice.findings.memory_leak import memory_grows
@@ -89,7 +90,6 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
     `FindingHysteresis`."""
     if situation.is_alive:
         return rank_findings([finding for rule in RULES if (finding := rule(situation)) is not None])
-    from tuner_tui.advice.crash.cause import crash_findings  # its patterns are many, and a run that lives needs none
 
     return rank_findings((*crash_findings(situation), *_findings_after_the_end(situation)))
 

@@ -13,9 +13,9 @@ from tuner_tui.advice.recommend.target import describe_cards, other_processes_by
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.interpreter.probe import Interpreter, find_incompatibilities
-from tuner_tui.hardware.interpreter.probe_script import DISTRIBUTIONS
+from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
+from tuner_tui.hardware.probe_script import DISTRIBUTIONS
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape
 from tuner_tui.settings.dialects.dialect import Dialect

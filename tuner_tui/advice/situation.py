@@ -12,7 +12,7 @@ from typing import Any
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Inventory, has_tensor_cores
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.memory.calibration import MeasuredRun

@@ -6,23 +6,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui.cli.console import USAGE, fail, print_note
+from tuner_tui.cli.machine import LocalMachine, read_local_machine
 from tuner_tui.core.units import MIB, parse_size
-from tuner_tui.hardware.interpreter.probe import Interpreter, resolve_executable
+from tuner_tui.hardware.interpreter import Interpreter, resolve_executable
+from tuner_tui.hardware.planned import PlannedCards, UnknownCardError, parse_cards
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, launch_summary, working_folder
+from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets import TOOL_FILE_SUFFIXES
 from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags
 from tuner_tui.tuning.launching import LaunchOptions
-
-if TYPE_CHECKING:
-    from tuner_tui.cli.machine import LocalMachine
-    from tuner_tui.hardware.planned import PlannedCards
-
 
 JOB_VALUES = ("model", "task", "data")
 """What `--set` changes of the built-in job, in addition to the settings."""
@@ -74,8 +71,6 @@ def parse_size_option(flag: str, text: str) -> int:
 
 def parse_gpus(text: str) -> tuple[PlannedCards, ...]:
     """Parse `--gpu`. Raises `SettingsError` for an unknown GPU."""
-    from tuner_tui.hardware.planned import UnknownCardError, parse_cards
-
     try:
         return tuple(parse_cards(text))
     except UnknownCardError as error:
@@ -84,8 +79,6 @@ def parse_gpus(text: str) -> tuple[PlannedCards, ...]:
 
 def read_training_machine(given: Path | None) -> LocalMachine:
     """Return this machine; exit with 2 if `given`, the path of `--interpreter`, is no Python: do not ask it again."""
-    from tuner_tui.cli.machine import read_local_machine
-
     machine = read_local_machine(given)
     if given is not None:
         _refuse_no_python(machine.interpreter)
@@ -123,8 +116,6 @@ def print_announcement(prepared: PreparedLaunch) -> None:
 
 def with_notify_target(request: LaunchRequest, target: str | None) -> LaunchRequest:
     """Return the request with its notification target; exit with 2 if the target is invalid."""
-    from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
-
     target = request.environ.get(NOTIFY_VARIABLE) if target is None else target
     if not target:
         return request

@@ -6,19 +6,16 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui.cli.console import print_note
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.hardware.detect import TIMEOUT_S, read_inventory
-from tuner_tui.hardware.interpreter.probe import Interpreter, default_interpreter, is_cached, probe_interpreter
+from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, is_cached, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.store.folder import state_dir
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,12 @@ from tuner_tui.cli.console import (
     report_width,
     rows_text,
 )
-from tuner_tui.cli.startup_memory import reduce_startup_memory
+from tuner_tui.core.procfs import identify_process
+from tuner_tui.runs.read.machine_monitor import open_machine_monitor
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
+from tuner_tui.ui.theme import wants_colour
+from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 if TYPE_CHECKING:
     from tuner_tui.cli.interrupts import Interrupts
@@ -62,7 +67,6 @@ def _is_here(word: str) -> bool:
     """True for a process id and for a run, also one that does not exist; False for what may be a host."""
     if word.isdecimal() or "/" in word or _RUN_ID.fullmatch(word):
         return True
-    from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
 
     try:
         find_run(word, runs_dir())
@@ -74,12 +78,9 @@ def _is_here(word: str) -> bool:
 def _pid_of(what: str) -> int:
     """Return the process id of `what`: a number is a process, anything else the name or folder of a run."""
     if what.isdecimal():
-        from tuner_tui.core.procfs import identify_process
-
         if identify_process(int(what)) is None:
             fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as r007.")
         return int(what)
-    from tuner_tui.runs.read.status import read_status
 
     found = read_status(find_run_or_exit(what))
     if found.pid is None:
@@ -90,8 +91,6 @@ def _pid_of(what: str) -> int:
 def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
     """Print the machine until the job ends, the pipe is closed or a signal arrives."""
     from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.runs.read.machine_monitor import open_machine_monitor
-    from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.view.watch_rows import snapshot_rows
 
     machine = open_machine_monitor(runs_dir())
@@ -139,12 +138,7 @@ def _json_text(data: object, once: bool) -> str:
 
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
     exit_on_interrupt()
-    reduce_startup_memory()
-    from tuner_tui.runs.read.machine_monitor import open_machine_monitor
-    from tuner_tui.runs.store.folder import runs_dir
     from tuner_tui.ui.screens.watch import WatchScreen
-    from tuner_tui.ui.theme import wants_colour
-    from tuner_tui.ui.watch_app import WatchApp, machine_views
 
     views = machine_views(lambda: open_machine_monitor(runs_dir()), pid)
     heading = " · ".join(filter(None, (socket.gethostname(), what)))
@@ -199,10 +193,7 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
 
 def _open_hosts_screen(watcher: HostsWatcher, ascii_only: bool) -> int:
     exit_on_interrupt()
-    reduce_startup_memory()
     from tuner_tui.ui.screens.hosts import HostsScreen
-    from tuner_tui.ui.theme import wants_colour
-    from tuner_tui.ui.watch_app import WatchApp
 
     views = iter(watcher.look, ())
     app = WatchApp(views, HostsScreen, colour=wants_colour(os.environ), ascii_only=ascii_only)

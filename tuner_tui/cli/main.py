@@ -13,8 +13,10 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
+from tuner_tui import __version__
 from tuner_tui.cli.commands import COMMANDS
 from tuner_tui.cli.console import INTERRUPTED, fail, protect_streams, reopen_closed_streams, report_io_errors
+from tuner_tui.cli.startup_memory import reduce_startup_memory
 
 if TYPE_CHECKING:
     from typer import Typer
@@ -52,6 +54,8 @@ def dispatch(words: list[str]) -> None:
         if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
             fail(f"{word!a} is not valid UTF-8; settings, run folders and JSON hold text only. Rename the file.")
     words = [*ALIASES.get(words[0], words[:1]), *words[1:]] if words else []
+    if opens_screen(words) or words[0] in ("screen", "watch"):
+        reduce_startup_memory()  # before Textual is imported
     if opens_screen(words):
         from tuner_tui.cli.screen_opener import open_named
 
@@ -75,8 +79,6 @@ def build_app(names: Iterable[str] = COMMANDS) -> Typer:
 
     def show_version(asked: bool) -> None:
         if asked:
-            from tuner_tui import __version__
-
             typer.echo(__version__)
             raise typer.Exit
 

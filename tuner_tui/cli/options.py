@@ -15,6 +15,7 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from tuner_tui.cli.commands import PANELS
 from tuner_tui.settings.job import MAX_FALLBACKS
+from tuner_tui.settings.model import FIELDS
 
 MOST_RUNS = 30
 
@@ -50,8 +51,6 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_setting(incomplete: str) -> list[str]:
     """`name=` for each setting, and `name=value` for one with known values."""
-    from tuner_tui.settings.model import FIELDS
-
     name, equals, start = incomplete.partition("=")
     if not equals:
         return [f"{field}=" for field in FIELDS if field.startswith(name)]

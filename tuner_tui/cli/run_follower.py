@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.situation import situation_of_run
 from tuner_tui.cli.console import (
     DONE,
     FAILED,
@@ -27,6 +29,9 @@ from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState, strip_allocator_message
 from tuner_tui.runs.events.types import Event, Finished
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.orders import give_order
+from tuner_tui.runs.launch.start import adopt
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import RunStatus, await_slurm, continuation_of, read_status, wait_for_fallback
 from tuner_tui.runs.store.codec import encode_event
@@ -58,9 +63,6 @@ def _print_events(events: Iterable[Event], as_json: bool) -> None:
 
 def _supervise_again(folder: RunFolder) -> None:
     """Start a new supervisor for a training that has lost its own, so that its end is recorded."""
-    from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.start import adopt
-
     found = read_status(folder)
     if found.kind != "lost" or not found.training_alive:
         return
@@ -207,9 +209,6 @@ def follow(folder: RunFolder, json: bool, interrupts: Interrupts, leaves: bool =
 
 def _print_cause(folder: RunFolder) -> None:
     """Print why the run failed with the first remedy, and the command that says more."""
-    from tuner_tui.advice.crash.cause import crash_findings
-    from tuner_tui.advice.situation import situation_of_run
-
     try:
         finding = next(iter(crash_findings(situation_of_run(folder))), None)
     except OSError:
@@ -310,9 +309,6 @@ class _RunFollower:
         return False
 
     def _give(self, order: Order) -> None:
-        from tuner_tui.runs.launch.command import LaunchError
-        from tuner_tui.runs.launch.orders import give_order
-
         try:
             give_order(self._folder, order, print_note)
         except (LaunchError, OSError) as error:

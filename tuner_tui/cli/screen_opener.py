@@ -8,14 +8,13 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt, fail
-from tuner_tui.cli.startup_memory import reduce_startup_memory
-
-if TYPE_CHECKING:
-    from tuner_tui.ui.backend.facade import Backend, CliOverrides
-    from tuner_tui.ui.backend.records import TrainingConfig
+from tuner_tui.ui.app import TunerApp
+from tuner_tui.ui.backend.facade import Backend, CliOverrides
+from tuner_tui.ui.backend.records import TrainingConfig
+from tuner_tui.ui.theme import wants_colour
 
 FIRST_PRESET = "demo"
 
@@ -30,8 +29,6 @@ def open_named(
 ) -> NoReturn:
     """Open the screen on the preset or run `name`; without one, on the newest live run or the last preset."""
     exit_on_interrupt()
-    reduce_startup_memory()
-    from tuner_tui.ui.backend.facade import CliOverrides
 
     overrides = CliOverrides(
         interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback
@@ -47,11 +44,7 @@ def open_screen(
 ) -> NoReturn:
     """Run the screen until it is closed, and exit with its code."""
     exit_on_interrupt()
-    reduce_startup_memory()
     gc.disable()  # until the first frame is there: all that is made for it stays
-    from tuner_tui.ui.app import TunerApp
-    from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.theme import wants_colour
 
     backend = Backend(overrides)
     start = partial(read_start, backend, preset, folder)

@@ -10,22 +10,19 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import daemon_call
+from tuner_tui.hardware.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
 from tuner_tui.hardware.environment import detect_container, detect_multiplexer, logout_warning, sees_host_pids
-from tuner_tui.hardware.gpu.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
-from tuner_tui.hardware.gpu.known_cards import known_card
-from tuner_tui.hardware.gpu.nvml import NvmlReader
-from tuner_tui.hardware.host.system_info import Cgroups, read_cpu, read_memory, read_space
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory, abilities
-from tuner_tui.hardware.processes.process_names import with_command_line
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from tuner_tui.hardware.known_cards import known_card
+from tuner_tui.hardware.nvml import NvmlReader
+from tuner_tui.hardware.process_names import with_command_line
+from tuner_tui.hardware.system_info import Cgroups, read_cpu, read_memory, read_space
 
 TIMEOUT_S, BRIEF_TIMEOUT_S = 10.0, 1.2
 """Seconds for the driver and all cards together. A card without persistence mode takes a second or two to wake up; a

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tuner_tui.core.units import GIB, format_size, parse_size
-from tuner_tui.hardware.gpu.known_cards import CARDS, KnownCard
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory, abilities
+from tuner_tui.hardware.known_cards import CARDS, KnownCard
 
 MAX_CARDS = 64
 ASSUMED_CUDA = "13.0"

@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
-from tuner_tui.hardware.environment import allocated_gpus
-from tuner_tui.hardware.gpu.driver import (
+from tuner_tui.hardware.driver import (
     CardUnavailable,
     FastFigures,
     GpuReader,
@@ -20,13 +19,14 @@ from tuner_tui.hardware.gpu.driver import (
     SlowFigures,
     xid_meaning,
 )
-from tuner_tui.hardware.gpu.nvml import NvmlReader
-from tuner_tui.hardware.host.host_sampler import HostSampler
-from tuner_tui.hardware.host.system_info import Cgroups
+from tuner_tui.hardware.environment import allocated_gpus
+from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
-from tuner_tui.hardware.processes.process_names import identify_gpu_processes
-from tuner_tui.hardware.processes.process_sampler import ProcessSampler
+from tuner_tui.hardware.nvml import NvmlReader
+from tuner_tui.hardware.process_names import identify_gpu_processes
+from tuner_tui.hardware.process_sampler import ProcessSampler
 from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.hardware.system_info import Cgroups
 
 # Utilisation and power are means of the driver over up to a second: to ask more often shows nothing new. A sample two
 # periods old is stale: one that came a little late is not.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner_tui import __file__ as package
-from tuner_tui.hardware.interpreter.probe import (
+from tuner_tui.hardware.interpreter import (
     Interpreter,
     ProbeCacheEntry,
     marked_lines,

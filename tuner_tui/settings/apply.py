@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 import tuner_tui
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import (

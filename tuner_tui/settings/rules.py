@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu
 from tuner_tui.settings.argv import parse_long_options
 from tuner_tui.settings.dialects.hf import (

@@ -15,7 +15,6 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.detached_process import ProcessSpec, start_detached
 from tuner_tui.tuning.earlier_runs import expected_trial_s
-from tuner_tui.tuning.process.time_budget import least_minutes
 from tuner_tui.tuning.store import (
     WHY_EXCLUSIVE,
     AlreadyTuningError,
@@ -27,12 +26,13 @@ from tuner_tui.tuning.store import (
     tunings_dir,
     write_tuning_record,
 )
+from tuner_tui.tuning.time_budget import least_minutes
 from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
 
 MAX_TITLE = 80
 
 
-TUNER_MODULE = "tuner_tui.tuning.process.daemon"
+TUNER_MODULE = "tuner_tui.tuning.daemon"
 
 
 @dataclass(frozen=True, slots=True)

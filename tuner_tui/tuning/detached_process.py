@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.core.files import LockedError
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.start import ask_detached
 from tuner_tui.settings.job import Job
 
 START_TIMEOUT_S = 20.0
@@ -52,8 +53,6 @@ def start_detached(module: str, folder: Path, spec: ProcessSpec, log: Path, name
     Raises `LaunchError` with `name` and the answer if it does not start.
     """
     # Imported now: a process that only waits does not need it.
-    from tuner_tui.runs.launch.start import ask_detached
-
     answer = ask_detached(module, [str(folder)], spec.dump(), log, START_TIMEOUT_S)
     if answer != "ok":
         raise LaunchError(f"{name} did not start: {answer or f'see {log}'}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner_tui.core.units import format_share
-from tuner_tui.hardware.processes.other_load import OtherLoad
+from tuner_tui.hardware.other_load import OtherLoad
 from tuner_tui.tuning.trial import Measurement
 
 MAX_CPU_SHARE = 0.2

@@ -18,15 +18,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner_tui.advice.batch_scaling import smaller_micro_batches
-from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.non_finite import LOSS_IGNORES_ACCUMULATION
 from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.situation import Situation, chosen_settings, effective_settings
+from tuner_tui.advice.settings_check import unreachable_settings
+from tuner_tui.advice.situation import Situation, chosen_settings, effective_settings, situation_of_run
 from tuner_tui.core.files import acquire_lock, append_line, wait_unlocked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.restart import plan_restart, restart
+from tuner_tui.runs.launch.start import adopt
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.exit_evidence import OUT_OF_MEMORY_CAUSES
@@ -189,9 +194,6 @@ def _follow_attempts(folder: RunFolder, spec: ProcessSpec, lock: int) -> None:
 
 def wait_until_ended(folder: RunFolder) -> None:
     """Block until the run has ended. A training whose supervisor was killed gets a new one."""
-    from tuner_tui.runs.launch.start import adopt
-    from tuner_tui.runs.read.status import read_status
-
     while True:
         wait_unlocked(folder.lock)
         found = read_status(folder)
@@ -210,10 +212,6 @@ def wait_until_ended(folder: RunFolder) -> None:
 def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | FallbackEnded | None:
     """Restart the ended run in `folder` if it is out of memory. Return the event to record, None for any other end."""
     # Imported now, to keep the process small while it waits, which may take days.
-    from tuner_tui.advice.settings_check import unreachable_settings
-    from tuner_tui.advice.situation import situation_of_run
-    from tuner_tui.runs.read.reader import RunReader
-
     view = RunReader(folder).poll()
     if view.record is None:
         return None
@@ -233,8 +231,6 @@ def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | 
 
 def launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) -> tuple[RunFolder, int]:
     """Launch the next attempt. Return its folder and the step at which it starts. Raises `LaunchError`."""
-    from tuner_tui.runs.launch.restart import plan_restart, restart
-
     plan = plan_restart(folder, resolved=decided.resolved, job=spec.job, environ=spec.environ, allow_from_scratch=True)
     not_applied = decided.change.keys() & set(plan.prepared.applied.not_applied)
     if not_applied:

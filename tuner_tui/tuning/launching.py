@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
 from tuner_tui.runs.launch.restart import RestartPlan, restart
@@ -27,6 +27,7 @@ from tuner_tui.settings.job import FALLBACK_VARIABLE, BuiltinJob
 from tuner_tui.settings.model import Resolved
 from tuner_tui.settings.resolve import Sources, resolve_training
 from tuner_tui.tuning.detached_process import ProcessSpec
+from tuner_tui.tuning.fallback import start_fallback_process
 
 
 class TrainingMachine(Protocol):
@@ -107,8 +108,6 @@ def restart_run(plan: RestartPlan) -> RunFolder:
 def _with_fallback(folder: RunFolder, request: LaunchRequest) -> RunFolder:
     """Start the fallback process of the run just launched, if its job asks for it; without it the run continues."""
     if request.job.fallback:
-        from tuner_tui.tuning.fallback import start_fallback_process
-
         start_fallback_process(folder, ProcessSpec(request.job, request.environ))
     return folder
 

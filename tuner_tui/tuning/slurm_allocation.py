@@ -41,6 +41,7 @@ from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
 from tuner_tui.slurm.jobs import SlurmJob, read_job, write_job
 from tuner_tui.slurm.script import LIMIT_SIGNAL
 from tuner_tui.tuning.detached_process import ProcessSpec
+from tuner_tui.tuning.fallback import start_fallback_process
 from tuner_tui.tuning.launching import restart_run
 
 LIMIT = signal.Signals[f"SIG{LIMIT_SIGNAL}"]
@@ -122,8 +123,6 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
     argv = tuple(hidden.get("argv", record.argv))
     start_supervisor(folder, launch_spec(argv, record.cwd, env, record.memory_limit_bytes))
     if record.job.fallback:
-        from tuner_tui.tuning.fallback import start_fallback_process
-
         start_fallback_process(folder, ProcessSpec(_job(record, hidden), dict(os.environ)))
     return folder, _step(folder)
 

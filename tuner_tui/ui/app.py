@@ -9,30 +9,29 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.ui import messages as m
+from tuner_tui.ui.backend.facade import Backend
 from tuner_tui.ui.backend.feeds import HardwareFeed, RunFeed, RunNews, poll
-from tuner_tui.ui.backend.records import BackendError
+from tuner_tui.ui.backend.records import BackendError, EstimateRequest, TrainingConfig
 from tuner_tui.ui.controllers.queue import QueueController
 from tuner_tui.ui.controllers.runs import ComparisonController, RunController
 from tuner_tui.ui.controllers.settings import SettingsController
 from tuner_tui.ui.controllers.tuning import TuningController
 from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS
+from tuner_tui.ui.screens.help import PaletteScreen
 from tuner_tui.ui.screens.main import MainScreen
+from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import StateStore
 from tuner_tui.ui.status_text import exit_message
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.ui import messages as m
-    from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.backend.records import EstimateRequest, TrainingConfig
-    from tuner_tui.ui.state import UiState
 
 
 ESTIMATE_IDLE_S = 1.5
@@ -141,8 +140,6 @@ class TunerApp(BaseApp):
             self.serve(self._run_command)
 
     async def _run_command(self) -> None:
-        from tuner_tui.ui.screens.help import PaletteScreen
-
         action = await self.ask(PaletteScreen((*MAIN_KEYS, *PAGE_KEYS)))
         if action is not None:
             await self.main.run_action(action)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tuner_tui.ui.backend.records import TrainingConfig
 from tuner_tui.view.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
+from tuner_tui.view.settings_form import format_field
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tuner_tui.advice.finding import Finding, Remedy
-    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.settings.distributed import AccelerateConfig
     from tuner_tui.settings.edit_history import EditHistory
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import OriginKind, Resolved, Value
-    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.trial import TuningConclusion
-    from tuner_tui.ui.backend.records import TrainingConfig
+    from tuner_tui.tuning.trial_log import TuningView
 
 
 class SettingChange(NamedTuple):
@@ -215,7 +215,6 @@ class UiState:
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
         """Return the settings whose value is another in `values`."""
         from tuner_tui.settings.model import FIELDS
-        from tuner_tui.view.settings_form import format_field
 
         if self.editing is None:
             return ()

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tuner_tui.runs.read.comparison import (
+    ChangedSetting,
+    Comparison,
+    Difference,
+    LossAt,
+    MeasuredFigure,
+    format_figure,
+    format_loss_difference,
+    format_origin,
+    format_ratio,
+    format_setting,
+)
+from tuner_tui.settings.model import FIELDS, format_value
 from tuner_tui.view.cells import (
     GAP,
     WARN,
@@ -19,10 +32,6 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.charts import Curve, curve_rows
 from tuner_tui.view.number_format import significant
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.read.comparison import ChangedSetting, Comparison, Difference, LossAt, MeasuredFigure
-
 
 TWO_COLUMNS = 112
 """Minimum width for settings and figures side by side."""
@@ -95,8 +104,6 @@ def _head(scene: ComparisonScene, width: int) -> list[Row]:
 
 def headline(scene: ComparisonScene) -> str:
     """Return `tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`, as far as it was measured."""
-    from tuner_tui.runs.read.comparison import format_loss_difference, format_ratio
-
     figures = {figure.name: figure for figure in scene.comparison.figures if format_ratio(figure)}
     speed = "tokens" if "tokens" in figures else "throughput"
     parts = [f"{name} {format_ratio(figures[name])}" for name in (speed, "peak memory") if name in figures]
@@ -144,29 +151,20 @@ def _section(
 
 
 def _setting(row: ChangedSetting) -> Entry:
-    from tuner_tui.runs.read.comparison import format_origin
-    from tuner_tui.settings.model import FIELDS, format_value
-
     first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
     origins = " → ".join(format_origin(origin, MAX_VALUE_WIDTH) for origin in (row.first_origin, row.second_origin))
     return FIELDS[row.name].label, first, second, origins
 
 
 def _figure(row: MeasuredFigure) -> Entry:
-    from tuner_tui.runs.read.comparison import format_figure, format_ratio
-
     return row.name, format_figure(row.first, row.unit), format_figure(row.second, row.unit), format_ratio(row)
 
 
 def _loss(row: LossAt) -> Entry:
-    from tuner_tui.runs.read.comparison import format_figure, format_loss_difference
-
     first, second = (format_figure(value, "") for value in (row.first, row.second))
     return f"{row.samples:,} samples", first, second, format_loss_difference(row)
 
 
 def _other(row: Difference) -> Entry:
-    from tuner_tui.runs.read.comparison import format_setting
-
     first, second = (format_setting(value, MAX_VALUE_WIDTH) for value in (row.first, row.second))
     return row.name, first, second, ""

@@ -11,7 +11,7 @@ from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, GOOD, WARN, Row, TextSpan, line, shorten
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Ability, Gpu, Inventory
 
 
@@ -54,7 +54,7 @@ def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:
 
 def _problems(inventory: Inventory, interpreter: Interpreter | None, width: int) -> list[Row]:
     """Return what is wrong, each with its advice where it has one."""
-    from tuner_tui.hardware.interpreter.probe import find_incompatibilities  # not needed for the first frame
+    from tuner_tui.hardware.interpreter import find_incompatibilities  # not needed for the first frame
 
     problems = [(problem.sentence, problem.advice) for problem in inventory.problems]
     if interpreter is not None:

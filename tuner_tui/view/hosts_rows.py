@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tuner_tui.core.units import format_gib, format_percent
+from tuner_tui.hosts.watcher import HostView
 from tuner_tui.view.cells import (
     WARN,
     Row,
@@ -18,9 +17,6 @@ from tuner_tui.view.cells import (
 )
 from tuner_tui.view.machine_rows import GpuScene, gpu_rows
 from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, training_cards
-
-if TYPE_CHECKING:
-    from tuner_tui.hosts.watcher import HostView
 
 NAME_WIDTH, INDENT = 18, 4
 

@@ -296,7 +296,7 @@ def gpu_problem_rows(scene: GpuScene, width: int) -> list[Row]:
 
 
 def _gpu_problem(gpu: GpuSample) -> str:
-    from tuner_tui.hardware.gpu.driver import format_xid  # not needed for the first frame
+    from tuner_tui.hardware.driver import format_xid  # not needed for the first frame
 
     error = "" if gpu.xid is None else f"{format_xid(gpu.xid)}, {format_duration(gpu.xid_age_s)} ago"
     return "; ".join(filter(None, (_state(gpu), error)))

@@ -12,9 +12,9 @@ from tuner_tui.view.cells import BAD, GOOD, WARN, Row, Style, TextSpan, column_w
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
-    from tuner_tui.tuning.process.trial_log import TuningView
     from tuner_tui.tuning.search.results import SearchResults
     from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
+    from tuner_tui.tuning.trial_log import TuningView
 
 
 OUTCOMES: Mapping[str, str] = {

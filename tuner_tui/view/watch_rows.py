@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
-from tuner_tui.runs.read.machine_monitor import LiveRun, WatchedJob, WatchedProcess, format_command, format_gpu_indices
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.read.machine_monitor import (
+    LiveRun,
+    MachineView,
+    WatchedJob,
+    WatchedProcess,
+    format_command,
+    format_gpu_indices,
+)
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
 from tuner_tui.view.machine_rows import GpuScene, gpu_rows, host_rows
-
-if TYPE_CHECKING:
-    from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.read.machine_monitor import MachineView
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.read.machine_monitor import MachineView
 
 MARK = 2
 SORTED = "▾"

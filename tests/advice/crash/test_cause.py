@@ -15,7 +15,7 @@ from tests.advice.crash.outputs import (
     trace,
     whole_logs,
 )
-from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.remedies.catalog import has_remedies
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState

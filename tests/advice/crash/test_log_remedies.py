@@ -6,7 +6,7 @@ import pytest
 
 from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, trace
 from tests.fakes.situations import box, card
-from tuner_tui.advice.crash.cause import crash_findings
+from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation

@@ -8,9 +8,9 @@ import pytest
 
 from tests.advice.crash.outputs import read
 from tests.fakes.situations import box, card
-from tuner_tui.advice.crash.cause import crash_findings
-from tuner_tui.advice.crash.oom_analysis import held_by_others, is_fragmented, other_processes
+from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.oom_analysis import held_by_others, is_fragmented, other_processes
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.run_state import RunState

@@ -18,9 +18,9 @@ from tuner_tui.advice.recommend.duration_estimate import estimate_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.settings_check import verify_settings
-from tuner_tui.hardware.gpu.known_cards import CARDS
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import abilities
+from tuner_tui.hardware.known_cards import CARDS
 from tuner_tui.settings.dialects.hf import from_hf
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings

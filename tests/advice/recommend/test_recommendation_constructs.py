@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes.inventories import box, card
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend
-from tuner_tui.hardware.interpreter.probe import probe_interpreter
+from tuner_tui.hardware.interpreter import probe_interpreter
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.job import BuiltinJob
 

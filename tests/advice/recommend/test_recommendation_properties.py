@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.fakes.inventories import interpreters, inventories, jobs
 from tests.settings.strategies import settings_values
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.distributed import training_cards

@@ -10,7 +10,7 @@ from tests.fakes.situations import GB, box, card, samples, situation, training
 from tuner_tui.advice.remedies.catalog import COMPUTED, RUNGS, remedies_for
 from tuner_tui.advice.remedies.table import has_ladder, ladders
 from tuner_tui.advice.situation import Situation, effective_settings
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.job import BuiltinJob, CommandJob

@@ -17,7 +17,7 @@ from tests.fakes.inventories import box, card, python
 from tests.runs.read.test_measured_memory import run
 from tests.runs.store.test_record import record
 from tuner_tui.cli.machine import LocalMachine
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.device import CONTEXT_BYTES, RESERVED_BYTES, Device
 from tuner_tui.memory.trace import trace_cache_entry, trace_request

@@ -22,8 +22,8 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import list_runs, runs_dir
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.presets import load_preset
-from tuner_tui.tuning.process.trial_log import TrialCompleted, TuningReader, read_entries
 from tuner_tui.tuning.store import TuningFolder, tunings_dir
+from tuner_tui.tuning.trial_log import TrialCompleted, TuningReader, read_entries
 
 __all__ = ["shell"]
 
@@ -161,7 +161,7 @@ def is_tuner_of(cmdline: Path, shell: Shell) -> bool:
         words = cmdline.read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"tuner_tui.tuning.process.daemon" in words and str(tuning(shell).path).encode() in words
+    return b"tuner_tui.tuning.daemon" in words and str(tuning(shell).path).encode() in words
 
 
 @pytest.fixture

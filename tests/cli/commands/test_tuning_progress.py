@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests.fakes.listed_search import measured
 from tuner_tui.cli.commands.tune import TuningLines, differences, format_measurement, skipped_lines
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.process.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, SkippedChange, Trial, TuningConclusion
+from tuner_tui.tuning.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted
 
 START = Settings(per_device_train_batch_size=8)
 AFTER = START.changed(dataloader_num_workers=2, dataloader_prefetch_factor=4)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tuner_tui.core.redaction import HIDDEN
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.launch.command import (
     OBSERVER_SITE,
     LaunchError,

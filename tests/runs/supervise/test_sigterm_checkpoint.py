@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.runs.sandbox import Sandbox, wait_ended
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.launch.command import SIGTERM_CHECKPOINT_VARIABLE
 from tuner_tui.runs.launch.prepare import checkpoints_on_sigterm, launch_summary, prepare
 from tuner_tui.runs.launch.start import launch

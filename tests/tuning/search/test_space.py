@@ -8,7 +8,7 @@ import pytest
 
 from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box, card
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob

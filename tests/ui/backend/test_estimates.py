@@ -19,7 +19,7 @@ from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, until, value
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device

@@ -14,7 +14,7 @@ from tests.fakes.tuning_views import COMPILED, GIB, START, FakeTunings, aborted,
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
 from tuner_tui.settings.model import OriginKind
-from tuner_tui.tuning.process.trial_log import TrialStarted, TuningView
+from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.backend.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 from tuner_tui.view.cells import line_width, plain_text

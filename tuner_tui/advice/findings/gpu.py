@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from tuner_tui.advice import thresholds
-from tuner_tui.advice.crash.oom_analysis import EXPANDABLE
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
@@ -20,10 +19,11 @@ from tuner_tui.advice.findings.run_metrics import (
     training_pids,
     training_s,
 )
+from tuner_tui.advice.oom_analysis import EXPANDABLE
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
-from tuner_tui.hardware.gpu.driver import format_xid, xid_meaning
+from tuner_tui.hardware.driver import format_xid, xid_meaning
 from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.runs.events.types import Steps
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner_tui.advice import thresholds
-from tuner_tui.advice.crash.oom_analysis import host_memory_limit
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.host import host_memory_usage
 from tuner_tui.advice.findings.run_metrics import gpu_samples, is_warmed_up
+from tuner_tui.advice.oom_analysis import host_memory_limit
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_short_duration, format_size

@@ -10,7 +10,7 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, estim
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
 from tuner_tui.advice.recommend.workload import JobMemoryEstimator
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.estimate import MemoryEstimate

@@ -20,7 +20,7 @@ from tuner_tui.advice.recommend.workload import Workload, workload_of
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.interpreter.probe import Interpreter, find_incompatibilities
+from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import FP16_SLOW, Gpu, Inventory, has_tensor_cores
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.memory.model_shape import known_shape

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
-from tuner_tui.hardware.interpreter.probe import probe_cache_entry
+from tuner_tui.hardware.interpreter import probe_cache_entry
 from tuner_tui.memory.trace import ask_trainer
 from tuner_tui.settings.command_training import own_options
 from tuner_tui.settings.job import BuiltinJob, CommandJob

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu, Inventory, describe_generation
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.dialects.dialect import dialect_by_name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.calibration import MeasuredRun, calibrate
 from tuner_tui.memory.closed_form import activation_bytes
 from tuner_tui.memory.device import Device, ImportFootprint

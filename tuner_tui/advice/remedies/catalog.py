@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tuner_tui.advice.crash.oom_analysis import host_memory_limit, raise_limit
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.oom_analysis import host_memory_limit, raise_limit
 from tuner_tui.advice.remedies import (
     gpu,
     host,

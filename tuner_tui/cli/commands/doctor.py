@@ -7,17 +7,28 @@ import shutil
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
+from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.cli.commands.recommend import resolve_options
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
+from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
-
-if TYPE_CHECKING:
-    from tuner_tui.advice.preflight import FileSystem, PreflightCheck
-    from tuner_tui.cli.machine import ReadMachine
-    from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.cli.render.text import hanging_lines
+from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
+from tuner_tui.hardware.environment import visible_gpus
+from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
+from tuner_tui.runs.launch.launchers import training_python
+from tuner_tui.runs.launch.prepare import missing_path_problem
+from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.settings.dialects.dialect import Dialect
+from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
+from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
+from tuner_tui.settings.presets import find_preset
+from tuner_tui.view.hardware_rows import hardware_rows
 
 MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
 NAME_WIDTH = 15
@@ -43,22 +54,12 @@ def doctor(
 
     Exit codes: 0 no problems, 1 problems found, 2 bad input.
     """
-    from tuner_tui.cli.machine import read_local_machine, start_reading_inventory
-    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
-
     if hardware:
         _print_hardware(interpreter, as_json)
         return
     # The cards are asked while the rest is imported.
     read_machine: ReadMachine | None = context.obj
     reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
-    from tuner_tui.advice.preflight import PreflightCheck, TrainingFile, file_checks, preflight_checks
-    from tuner_tui.advice.recommend.recommendation import with_recommended
-    from tuner_tui.cli.commands.recommend import resolve_options
-    from tuner_tui.runs.launch.launchers import training_python
-    from tuner_tui.runs.launch.prepare import missing_path_problem
-    from tuner_tui.runs.store.folder import state_dir
-    from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 
     preset = file if preset is None else preset
     chosen, job = resolve_options(preset, values or [])
@@ -86,12 +87,6 @@ def doctor(
 
 
 def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
-    from tuner_tui.cli.machine import start_reading_inventory
-    from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
-    from tuner_tui.hardware.environment import visible_gpus
-    from tuner_tui.hardware.interpreter.probe import default_interpreter, find_incompatibilities, probe_versions
-    from tuner_tui.view.hardware_rows import hardware_rows
-
     reading = start_reading_inventory(BRIEF_TIMEOUT_S)  # while the Python is asked
     python = probe_versions(interpreter or default_interpreter())
     inventory = reading.result(threading.TIMEOUT_MAX)
@@ -115,9 +110,6 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
 
 def _tool_values(name: str) -> tuple[Path, dict[str, Any], Dialect] | None:
     """Return path, values and dialect of a tool's file; None for a preset."""
-    from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
-    from tuner_tui.settings.presets import find_preset
-
     loaded = find_preset(name)
     if loaded.dialect is None or loaded.path is None:
         return None
@@ -126,7 +118,6 @@ def _tool_values(name: str) -> tuple[Path, dict[str, Any], Dialect] | None:
 
 def local_files(cwd: Path) -> FileSystem:
     """Return this machine's files as a training sees them that starts in `cwd`."""
-    from tuner_tui.advice.preflight import FileSystem
 
     def nearest(name: str) -> Path:
         path = cwd / Path(name).expanduser()
@@ -148,7 +139,5 @@ def local_files(cwd: Path) -> FileSystem:
 
 def _check_lines(check: PreflightCheck) -> list[str]:
     """Return mark, name and sentence of a check, and the advice below them."""
-    from tuner_tui.cli.render.text import hanging_lines
-
     head = f"{MARKS[check.state]} {check.name:<{NAME_WIDTH}}"
     return [*hanging_lines(head, check.sentence), *hanging_lines(f"{' ' * len(head)}→ ", check.advice)]

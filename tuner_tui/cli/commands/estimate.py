@@ -7,11 +7,22 @@ import shlex
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
+from tuner_tui.advice.recommend.card_plan import CardPlan, plan_cards
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
+from tuner_tui.advice.recommend.memory_breakdown import memory_remedies
+from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
+from tuner_tui.advice.recommend.workload import JobMemoryEstimator, limit_device_memory
+from tuner_tui.cli.commands.recommend import measured_lengths, time_document
 from tuner_tui.cli.console import fail, print_json, print_note
+from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
+from tuner_tui.cli.machine import LocalMachine, ReadMachine, read_local_machine
 from tuner_tui.cli.options import (
     AsJson,
     AssumedMemory,
@@ -23,19 +34,25 @@ from tuner_tui.cli.options import (
     SettingValues,
     TaskName,
 )
-
-if TYPE_CHECKING:
-    from tuner_tui.advice.recommend.card_plan import CardPlan
-    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
-    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-    from tuner_tui.advice.recommend.target import TrainingTarget
-    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
-    from tuner_tui.cli.machine import LocalMachine, ReadMachine
-    from tuner_tui.memory.device import Device
-    from tuner_tui.memory.estimate import MemoryEstimate
-    from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-    from tuner_tui.settings.model import Resolved, Settings
-    from tuner_tui.settings.resolve import ResolvedTraining
+from tuner_tui.cli.render.estimate import (
+    breakdown_report,
+    estimate_report,
+    format_uncertainty,
+    measured_report,
+    plan_report,
+)
+from tuner_tui.core.units import format_size
+from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
+from tuner_tui.memory.device import Device
+from tuner_tui.memory.estimate import MemoryEstimate
+from tuner_tui.memory.trace import TraceError, import_footprint, trace_breakdown
+from tuner_tui.runs.read.measured_memory import measured_runs
+from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.resolve import JobOptions, ResolvedTraining, Sources, parse_flags, resolve_training
 
 
 def estimate(
@@ -67,11 +84,6 @@ def estimate(
     closed form is shown at once; a trace of the model, which takes seconds the first time, refines it. Both are
     corrected by earlier runs of the same job.
     """
-    from tuner_tui.cli.commands.recommend import measured_lengths
-    from tuner_tui.cli.launch_request import parse_size_option
-    from tuner_tui.cli.machine import read_local_machine
-    from tuner_tui.settings.errors import SettingsError
-
     read_machine: ReadMachine = context.obj or read_local_machine
     try:
         if by not in (None, "module", "kind"):
@@ -108,10 +120,6 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
     Of `words`, one is a file or a preset, several are a command. A command has the model and the settings that its
     arguments and files name.
     """
-    from tuner_tui.settings.command_training import read_command
-    from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
-
     command = tuple(words) if len(words) > 1 else ()
     if len(words) == 1 and preset is None:
         preset = words[0]
@@ -128,9 +136,6 @@ def settings_to_keep(training: ResolvedTraining) -> Resolved:
 
     What its tool chooses by the machine, as axolotl with `bf16: auto`, is recommended here.
     """
-    from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved
-
     resolved = training.resolved
     if not isinstance(training.job, CommandJob):
         return resolved
@@ -142,8 +147,6 @@ def settings_to_keep(training: ResolvedTraining) -> Resolved:
 
 def measured_command(training: ResolvedTraining, model: str | None, gpus: str | None) -> CommandJob | None:
     """Return the preset's command, whose memory only its own runs can tell; None if a model is known."""
-    from tuner_tui.settings.job import CommandJob, modelled_job
-
     job = training.job
     if not isinstance(job, CommandJob) or model is not None or gpus is not None or modelled_job(job) is not None:
         return None
@@ -157,14 +160,6 @@ def print_measured(
 
     Raises `SettingsError` if they took other micro batches, too few to interpolate.
     """
-    from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
-    from tuner_tui.cli.render.estimate import measured_report
-    from tuner_tui.core.units import format_size
-    from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
-    from tuner_tui.runs.read.measured_memory import measured_runs
-    from tuner_tui.runs.store.folder import runs_dir
-    from tuner_tui.settings.errors import SettingsError
-
     target = target_of(limit_gpu_memory(machine.inventory, limit), machine.interpreter, job)
     device = training_device(machine, target, capacity, limit)
     micro = "per_device_train_batch_size"
@@ -188,10 +183,6 @@ def print_measured(
 
 def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
     """Return the job whose memory is estimated. Raises `SettingsError` if its model is not known."""
-    from pydantic import ValidationError
-
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 
     job = modelled_job(job) or job
     if model is None and isinstance(job, CommandJob):
@@ -223,14 +214,6 @@ def prepare(
 
     The runs that correct it are those of the job, and those of the command.
     """
-    from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
-    from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
-    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
-    from tuner_tui.runs.read.measured_memory import measured_runs
-    from tuner_tui.runs.store.folder import runs_dir
-    from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.model import FIELDS
-
     # `started` may be a command of which only the model is known: its launcher decides what is recommended, and its
     # runs correct the estimate; `job` is the built-in job that computes as much.
     own = started if isinstance(started, CommandJob) else job
@@ -251,9 +234,6 @@ def training_device(machine: LocalMachine, target: TrainingTarget, capacity: int
 
     A limit of GPU memory is in the target already. Without a GPU the limit also counts what the imports reserve.
     """
-    from tuner_tui.advice.recommend.workload import limit_device_memory
-    from tuner_tui.memory.trace import import_footprint
-
     device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
     if limit is None or device.on_gpu:
         return device
@@ -264,11 +244,6 @@ def expected_time(
     machine: LocalMachine, started: Job | None, job: BuiltinJob, settings: Settings
 ) -> DurationEstimate | None:
     """Return how long `started`, else `job`, will take, by earlier runs or the notes; None if neither says."""
-    from tuner_tui.advice.recommend.duration_estimate import expected_duration
-    from tuner_tui.advice.recommend.target import target_of
-    from tuner_tui.runs.store.folder import runs_dir
-    from tuner_tui.settings.job import CommandJob
-
     own = started if isinstance(started, CommandJob) else job
     target = target_of(machine.inventory, machine.interpreter, own)
     return expected_duration(own, settings, target.replicas, [card.name for card in target.cards], runs_dir())
@@ -282,11 +257,6 @@ def print_estimate(
     as_json: bool,
 ) -> None:
     """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
-    from tuner_tui.cli.commands.recommend import time_document
-    from tuner_tui.cli.render.estimate import estimate_report, format_uncertainty
-    from tuner_tui.core.units import format_size
-    from tuner_tui.memory.trace import TraceError
-
     first = found.at_once(settings)
     watched = sys.stderr.isatty() and not as_json
     if watched and first is not None and first.rests_on.startswith("closed form"):
@@ -327,10 +297,6 @@ def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
 
 def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:
     """Print where the memory of the peak goes, and the setting that removes each kind; exit with 2 if not traceable."""
-    from tuner_tui.advice.recommend.memory_breakdown import memory_remedies
-    from tuner_tui.cli.render.estimate import breakdown_report
-    from tuner_tui.memory.trace import TraceError, trace_breakdown
-
     try:
         if found.interpreter is None:
             raise TraceError("No interpreter to trace with: pass --interpreter.")
@@ -360,10 +326,6 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
 
 def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
-    from tuner_tui.advice.recommend.card_plan import plan_cards
-    from tuner_tui.cli.launch_request import parse_gpus
-    from tuner_tui.cli.render.estimate import plan_report
-
     cards = parse_gpus(gpus)
 
     def say(traces: int) -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_note
 from tuner_tui.cli.options import AsJson, complete_preset
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tuner_tui.settings.dialects.hf import ExportedSettings
-    from tuner_tui.settings.presets import LoadedPreset
+from tuner_tui.hardware.interpreter import probe_interpreter
+from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
+from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
+from tuner_tui.settings.dialects.hf import ExportedSettings
+from tuner_tui.settings.errors import PresetExistsError, SettingsError
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.presets import LoadedPreset, find_preset, import_tool_file, preset_path, save_preset
+from tuner_tui.settings.resolve import resolve
 
 
 def export(
@@ -40,10 +43,6 @@ def export(
 
     Without --interpreter the names are those of the newest transformers.
     """
-    from tuner_tui.settings.dialects.dialect import dialect_by_name
-    from tuner_tui.settings.dialects.file_formats import render_export
-    from tuner_tui.settings.errors import SettingsError
-
     try:
         tool, carried = dialect_by_name(to), _carried(preset, to, _targets(interpreter))
     except SettingsError as error:
@@ -75,10 +74,6 @@ def import_file(
 
     Keys that are not settings are listed.
     """
-    from tuner_tui.settings.errors import PresetExistsError, SettingsError
-    from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.presets import preset_path, save_preset
-
     try:
         found = _imported(file, tool)
         path = preset_path(name or file.stem)
@@ -101,9 +96,6 @@ def import_file(
 
 def _targets(interpreter: Path | None) -> Collection[str] | None:
     """The arguments of the transformers that reads the file; None for the newest. Raises `SettingsError`."""
-    from tuner_tui.hardware.interpreter.probe import probe_interpreter
-    from tuner_tui.settings.errors import SettingsError
-
     if interpreter is None:
         return None
     asked = probe_interpreter(interpreter)
@@ -114,10 +106,6 @@ def _targets(interpreter: Path | None) -> Collection[str] | None:
 
 def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedSettings:
     """The settings of the preset in the words of the tool, and the model that its job trains."""
-    from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
-    from tuner_tui.settings.presets import find_preset
-    from tuner_tui.settings.resolve import resolve
-
     loaded, tool = find_preset(preset).preset, dialect_by_name(to)
     resolved = resolve(preset=loaded)
     carried = write_settings(tool, resolved.settings, targets, resolved.chosen)
@@ -127,9 +115,5 @@ def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedS
 
 
 def _imported(file: Path, tool: str | None) -> LoadedPreset:
-    from tuner_tui.settings.dialects.dialect import dialect_by_name
-    from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
-    from tuner_tui.settings.presets import import_tool_file
-
     own = parse_file(read_file_text(file), file)
     return import_tool_file(own, str(file), file, None if tool is None else dialect_by_name(tool))

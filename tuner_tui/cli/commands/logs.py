@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, find_run_or_exit, print_line, print_note
+from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.options import RunName
+from tuner_tui.cli.run_follower import attach, print_events
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
@@ -38,8 +40,6 @@ def logs(
     """
     folder = find_run_or_exit(run)
     if events:
-        from tuner_tui.cli.run_follower import attach, print_events
-
         if follow:
             raise typer.Exit(attach(folder, as_json))
         print_events(folder, as_json)
@@ -57,8 +57,6 @@ def logs(
 
 def _follow(folder: RunFolder, printer: LogPrinter) -> int:
     """Print until the run ends or a signal arrives, and return the exit code."""
-    from tuner_tui.cli.interrupts import Interrupts
-
     with Interrupts() as interrupts:
         while not (interrupts.interrupts or interrupts.terminated):
             found = read_status(folder)

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from tuner_tui.cli.commands.export import export, import_file
 from tuner_tui.cli.console import USAGE, fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.interpreter.probe import default_interpreter, probe_versions
+from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
@@ -54,8 +55,6 @@ def read_hardware_facts() -> RuleContext:
 
 def register(app: typer.Typer) -> None:
     """Add the group `presets`."""
-    from tuner_tui.cli.commands.export import export, import_file
-
     group = typer.Typer(
         help="List, show, save, check, import and export presets.", no_args_is_help=True, rich_markup_mode=None
     )

@@ -7,16 +7,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import typer
 
 from tuner_tui.cli.console import print_json
 from tuner_tui.cli.options import AsJson
+from tuner_tui.core.units import format_rough_duration, format_short_duration
+from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
+from tuner_tui.runs.read.status import await_slurm
 from tuner_tui.runs.store.folder import list_runs, runs_dir
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.read.reader import RunRow
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
 HEADINGS = ("RUN", "STATUS", "STEP", "AGE", "TIME", "LEFT", "STEPS/S", "LOSS")
 MIN_COMMAND, MAX_COMMAND = 20, 60
@@ -26,9 +26,6 @@ def ps(as_json: AsJson = False) -> None:
     """List runs with their state, age, speed, loss and command."""
     now = time.time()
     from tuner_tui.cli.commands.queue import wake_waiter
-    from tuner_tui.runs.read.reader import list_run_or_damage
-    from tuner_tui.runs.read.status import await_slurm
-    from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
     snapshot = ProcessSnapshot()
     folders = list_runs(runs_dir())
@@ -57,7 +54,6 @@ def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
 
 def _figures(row: RunRow) -> tuple[str, ...]:
     from tuner_tui.cli.render.text import format_steps
-    from tuner_tui.core.units import format_rough_duration, format_short_duration
 
     return (
         row.run,

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from tuner_tui.cli.console import fail, print_json, print_line
+from tuner_tui.advice.batch_scaling import BatchChange, batch_change
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
+from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
+from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_line, print_note
+from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
+from tuner_tui.cli.machine import LocalMachine, ReadMachine, read_local_machine
 from tuner_tui.cli.options import (
     AsJson,
     AssumedMemory,
@@ -20,18 +26,17 @@ from tuner_tui.cli.options import (
     SettingValues,
     TaskName,
 )
-
-if TYPE_CHECKING:
-    from tuner_tui.advice.batch_scaling import BatchChange
-    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
-    from tuner_tui.advice.recommend.recommendation import Recommendation
-    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-    from tuner_tui.cli.machine import LocalMachine, ReadMachine
-    from tuner_tui.hardware.planned import PlannedCards
-    from tuner_tui.settings.job import BuiltinJob, CommandJob
-    from tuner_tui.settings.model import Resolved
-    from tuner_tui.settings.resolve import JobOptions
-
+from tuner_tui.cli.render.recommend import recommend_report
+from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.memory.trace import TraceError
+from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.settings.distributed import read_accelerate_config
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import OriginKind, Resolved
+from tuner_tui.settings.presets import find_preset, update_tool_file, write_durable
+from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
 
 ASSUMED_CAPABILITY = (8, 0)
 NO_CARD = "cpu"
@@ -74,10 +79,6 @@ def recommend(
     Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
     a model of BERT's size.
     """
-    from tuner_tui.cli.machine import read_local_machine
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import JobOptions
-
     file, command = split_words(words or [], of_a_file=patch or write or copy)
     preset = file if preset is None else preset
     resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
@@ -118,10 +119,6 @@ def resolve_options(
     preset: str | None, values: list[str], options: JobOptions | None = None
 ) -> tuple[Resolved, BuiltinJob | CommandJob]:
     """Return the chosen settings and the job; exit with 2 if they are invalid."""
-    from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
-
     chosen = options or JobOptions()
     try:
         sources = Sources(preset, parse_flags(values), os.environ, job=chosen, default_job=DEFAULT_JOB)
@@ -139,12 +136,6 @@ def planned_machines(
     `memory` replaces that of this machine's GPUs; without one it is the GPU. A GPU known by its memory alone is
     taken as one of today. Raises `SettingsError`.
     """
-    from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
-    from tuner_tui.cli.machine import LocalMachine
-    from tuner_tui.hardware.environment import visible_cards
-    from tuner_tui.hardware.planned import planned_interpreter, planned_inventory
-    from tuner_tui.settings.errors import SettingsError
-
     if gpus is not None and memory is not None:
         raise SettingsError("--gpu already sets the memory; leave out --memory.")
     size = None if memory is None else parse_size_option("--memory", memory)
@@ -198,12 +189,6 @@ def print_patch(
     Exit with 2 if that cannot be.
     """
     from tuner_tui.advice.recommend.recommendation import recommend
-    from tuner_tui.cli.console import copy_to_clipboard, print_note
-    from tuner_tui.hardware.environment import visible_cards
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.model import OriginKind
-    from tuner_tui.settings.presets import update_tool_file, write_durable
 
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     if preset is not None:  # made for this training, perhaps by the tuner: its values are wanted in the file
@@ -247,9 +232,7 @@ def preset_batch_change(
     machine: LocalMachine, job: BuiltinJob | CommandJob, preset: str, found: Recommendation
 ) -> BatchChange | None:
     """Return how the recommendation changes the effective batch of the preset; None if it does not."""
-    from tuner_tui.advice.batch_scaling import batch_change
     from tuner_tui.advice.recommend.recommendation import recommend
-    from tuner_tui.settings.presets import find_preset
 
     values = find_preset(preset).preset.settings
     if "per_device_train_batch_size" not in values:
@@ -281,10 +264,7 @@ def recommendation_of(
     machine: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the recommendation as text and as a JSON document; only the one that is asked for is made."""
-    from tuner_tui.advice.recommend.duration_estimate import expected_duration
     from tuner_tui.advice.recommend.recommendation import recommend
-    from tuner_tui.runs.store.folder import runs_dir
-    from tuner_tui.settings.distributed import read_accelerate_config
 
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
     lengths = measured_lengths(job, machine)
@@ -295,17 +275,12 @@ def recommendation_of(
     if as_json:
         times = {"expected_time": time_document(expected), "batch_change": change and asdict(change)}
         return [], {**as_document(found, resolved, job), **times}
-    from tuner_tui.cli.render.recommend import recommend_report
 
     return recommend_report(found, resolved, job, expected, change), {}
 
 
 def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> SampleLengths | None:
     """Return the lengths of the job's samples; None where its data is not here, or with a note cannot be read."""
-    from tuner_tui.advice.recommend.sample_lengths import measure_lengths
-    from tuner_tui.cli.console import print_note
-    from tuner_tui.memory.trace import TraceError
-
     if machine.interpreter is None or machine.interpreter.problem is not None:
         return None
     try:

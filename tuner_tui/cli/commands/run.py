@@ -9,11 +9,20 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
+from tuner_tui.cli.launch_request import (
+    check_interpreter,
+    parse_launch_options,
+    print_announcement,
+    read_training_machine,
+    with_notify_target,
+)
+from tuner_tui.cli.machine import LocalMachine
 from tuner_tui.cli.options import (
     ApplyMode,
     CommandWords,
@@ -31,11 +40,18 @@ from tuner_tui.cli.options import (
     complete_run,
     complete_setting,
 )
-
-if TYPE_CHECKING:
-    from tuner_tui.cli.machine import LocalMachine
-    from tuner_tui.runs.store.folder import RunFolder
-    from tuner_tui.tuning.launching import LaunchOptions
+from tuner_tui.cli.run_follower import launch_and_follow
+from tuner_tui.core.units import parse_duration
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.environment import logout_warning
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run
+from tuner_tui.runs.queue.submission import idle_inventory, queue_need
+from tuner_tui.runs.store.folder import RunFolder, state_dir
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.resolve import JobOptions
+from tuner_tui.tuning.launching import LaunchOptions, build_request, queue_run, start_run
 
 
 def run(
@@ -91,21 +107,6 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    from tuner_tui.cli.launch_request import (
-        check_interpreter,
-        parse_launch_options,
-        print_announcement,
-        read_training_machine,
-        with_notify_target,
-    )
-    from tuner_tui.cli.run_follower import launch_and_follow
-    from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.prepare import prepare
-    from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import JobOptions
-    from tuner_tui.tuning.launching import build_request, start_run
-
     job = JobOptions(tuple(command or ()), apply, launcher, processes, model)
 
     def options(settings: Sequence[str] | None) -> LaunchOptions:
@@ -147,8 +148,6 @@ def expand_sweep(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
     Raises `SettingsError`.
     """
-    from tuner_tui.settings.errors import SettingsError
-
     axes = []
     for word in words:
         name, _, values = word.partition("=")
@@ -160,9 +159,6 @@ def expand_sweep(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _parse_time(text: str) -> float:
     """Return the seconds of `--stop-after`. Raises `SettingsError`."""
-    from tuner_tui.core.units import parse_duration
-    from tuner_tui.settings.errors import SettingsError
-
     seconds = parse_duration(text)
     if not seconds:
         raise SettingsError(f"--stop-after: {text!r} is not a time (try 4h, 90min or 1h30min).")
@@ -180,18 +176,6 @@ def _queue(
     as_json: bool,
 ) -> int:
     """Check the launches, put them into the queue, and print their runs. Raises `SettingsError` and `LaunchError`."""
-    from tuner_tui.cli.commands.queue import wake_waiter
-    from tuner_tui.cli.launch_request import (
-        check_interpreter,
-        print_announcement,
-        read_training_machine,
-        with_notify_target,
-    )
-    from tuner_tui.hardware.detect import read_inventory
-    from tuner_tui.runs.launch.prepare import prepare
-    from tuner_tui.runs.queue.submission import idle_inventory, queue_need
-    from tuner_tui.runs.store.folder import state_dir
-    from tuner_tui.tuning.launching import build_request, queue_run
 
     @cache
     def idle_machine(interpreter: Path | None) -> LocalMachine:
@@ -221,8 +205,6 @@ def _queue(
 
 def _warn_of_logout() -> None:
     """Print a warning if logging out would end the training."""
-    from tuner_tui.hardware.environment import logout_warning
-
     warning = logout_warning()
     if warning is not None:
         print_note(warning)

@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
+from tuner_tui.cli.commands.run import run
 from tuner_tui.cli.console import fail
 from tuner_tui.cli.options import AsciiOnly, InterpreterPath, SettingValues
 from tuner_tui.cli.screen_opener import open_named
+from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS
+from tuner_tui.settings.resolve import parse_flags
 
 DEMO_PRESET = "demo"
 
@@ -57,8 +60,6 @@ def demo(
     if sys.stdin.isatty() and sys.stdout.isatty():
         open_named(DEMO_PRESET, parse_set_flags(values or ()), interpreter, theme.value, ascii_only)
     else:
-        from tuner_tui.cli.commands.run import run
-
         run(preset=DEMO_PRESET, interpreter=interpreter, values=values)
 
 
@@ -66,8 +67,6 @@ def parse_set_flags(values: Sequence[str]) -> dict[str, str]:
     """Return the values of `--set` by name; exit with 2 if one is invalid."""
     if not values:
         return {}
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import parse_flags
 
     try:
         return dict(parse_flags(values))

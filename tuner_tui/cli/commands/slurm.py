@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_line, print_note
+from tuner_tui.cli.launch_request import check_interpreter, parse_launch_options, print_announcement, with_notify_target
 from tuner_tui.cli.options import (
     ApplyMode,
     CommandWords,
@@ -24,6 +25,14 @@ from tuner_tui.cli.options import (
     SettingValues,
     TaskName,
 )
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit
+from tuner_tui.runs.launch.start import DuplicateRunError
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.resolve import JobOptions
+from tuner_tui.slurm.script import SlurmOptionError, parse_options
+from tuner_tui.tuning.launching import build_request
 
 
 def register(app: typer.Typer) -> None:
@@ -75,21 +84,6 @@ def submit_run(
 
     Exit codes: 0 submitted, 2 bad input or refused by Slurm, 4 already running.
     """
-    from tuner_tui.cli.launch_request import (
-        check_interpreter,
-        parse_launch_options,
-        print_announcement,
-        with_notify_target,
-    )
-    from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.prepare import prepare
-    from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit
-    from tuner_tui.runs.launch.start import DuplicateRunError
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import JobOptions
-    from tuner_tui.slurm.script import SlurmOptionError, parse_options
-    from tuner_tui.tuning.launching import build_request
-
     named = {"partition": partition, "gres": gres, "time": time, "nodes": nodes}
     job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
     try:

@@ -9,6 +9,12 @@ import typer
 
 from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, RunName
+from tuner_tui.runs.events.run_state import checkpoint_refusal
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.read.status import await_slurm, read_status
+from tuner_tui.runs.store.supervisor_state import Order
 
 
 def stop(
@@ -24,13 +30,6 @@ def stop(
     A training that cannot save on request gets SIGTERM at once; one that has not stopped after a minute, too. Waits
     until the run has ended.
     """
-    from tuner_tui.runs.events.run_state import checkpoint_refusal
-    from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.launch.orders import end_leftovers, give_order, wait_ended
-    from tuner_tui.runs.read.reader import RunReader
-    from tuner_tui.runs.read.status import await_slurm, read_status
-    from tuner_tui.runs.store.supervisor_state import Order
-
     if checkpoint_only and now:
         fail("--checkpoint-only and --now exclude each other.")
     folder = find_run_or_exit(run)

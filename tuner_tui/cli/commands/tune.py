@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from importlib.util import find_spec
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -22,6 +24,12 @@ from tuner_tui.cli.console import (
     print_note,
 )
 from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.launch_request import (
+    check_interpreter,
+    parse_launch_options,
+    print_announcement,
+    read_training_machine,
+)
 from tuner_tui.cli.options import (
     ApplyMode,
     CommandWords,
@@ -37,17 +45,27 @@ from tuner_tui.cli.options import (
     TaskName,
 )
 from tuner_tui.core.units import GIB, format_share, format_short_duration
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.runs.launch.start import find_duplicate_run
+from tuner_tui.runs.store.record import RecordError
+from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings, format_value
-from tuner_tui.tuning.process.trial_log import (
-    LogEntry,
-    TrialCompleted,
-    TrialStarted,
-    TuningEnded,
-    TuningReader,
-    TuningStarted,
-    encode_entry,
+from tuner_tui.settings.presets import preset_path
+from tuner_tui.settings.resolve import JobOptions, apply_job_options
+from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, ensure_tunable, start_tuning, time_needed
+from tuner_tui.tuning.free_cards import ensure_one_process, free_cards
+from tuner_tui.tuning.launching import LaunchOptions, build_request
+from tuner_tui.tuning.store import (
+    NO_RAY,
+    AlreadyTuningError,
+    Cluster,
+    TuningFolder,
+    TuningNotFoundError,
+    find_tuning,
+    read_tuning_record,
+    tunings_dir,
 )
-from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import (
     DEFAULT_MINUTES,
     Measurement,
@@ -59,13 +77,15 @@ from tuner_tui.tuning.trial import (
     format_throughput,
     group_by_reason,
 )
-
-if TYPE_CHECKING:
-    from tuner_tui.settings.resolve import JobOptions
-    from tuner_tui.tuning.create import TunerSpec, TuningOptions
-    from tuner_tui.tuning.launching import LaunchOptions
-    from tuner_tui.tuning.store import Cluster
-
+from tuner_tui.tuning.trial_log import (
+    LogEntry,
+    TrialCompleted,
+    TrialStarted,
+    TuningEnded,
+    TuningReader,
+    TuningStarted,
+    encode_entry,
+)
 
 BUSY_NOTE = "trials continue, but nothing is confirmed or saved meanwhile."
 KNOBS_SHOWN = 4
@@ -277,14 +297,6 @@ def tune(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.cli.launch_request import parse_launch_options
-    from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import JobOptions
-    from tuner_tui.tuning.create import TuningOptions, start_tuning
-    from tuner_tui.tuning.store import AlreadyTuningError
-
     job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
     try:
         if resume is None:
@@ -316,8 +328,6 @@ def tune(
 
 def parse_objective(text: str) -> Objective:
     """Parse `--objective`. Raises `SettingsError`."""
-    from tuner_tui.settings.errors import SettingsError
-
     for goal in get_args(Objective):
         if text == goal:
             return cast("Objective", goal)
@@ -326,10 +336,6 @@ def parse_objective(text: str) -> Objective:
 
 def parse_cluster(text: str | None) -> Cluster | None:
     """Parse `--on`. Raises `SettingsError`, also if the package that it needs is not installed."""
-    from importlib.util import find_spec
-
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.tuning.store import NO_RAY
 
     if text is None:
         return None
@@ -342,14 +348,6 @@ def parse_cluster(text: str | None) -> Cluster | None:
 
 def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -> tuple[TuningFolder, TunerSpec]:
     """Create a tuning. Raises `SettingsError` and `LaunchError`, leaving no folder behind."""
-    from tuner_tui.cli.launch_request import check_interpreter, print_announcement, read_training_machine
-    from tuner_tui.runs.launch.prepare import prepare
-    from tuner_tui.runs.launch.start import find_duplicate_run
-    from tuner_tui.settings.presets import preset_path
-    from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, time_needed
-    from tuner_tui.tuning.free_cards import ensure_one_process, free_cards
-    from tuner_tui.tuning.launching import build_request
-
     if wanted.save_as is not None:
         preset_path(wanted.save_as)
     request = build_request(options, None if wanted.on else read_training_machine)
@@ -372,13 +370,6 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
 
 def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
     """Return the folder of an earlier tuning and the spec to resume it. Raises `SettingsError` and `LaunchError`."""
-    import os
-
-    from tuner_tui.runs.store.record import RecordError
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.settings.resolve import apply_job_options
-    from tuner_tui.tuning.create import TunerSpec
-    from tuner_tui.tuning.store import TuningNotFoundError, find_tuning, read_tuning_record, tunings_dir
 
     try:
         folder = find_tuning(name, tunings_dir(os.environ))

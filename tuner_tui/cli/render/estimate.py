@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
-from tuner_tui.advice.recommend.memory_breakdown import breakdown_rows
+from tuner_tui.advice.recommend.card_plan import CardPlan
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.cli.render.recommend import duration_lines
 from tuner_tui.cli.render.text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
-from tuner_tui.memory.estimate import RESERVE_SHARE
-from tuner_tui.settings.model import format_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tuner_tui.advice.recommend.card_plan import CardPlan
-    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
-    from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy
-    from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-    from tuner_tui.advice.recommend.workload import JobMemoryEstimator
-    from tuner_tui.memory.calibration import MeasuredEstimate
-    from tuner_tui.memory.estimate import MemoryEstimate
-    from tuner_tui.memory.trace import MemoryBreakdown
-    from tuner_tui.settings.job import CommandJob
-    from tuner_tui.settings.model import Settings, Value
+from tuner_tui.memory.calibration import MeasuredEstimate
+from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
+from tuner_tui.memory.trace import MemoryBreakdown
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Settings, Value, format_value
 
 BAR_WIDTH = 40
 

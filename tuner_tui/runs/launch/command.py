@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus
-from tuner_tui.hardware.interpreter.probe import Interpreter, probe_interpreter, probe_versions
+from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argument, path_of_argument

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Literal
 
-from tuner_tui.hardware.interpreter.probe import default_interpreter
+from tuner_tui.hardware.interpreter import default_interpreter
 from tuner_tui.settings.argv import parse_long_options
 from tuner_tui.settings.distributed import ACCELERATE_MULTI_PROCESS_OPTIONS, NUMBER, AccelerateConfig, launcher_in
 from tuner_tui.settings.job import CommandJob, Job, Launcher

@@ -15,7 +15,7 @@ from pathlib import Path
 from tuner_tui.core.files import lacks_locks
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.launch.command import (
     SIGTERM_CHECKPOINT_VARIABLE,
     LaunchError,

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 Confidence = Literal["certain", "likely", "possible"]
 
 FILE = Path(__file__).with_name("crashes.yaml")
@@ -68,8 +70,6 @@ class CrashTable:
 @cache
 def crash_table() -> CrashTable:
     """The patterns of `crashes.yaml`, read when the first failure is looked at."""
-    import yaml  # a run that does not fail needs neither the patterns nor their reader
-
     # libyaml takes 10 ms, the reader written in Python a second.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     document = loader(FILE.read_text("utf-8")).get_single_data()

@@ -13,7 +13,7 @@ from pathlib import Path
 from tuner_tui.core.files import open_regular
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv
-from tuner_tui.hardware.host.system_info import Cgroups, listening_pids
+from tuner_tui.hardware.system_info import Cgroups, listening_pids
 from tuner_tui.runs.events.types import Exited
 from tuner_tui.runs.log_parsing.failures import LauncherReport, parse_launcher_report
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail

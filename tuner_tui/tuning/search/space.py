@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
-from tuner_tui.hardware.interpreter.probe import Interpreter
+from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import FLASH_3, Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.apply import build_command

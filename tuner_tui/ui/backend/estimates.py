@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,8 +13,6 @@ from tuner_tui.core.units import format_size
 from tuner_tui.ui.backend.records import BackendError, DataOutlook, EstimateRequest, MemoryOutlook, PeakMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun
     from tuner_tui.advice.recommend.target import TrainingTarget
     from tuner_tui.advice.recommend.workload import JobMemoryEstimator

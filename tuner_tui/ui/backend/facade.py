@@ -17,20 +17,24 @@ from tuner_tui.ui.backend.estimates import MemoryEstimator
 from tuner_tui.ui.backend.queue import QueueAccess
 from tuner_tui.ui.backend.records import (
     ComparedRuns,
+    EstimateRequest,
     FollowedRun,
     LaunchOffer,
+    MemoryOutlook,
     NameTakenError,
+    PeakMemory,
     PresetListing,
     RestartOffer,
     TrainingConfig,
     translate_errors,
 )
 from tuner_tui.ui.backend.tunings import Tunings
+from tuner_tui.view.run_rows import outcome_sentence
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
     from tuner_tui.advice.situation import Situation
-    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sampler import Sampler
     from tuner_tui.runs.launch.restart import RestartPlan
@@ -41,7 +45,6 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Resolved
     from tuner_tui.settings.presets import FileUpdate
-    from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook, PeakMemory
 
 
 MAX_LISTED_RUNS = 200
@@ -210,7 +213,7 @@ class Backend:
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         """Ask `python` for the versions of its packages, or for everything, which may take seconds."""
-        from tuner_tui.hardware.interpreter.probe import probe_interpreter, probe_versions
+        from tuner_tui.hardware.interpreter import probe_interpreter, probe_versions
 
         return probe_versions(python) if versions_only else probe_interpreter(python)
 
@@ -426,8 +429,6 @@ def compare_views(names: tuple[str, str], one: RunView, other: RunView) -> Compa
 
 
 def _status_sentence(view: RunView) -> str:
-    from tuner_tui.view.run_rows import outcome_sentence
-
     limit_bytes = None if view.record is None else view.record.memory_limit_bytes
     return outcome_sentence(view.state, limit_bytes) or view.status.sentence
 

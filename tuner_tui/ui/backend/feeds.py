@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.records import BackendError, translate_errors
+from tuner_tui.ui.backend.records import BackendError, FollowedRun, translate_errors
 from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sampler import Sampler
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.ui.backend.records import FollowedRun
 
 T = TypeVar("T")
 PERIOD_S = 1.0

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.ui.backend.records import translate_errors
+from tuner_tui.ui.backend.records import TrainingConfig, translate_errors
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.runs.queue.listing import QueueLine
-    from tuner_tui.ui.backend.records import TrainingConfig
 
 
 class QueueOffer(NamedTuple):

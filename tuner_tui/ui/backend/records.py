@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
     from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Resolved, Value
     from tuner_tui.settings.presets import Preset
-    from tuner_tui.tuning.process.trial_log import TuningView
+    from tuner_tui.tuning.trial_log import TuningView
 
 
 class BackendError(Exception):

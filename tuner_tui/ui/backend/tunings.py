@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.records import BackendError, TuningListing, TuningPlan, TuningSnapshot, translate_errors
+from tuner_tui.ui.backend.records import (
+    BackendError,
+    TrainingConfig,
+    TrialPlacement,
+    TuningListing,
+    TuningPlan,
+    TuningSnapshot,
+    TuningWish,
+    translate_errors,
+)
 
 if TYPE_CHECKING:
     from tuner_tui.runs.launch.prepare import LaunchRequest
     from tuner_tui.settings.job import Job
-    from tuner_tui.tuning.process.trial_log import TuningReader, TuningView
     from tuner_tui.tuning.store import Cluster, TuningRecord
-    from tuner_tui.ui.backend.records import TrainingConfig, TrialPlacement, TuningWish
+    from tuner_tui.tuning.trial_log import TuningReader, TuningView
 
 MAX_LISTED_TUNINGS = 100
 UNREACHABLE = "No setting can be passed to this command: e edits the job (pass settings via inject, for example)."
@@ -47,7 +56,7 @@ class Tunings:
         from tuner_tui.runs.launch.prepare import launch_summary, prepare
         from tuner_tui.settings.errors import SettingsError
         from tuner_tui.tuning.create import time_needed
-        from tuner_tui.tuning.process.tuned_preset import tuned_preset_name
+        from tuner_tui.tuning.tuned_preset import tuned_preset_name
 
         request = _tunable_request(config)
         launch_lines, needed = launch_summary(prepare(request)), time_needed(request)
@@ -85,8 +94,8 @@ class Tunings:
     @translate_errors()
     def list_newest(self) -> Sequence[TuningListing]:
         """Return the newest tunings, newest first."""
-        from tuner_tui.tuning.process.trial_log import TuningReader
         from tuner_tui.tuning.store import list_tunings, tunings_dir
+        from tuner_tui.tuning.trial_log import TuningReader
 
         folders = list_tunings(tunings_dir(os.environ))[:MAX_LISTED_TUNINGS]
         views = [(folder, TuningReader(folder).poll()) for folder in folders]
@@ -106,8 +115,8 @@ class Tunings:
 
     def follow(self, folder: Path) -> Iterator[TuningSnapshot]:
         """Yield the tuning in `folder`, one snapshot per read, until it has ended. Raises `OSError`."""
-        from tuner_tui.tuning.process.trial_log import TuningReader
         from tuner_tui.tuning.store import TuningFolder
+        from tuner_tui.tuning.trial_log import TuningReader
 
         reader = TuningReader(TuningFolder(folder))
         running = True
@@ -145,7 +154,6 @@ class Tunings:
 
 def _placements(request: LaunchRequest, free_cards: int) -> Mapping[TrialPlacement, str]:
     """The places that the trials may have. A cluster is offered to a user who has named it."""
-    from importlib.util import find_spec
 
     from tuner_tui.settings.distributed import process_count
 
@@ -189,8 +197,8 @@ def _is_same_job(record: TuningRecord, config: TrainingConfig) -> bool:
 
 
 def _running_tuning() -> TuningReader | None:
-    from tuner_tui.tuning.process.trial_log import TuningReader
     from tuner_tui.tuning.store import list_tunings, tunings_dir
+    from tuner_tui.tuning.trial_log import TuningReader
 
     folder = next((folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live), None)
     return None if folder is None else TuningReader(folder)

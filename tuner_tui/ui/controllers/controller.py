@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.state import UiState
-    from tuner_tui.ui.state_store import StateStore
-    from tuner_tui.ui.terminal.base_app import BaseApp
+from tuner_tui.ui.backend.facade import Backend
+from tuner_tui.ui.state import UiState
+from tuner_tui.ui.state_store import StateStore
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 
 class Controller:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.ui.backend.facade import Backend
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 from tuner_tui.ui.screens.pickers import QueueScreen, queue_items
-
-if TYPE_CHECKING:
-    from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.state_store import StateStore
-    from tuner_tui.ui.terminal.base_app import BaseApp
+from tuner_tui.ui.state_store import StateStore
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 
 class QueueController(Controller):

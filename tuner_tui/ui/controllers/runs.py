@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.ui.backend.facade import Backend
 from tuner_tui.ui.backend.feeds import UNREADABLE, poll
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 from tuner_tui.ui.screens.pickers import PickScreen, RunsScreen, run_items
+from tuner_tui.ui.state_store import StateStore
 from tuner_tui.ui.status_text import next_stop_question
+from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.ui.backend.facade import Backend
-    from tuner_tui.ui.state_store import StateStore
-    from tuner_tui.ui.terminal.base_app import BaseApp
 
 
 class RunController(Controller):

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.records import BackendError, NameTakenError
+from tuner_tui.ui.backend.records import BackendError, NameTakenError, TrainingConfig
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
+from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import estimate_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from tuner_tui.advice.finding import Finding, Remedy
     from tuner_tui.settings.job import Job
     from tuner_tui.settings.model import Value
     from tuner_tui.settings.presets import FileUpdate
-    from tuner_tui.ui.backend.records import TrainingConfig
-    from tuner_tui.ui.state import UiState
 
 
 class SettingsController(Controller):

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui.backend.feeds import poll
-from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningWish
+from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.controllers.controller import Controller
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 from tuner_tui.view.tuning_rows import can_resume
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tuner_tui.tuning.process.trial_log import TuningView
-    from tuner_tui.ui.backend.records import TuningSnapshot
+    from tuner_tui.tuning.trial_log import TuningView
     from tuner_tui.ui.screens.tune import TuneScreen
 
 STATUS_PERIOD_S = 3.0

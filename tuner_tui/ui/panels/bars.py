@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
+from textual.events import Click
 from textual.message import Message
 from textual.reactive import reactive
+from textual.screen import Screen
 from textual.widget import Widget
 
 from tuner_tui.ui.panels.layout import PANEL_TITLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from textual.events import Click
-    from textual.screen import Screen
 
 Key = tuple[str, str, str]
 """Key label, description and action."""

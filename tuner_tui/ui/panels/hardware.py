@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import Row
 from tuner_tui.view.hardware_rows import hardware_rows
 
 if TYPE_CHECKING:
-    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.view.cells import Row
 
 
 class HardwarePanel(Canvas, can_focus=True):

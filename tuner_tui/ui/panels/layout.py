@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from textual.geometry import NULL_OFFSET, NULL_SPACING, Region
+from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
-
-if TYPE_CHECKING:
-    from textual.geometry import Size
-
 
 PAGES = ("settings", "live", "troubles", "output", "plots", "in-effect", "hardware")
 """The panels in the order of their number keys."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.reactive import reactive
 
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import Row
 from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
 from tuner_tui.view.sample_history import SampleHistory, samples_after
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from tuner_tui.runs.events.history import History
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.view.cells import Row
 
 
 def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:

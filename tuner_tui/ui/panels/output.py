@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events, on
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
@@ -19,8 +20,6 @@ from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 from tuner_tui.view.cells import Line, Row, TextSpan, crop, line, line_width
 
 if TYPE_CHECKING:
-    from textual.app import ComposeResult
-
     from tuner_tui.runs.read.log_reader import LogWindow
 
 

@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rich.segment import Segment
+from rich.style import Style as RichStyle
 from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.events import Blur, Click, Resize
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -17,6 +21,7 @@ from textual.strip import Strip
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
+from tuner_tui.ui.backend.records import DataOutlook, MemoryOutlook
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title
@@ -52,15 +57,9 @@ from tuner_tui.view.settings_form import (
 )
 
 if TYPE_CHECKING:
-    from rich.style import Style as RichStyle
-    from textual.app import ComposeResult
-    from textual.binding import BindingType
-    from textual.events import Blur, Click, Resize
-
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.model import FieldSpec
-    from tuner_tui.ui.backend.records import DataOutlook, MemoryOutlook
 
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import BindingType
+from textual.events import Click, Resize
 from textual.message import Message
 from textual.reactive import reactive
 
 from tuner_tui.ui.keys import TROUBLES_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import Row
 from tuner_tui.view.finding_rows import ChoiceRow, FindingChoice, choices, finding_rows, good_rows
 
 if TYPE_CHECKING:
-    from textual.binding import BindingType
-    from textual.events import Click, Resize
-
     from tuner_tui.advice.finding import Finding
-    from tuner_tui.view.cells import Row
 
 
 class TroubleshootingPanel(Canvas, can_focus=True):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.reactive import reactive
 
+from tuner_tui.ui.backend.records import ComparedRuns
 from tuner_tui.ui.keys import COMPARE_KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row, TextSpan, line
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
-
-if TYPE_CHECKING:
-    from textual.binding import BindingType
-
-    from tuner_tui.ui.backend.records import ComparedRuns
 
 
 class ComparisonPanel(Canvas, can_focus=True):

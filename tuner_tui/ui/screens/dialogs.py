@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from rich.table import Table
 from rich.text import Text
 from textual import on
+from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.events import Click
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import ModalScreen
@@ -19,29 +22,21 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
+from tuner_tui.ui.backend.records import PeakMemory
+from tuner_tui.ui.state import SettingChange
 from tuner_tui.ui.terminal.base_widgets import LineInput
 from tuner_tui.view.charts import gauge
+from tuner_tui.view.finding_rows import FindingChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rich.table import Table
-    from textual.app import ComposeResult
-    from textual.events import Click
-
     from tuner_tui.advice.finding import Remedy
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
-    from tuner_tui.ui.backend.records import PeakMemory
-    from tuner_tui.ui.state import SettingChange
-    from tuner_tui.view.finding_rows import FindingChoice
 
 Result = TypeVar("Result")
 
 
 def label_table(lines: Iterable[tuple[str, str | None]], width: int | None = None, quiet: bool = True) -> Table:
     """Return a table with a row for each label that has a text; a long text wraps in its column."""
-    from rich.table import Table
-
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=width)
     table.add_column(overflow="fold")
@@ -53,8 +48,6 @@ def label_table(lines: Iterable[tuple[str, str | None]], width: int | None = Non
 
 def launch_table(lines: Iterable[tuple[str, str]]) -> Table:
     """Return the table of a launch; the command, and settings that do not reach it, are emphasised."""
-    from rich.table import Table
-
     table = Table.grid(padding=(0, 2), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
@@ -270,8 +263,6 @@ class MemoryScreen(Dialog[None]):
 
 def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
     """Return a row for each part: name, dtype, size, share, a bar of it, what reduces it and by how much."""
-    from rich.table import Table
-
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(ratio=3, overflow="fold")
     table.add_column(no_wrap=True)

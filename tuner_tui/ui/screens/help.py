@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.widget import Widget
 from textual.widgets import Static
 
 from tuner_tui.ui.keys import key_label
 from tuner_tui.ui.screens.dialogs import Dialog, label_table
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""

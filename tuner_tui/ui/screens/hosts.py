@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.reactive import reactive
 
+from tuner_tui.hosts.watcher import HostView
 from tuner_tui.ui.keys import APP_KEYS, WATCH_KEYS, WATCH_ROW_KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.screens.watch import WATCH_GLOSSARY
@@ -15,9 +16,6 @@ from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row
 from tuner_tui.view.hosts_rows import host_rows
 from tuner_tui.view.watch_rows import visible_rows
-
-if TYPE_CHECKING:
-    from tuner_tui.hosts.watcher import HostView
 
 
 class HostsPanel(Canvas, can_focus=True):

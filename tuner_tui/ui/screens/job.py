@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 from pydantic import ValidationError
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.events import DescendantFocus
+from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from tuner_tui.settings.apply import default_apply_mode
@@ -22,13 +25,6 @@ from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launc
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.ui.screens.dialogs import Choice, Dialog
 from tuner_tui.ui.terminal.base_widgets import LineInput
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from textual.events import DescendantFocus
-    from textual.timer import Timer
-    from textual.widget import Widget
 
 COMMAND, BUILTIN = "command", "built-in"
 LAUNCH_PLACEHOLDERS = ("config", "output_dir", "checkpoint")

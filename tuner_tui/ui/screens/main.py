@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
+from textual.widget import Widget
 
+from tuner_tui.ui.backend.records import MemoryOutlook
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.hardware import HardwarePanel
@@ -21,15 +25,13 @@ from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
+from tuner_tui.view.finding_rows import FindingChoice
 from tuner_tui.view.hardware_rows import hardware_summary
+from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
-    from textual.app import ComposeResult
-    from textual.binding import BindingType
-    from textual.widget import Widget
-
     from tuner_tui.advice.finding import Finding
-    from tuner_tui.hardware.interpreter.probe import Interpreter
+    from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.history import History
@@ -37,9 +39,6 @@ if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
     from tuner_tui.runs.store.record import RunRecord
-    from tuner_tui.ui.backend.records import MemoryOutlook
-    from tuner_tui.view.finding_rows import FindingChoice
-    from tuner_tui.view.settings_form import SettingsView
 
 
 class MainScreen(FullScreen):

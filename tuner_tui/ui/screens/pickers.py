@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -9,23 +10,20 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVa
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
+from textual.events import Key
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from tuner_tui.core.units import format_short_duration
+from tuner_tui.ui.backend.records import PresetListing
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.view.number_format import significant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from textual.events import Key
-    from textual.widget import Widget
-
     from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.runs.read.reader import RunRow
     from tuner_tui.settings.model import Value
-    from tuner_tui.ui.backend.records import PresetListing
 
 
 T = TypeVar("T")

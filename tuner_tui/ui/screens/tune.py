@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from textual import on
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.reactive import reactive
+from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from tuner_tui.ui.backend.records import TrialPlacement, TuningWish
+from tuner_tui.tuning.trial_log import TuningView
+from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
@@ -26,16 +29,6 @@ from tuner_tui.view.tuning_rows import (
     trial_rows,
     tuning_rows,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from textual.app import ComposeResult
-    from textual.binding import BindingType
-    from textual.widget import Widget
-
-    from tuner_tui.tuning.process.trial_log import TuningView
-    from tuner_tui.ui.backend.records import TuningPlan, TuningSnapshot
 
 
 class TuningPanel(Canvas):

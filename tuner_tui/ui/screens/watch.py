@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
+from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
 from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
@@ -29,11 +31,6 @@ from tuner_tui.view.watch_rows import (
     watched_gpu_rows,
     watched_gpus,
 )
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-
-    from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
 
 
 class RowsPanel(Canvas):

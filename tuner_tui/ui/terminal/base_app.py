@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import os
+import platform
 import signal
 import threading
 import time
@@ -13,14 +14,23 @@ import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
+from textual.binding import BindingType
+from textual.dom import DOMNode
+from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Event, InputEvent, Key, Paste
-from textual.filter import NoColor
+from textual.filter import LineFilter, NoColor
+from textual.message_pump import MessagePump
+from textual.notifications import SeverityLevel
+from textual.screen import Screen
+from textual.worker import Worker
 
 from tuner_tui.core.files import make_private
 from tuner_tui.core.terminal_sequences import clipboard_sequence, terminal_notification
@@ -29,17 +39,6 @@ from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
 from tuner_tui.ui.terminal.terminal_driver import TerminalDriver
 from tuner_tui.ui.theme import DARK, LIGHT, PLAIN, THEMES
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from textual.binding import BindingType
-    from textual.dom import DOMNode
-    from textual.driver import Driver
-    from textual.filter import LineFilter
-    from textual.message_pump import MessagePump
-    from textual.notifications import SeverityLevel
-    from textual.screen import Screen
-    from textual.worker import Worker
 
 Result = TypeVar("Result")
 LOST_TERMINAL = frozenset({errno.EIO, errno.EPIPE, errno.EBADF})
@@ -274,8 +273,6 @@ def write_crash_report(error: BaseException, folder: Path) -> str:
 
 
 def _format_crash(error: BaseException) -> str:
-    import platform
-    from importlib.metadata import version
 
     from tuner_tui.core.redaction import redact_text
 

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
+from rich.console import Console, RenderableType
 from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual.color import Color
 from textual.filter import LineFilter
 from textual.strip import Strip
 
 from tuner_tui.core.text import drop_control
 from tuner_tui.view.cells import is_narrow
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from textual.color import Color
 
 MAX_GAP = 4
 """Up to this many unchanged cells between two changed ones are written again: moving the cursor takes as many bytes."""
@@ -165,7 +164,6 @@ def _likeness(character: str) -> str:
         return character
     if "\u2801" <= character <= "\u28ff":
         return "*" if ord(character) & RIGHT_DOTS else "."
-    from rich.cells import get_character_cell_size
 
     return "?" * get_character_cell_size(character)
 

@@ -8,14 +8,11 @@ import sys
 import termios
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from textual.app import App
 
 STDIN, STDOUT = 0, 1
 LEAVE_SCREEN = (

@@ -1,0 +1,208 @@
+"""The loop of a tuning on several cards; no training, no process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.tuning.simulated_training import random_training
+from tests.fakes.inventories import box, card
+from tests.fakes.listed_search import RUNNER
+from tuner_tui.core.files import acquire_lock
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.runs.store.record import resolved_to_json
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.search.side_by_side import comparable
+from tuner_tui.tuning.store import TuningFolder, TuningRecord
+from tuner_tui.tuning.trial import Measurement, Trial
+from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError
+from tuner_tui.tuning.trial_log import (
+    TrialCompleted,
+    TrialLog,
+    TuningEnded,
+    TuningReader,
+    TuningStarted,
+    read_entries,
+)
+from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
+from tuner_tui.tuning.tuned_preset import run_preset
+from tuner_tui.tuning.tuner import TrialHistory, Tuner, open_cards
+
+CARDS: tuple[str | None, ...] = ("GPU-a", "GPU-b", "GPU-c")
+NOON = 1_000_000.0
+TRAINING = random_training(12)
+
+
+@dataclass
+class Cards:
+    """Runs the trials of a simulated training without delay; `before` is called before each, and may answer it."""
+
+    before: Callable[[Trial, TrialCallbacks], Measurement | None] = lambda trial, callbacks: None
+    busy: set[str | None] = field(default_factory=set)
+    ran: list[tuple[str | None, Trial]] = field(default_factory=list)
+    starts: list[Settings] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    own: Settings | None = None
+    cards: tuple[str | None, ...] = CARDS
+    inventory: Inventory = field(default_factory=box)
+
+    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+        with self.lock:
+            assert card not in self.busy, "at most one trial on a card"
+            self.busy.add(card)
+            self.ran.append((card, trial))
+            self.starts.append(runner.base.resolved.settings)
+        callbacks.launched(RunFolder(Path(f"/nowhere/r{len(self.ran):03d}")))
+        try:
+            found = self.before(trial, callbacks) or TRAINING.run(trial.settings, trial.number)
+        finally:
+            with self.lock:
+                self.busy.remove(card)
+        return TrialReport(found, self.own or trial.settings)
+
+
+class Bench:
+    """One tuning on three cards."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = TuningFolder(path)
+
+    def tune(self, cards: Cards, history: TrialHistory | None = None) -> TuningEnded:
+        log = TrialLog(self.folder)
+        log.add(TuningStarted(t=NOON))
+        tuner = Tuner(
+            self.folder, log, cards, RUNNER,
+            lambda known, only: Search(known.start, TRAINING.space, comparable(known.trials), only),
+            NOON + 36_000, lambda: NOON,
+        )  # fmt: skip
+        ended = tuner.tune(history or TrialHistory(TRAINING.start))
+        log.add(ended)
+        return ended
+
+    def history(self) -> TrialHistory:
+        return TrialHistory.from_entries(TRAINING.start, read_entries(self.folder))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_trials_run_on_all_cards_until_the_search_is_done(bench: Bench) -> None:
+    cards = Cards()
+    ended = bench.tune(cards)
+    assert (ended.status, ended.early) == ("finished", False)
+    assert ended.verdict is not None
+    assert ended.verdict.ratio is not None
+    assert all(trial.card == card for card, trial in cards.ran)
+    first = dict(reversed(cards.ran))
+    assert {one.settings for one in first.values()} == {TRAINING.start}, "the start is measured on each card"
+    assert set(first) == set(CARDS)
+
+
+def test_the_screen_shows_which_trial_runs_on_which_card(bench: Bench) -> None:
+    meeting = threading.Barrier(2, timeout=60)
+    reader, views = TuningReader(bench.folder), []
+
+    def meet(trial: Trial, callbacks: TrialCallbacks) -> None:
+        if trial.number in (3, 4):
+            if meeting.wait() == 0:
+                views.append(reader.poll())
+            meeting.wait()
+
+    lock = acquire_lock(bench.folder.lock)
+    bench.tune(Cards(meet))
+    os.close(lock)
+    assert views[0].current is not None
+    running = [views[0].current, *(one.trial for one in views[0].parallel)]
+    assert len({one.card for one in running}) == len(running) >= 2
+
+
+def test_a_card_that_vanishes_loses_its_trial_which_runs_on_another(bench: Bench) -> None:
+    lost: list[Trial] = []
+
+    def vanish(trial: Trial, callbacks: TrialCallbacks) -> None:
+        if trial.card == "GPU-b" and trial.settings != TRAINING.start and not lost:
+            lost.append(trial)
+            raise CardLostError("GPU-b")
+
+    cards = Cards(vanish)
+    assert bench.tune(cards).status == "finished"
+    place = next(place for place, (_, trial) in enumerate(cards.ran) if trial is lost[0])
+    assert all(card != "GPU-b" for card, _ in cards.ran[place + 1 :])
+    completed = [entry.tried for entry in read_entries(bench.folder) if isinstance(entry, TrialCompleted)]
+    assert all(one.measurement.outcome != "failed" for one in completed)
+    assert (lost[0].settings, "GPU-b") not in [(one.trial.settings, one.trial.card) for one in completed]
+
+
+def test_without_a_card_the_tuning_fails_and_can_go_on(bench: Bench) -> None:
+    def vanish(trial: Trial, callbacks: TrialCallbacks) -> None:
+        raise CardLostError(trial.card)
+
+    ended = bench.tune(Cards(vanish))
+    assert ended.status == "failed"
+    assert NO_CARD_LEFT in ended.sentence
+    assert bench.tune(Cards(), bench.history()).status == "finished"
+
+
+def record(*cards: str) -> TuningRecord:
+    return TuningRecord(
+        id="t001", title="x", created_t=0.0, job=RUNNER.base.job, **resolved_to_json(RUNNER.base.resolved), cwd="/",
+        most_minutes=9.0, cards=cards,
+    )  # fmt: skip
+
+
+def test_a_tuning_that_is_resumed_uses_the_cards_that_are_still_there(bench: Bench) -> None:
+    machine = box(*(replace(card("RTX 3090"), uuid=f"GPU-{name}") for name in "bc"))
+    with open_cards(record("GPU-a", "GPU-b"), bench.folder, machine) as cards:
+        assert cards.cards == ("GPU-b",)
+    with pytest.raises(LaunchError, match=NO_CARD_LEFT), open_cards(record("GPU-a"), bench.folder, machine):
+        pass
+    with open_cards(record(), bench.folder, machine) as cards:
+        assert cards.cards == (None,)
+
+
+def test_the_preset_is_checked_on_a_card_that_is_still_there() -> None:
+    def vanish(trial: Trial, callbacks: TrialCallbacks) -> None:
+        if trial.card is None and len(cards.ran) < 2:
+            raise CardLostError("GPU-a")
+
+    cards = Cards(vanish)
+    request = RUNNER.with_start(TRAINING.start).base
+    assert run_preset(request, cards, TrialCallbacks()).outcome == "measured"
+    assert [card for card, _ in cards.ran] == ["GPU-a", "GPU-b"]
+
+
+def test_a_stopped_tuning_ends_all_trials_and_goes_on_where_it_was(bench: Bench) -> None:
+    def stop(trial: Trial, callbacks: TrialCallbacks) -> Measurement | None:
+        if trial.number == 8:
+            bench.folder.abort()
+        return Measurement(outcome="aborted", seconds=1.0) if callbacks.aborted() else None
+
+    assert bench.tune(Cards(stop)).status == "aborted"
+    measured = len(bench.history().trials)
+    bench.folder.control.unlink()
+    assert bench.tune(Cards(), bench.history()).status == "finished"
+    numbers = [one.trial.number for one in bench.history().trials]
+    assert len(set(numbers)) == len(numbers) > measured
+
+
+def test_the_settings_that_a_script_sets_itself_are_the_start_on_each_card(bench: Bench) -> None:
+    own = TRAINING.start.changed(learning_rate=1e-3)
+
+    def only_first(trial: Trial, callbacks: TrialCallbacks) -> None:
+        cards.own = own if trial.number == 1 else None
+
+    cards = Cards(only_first)
+    bench.tune(cards)
+    assert cards.ran[0][1].settings == TRAINING.start
+    assert all(trial.settings.learning_rate == 1e-3 for _, trial in cards.ran[1:])
+    assert set(cards.starts[1:]) == {own}

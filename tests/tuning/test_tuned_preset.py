@@ -1,0 +1,93 @@
+"""The winner of a tuning becomes a preset: its name, what it holds, and what it never overwrites."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.listed_search import measured
+from tests.fakes.situations import box
+from tests.tuning.builders import resolved
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.model import Resolved, Settings
+from tuner_tui.settings.presets import Preset, load_preset, preset_path
+from tuner_tui.tuning.trial import TuningConclusion
+from tuner_tui.tuning.tuned_preset import save_tuned_preset, tuned_preset, tuned_preset_name
+
+START = resolved(per_device_train_batch_size=8, learning_rate=1e-3)
+
+
+def verdict(**changes: object) -> TuningConclusion:
+    winner = START.settings.changed(dataloader_num_workers=2)
+    return TuningConclusion(
+        winner=winner,
+        sentence="Confirmed: 1.50×.",
+        start=measured(100, peak_bytes=2**30),
+        best=measured(15_000.4, run_id="r009"),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def test_it_trains_as_the_winner_did() -> None:
+    job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
+    preset = tuned_preset("mine", verdict(learning_rate_note="Take 2e-3."), START, job, box(), "t004")
+    assert preset.settings == {
+        "per_device_train_batch_size": 8, "learning_rate": 1e-3, "dataloader_num_workers": 2,
+    }  # fmt: skip
+    assert (preset.before, preset.after) == ("100 samples/s, 1.00 GiB, run r001", "15,000 samples/s, run r009")
+    whole = tuned_preset("mine", verdict(start_job_s=41.1, best_job_s=34.9, job_steps=400), START, job, box(), "t004")
+    assert whole.before == "100 samples/s, 41 s for 400 steps, 1.00 GiB, run r001"
+    fewer = replace(verdict(best_job_s=26.0, job_steps=500), best=measured(366.6, job_steps=125))
+    assert (
+        tuned_preset("mine", fewer, START, job, box(), "t004").after == "366.6 samples/s, 26 s for 125 steps, run r001"
+    )
+    assert preset.about == "Tuned: Confirmed: 1.50×. Take 2e-3."
+    assert preset.source is not None
+    assert "t004" in preset.source
+    assert isinstance(preset.job, CommandJob)
+    assert "hf_abc" not in " ".join(preset.job.command)
+
+
+@pytest.mark.parametrize(("own", "won"), [((2, 8), (16, 1)), ((1, 8), (8, 1))])
+def test_a_value_that_won_is_kept_though_it_equals_a_default_of_ours(
+    own: tuple[int, int], won: tuple[int, int]
+) -> None:
+    """Without its accumulation, 16 × 1 would train as 16 × 8, and without both, 8 × 1 as 1 × 8."""
+    micro, accumulation = "per_device_train_batch_size", "gradient_accumulation_steps"
+    seen = Resolved(Settings().changed(**{micro: own[0], accumulation: own[1]}))
+    conclusion = TuningConclusion(winner=Settings().changed(**{micro: won[0], accumulation: won[1]}), sentence="")
+    job = CommandJob(command=("python", "train.py"), apply="inject")
+    assert tuned_preset("mine", conclusion, seen, job, box(), "t004").settings == {micro: won[0], accumulation: won[1]}
+
+
+def test_the_built_in_job_gets_every_tuned_value_lest_others_are_recommended() -> None:
+    preset = tuned_preset("mine", verdict(), START, BuiltinJob(), box(), "t004")
+    assert preset.settings["gradient_accumulation_steps"] == 1
+    assert preset.settings["precision"] == "fp32"
+    assert "tf32" not in preset.settings, "unset"
+
+
+def test_nothing_is_overwritten() -> None:
+    preset = Preset(name="never-twice-tuned", settings={"learning_rate": 1e-3})
+    paths = [save_tuned_preset(preset) for _ in range(3)]
+    assert [path.stem for path in paths] == ["never-twice-tuned", "never-twice-tuned-2", "never-twice-tuned-3"]
+    assert paths[0] == preset_path("never-twice-tuned")
+    assert load_preset(paths[2]).preset.name == "never-twice-tuned-3"
+
+
+@pytest.mark.parametrize(
+    ("preset", "job", "name"),
+    [
+        ("demo", BuiltinJob(), "demo-tuned"),
+        ("demo-tuned", BuiltinJob(), "demo-tuned"),
+        ("my/folder/card.yaml", BuiltinJob(), "card-tuned"),
+        (None, CommandJob(command=("python", "src/train it.py")), "train-it-tuned"),
+        (None, CommandJob(command=("/usr/bin/env", "thing")), "env-tuned"),
+        (None, BuiltinJob(), "training-tuned"),
+    ],
+)
+def test_names(preset: str | None, job: Job, name: str) -> None:
+    assert tuned_preset_name(preset, job) == name
+    assert Path(preset_path(name)).stem == name

@@ -1,0 +1,313 @@
+"""The loop of a tuning, its folder and its view; no training, no process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measured
+from tuner_tui.core.files import acquire_lock
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.create import TuningOptions, create_tuning, tuning_title
+from tuner_tui.tuning.store import (
+    AlreadyTuningError,
+    TuningFolder,
+    TuningNotFoundError,
+    ensure_no_other_tuning,
+    find_tuning,
+)
+from tuner_tui.tuning.time_budget import TimeBudget, minutes_for
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
+from tuner_tui.tuning.trial_log import (
+    LogEntry,
+    TrialCompleted,
+    TrialLog,
+    TrialStarted,
+    TuningEnded,
+    TuningReader,
+    TuningStarted,
+    decode_entry,
+    encode_entry,
+    read_entries,
+)
+from tuner_tui.tuning.trial_runner import TrialReport
+from tuner_tui.tuning.tuner import TrialHistory, Tuner
+
+START = Settings(per_device_train_batch_size=8)
+NOON = 1_000_000.0
+
+
+class Bench:
+    """One tuning with a clock that stands until it is moved."""
+
+    def __init__(self, root: Path, minutes: float = 10.0) -> None:
+        path = root / "t001"
+        path.mkdir(exist_ok=True)
+        self.folder = TuningFolder(path)
+        self.time = NOON
+        self.deadline = NOON + minutes * 60
+
+    def tune(self, runner: ListedCards, known: TrialHistory | None = None) -> TuningEnded:
+        log = TrialLog(self.folder)
+        log.add(TuningStarted(t=self.time, capacity_bytes=100, limit_bytes=97))
+        tuner = Tuner(self.folder, log, runner, RUNNER, ListedSearch.after, self.deadline, lambda: self.time)
+        ended = tuner.tune(known or TrialHistory(START))
+        log.add(ended)
+        return ended
+
+    def known(self) -> TrialHistory:
+        return TrialHistory.from_entries(START, read_entries(self.folder))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def micros(runner: ListedCards) -> list[int]:
+    return [trial.settings.per_device_train_batch_size for trial in runner.ran]
+
+
+def test_one_trial_after_another_until_the_search_is_done(bench: Bench) -> None:
+    runner = ListedCards([measured(100), measured(150), measured(120), measured(151)])
+    ended = bench.tune(runner)
+    assert micros(runner) == [8, 16, 32, 16]
+    assert ended.status == "finished"
+    assert ended.verdict is not None
+    assert ended.verdict.winner.per_device_train_batch_size == 16
+
+
+def test_what_is_written_is_what_is_read(bench: Bench) -> None:
+    bench.tune(ListedCards([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)]))
+    view = TuningReader(bench.folder).poll()
+    assert (view.status, view.id, view.capacity_bytes, view.limit_bytes) == ("finished", "t001", 100, 97)
+    assert [one.measurement.throughput for one in view.tried] == [100, 150, 120, 151]
+    assert view.tried[1].trial.settings == START.changed(per_device_train_batch_size=16)
+    assert view.skipped[0].knob == "torch_compile"
+    assert view.verdict is not None
+    assert view.verdict.ratio == 1.5
+    assert view.current is None
+
+
+def test_the_view_while_a_trial_runs(bench: Bench) -> None:
+    reader, seen = TuningReader(bench.folder), []
+    lock = acquire_lock(bench.folder.lock)
+    bench.tune(ListedCards([measured()] * 4, before=lambda number: seen.append(reader.poll())))
+    first, second = seen[:2]
+    assert (first.status, first.current_run, first.left_low_s) == ("running", "r001", None)
+    assert (second.current_run, second.left_low_s, second.left_high_s) == ("r002", 10.0, 20.0)
+    assert second.current is not None
+    assert (second.current.number, second.current_since_t) == (2, NOON)
+    assert len(second.tried) == 1
+    assert TuningReader(bench.folder).poll().status == "finished", "though the lock is still held"
+    assert lock >= 0
+
+
+def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
+    own = START.changed(per_device_train_batch_size=24)
+    runner = ListedCards([measured()] * 4, seen=own, unreachable=frozenset({"precision"}))
+    bench.tune(runner)
+    assert set(micros(runner)[1:]) <= {16, 24, 32}
+    assert runner.starts[1:] == [own] * 3
+    assert bench.known().trials[0].trial.settings == own
+    assert bench.known().unreachable == {"precision"}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, number: int) -> None:
+    answers = [measured(100), measured(150), measured(120), measured(151)]
+
+    def abort(now: int) -> None:
+        if now == number:
+            bench.folder.abort()
+
+    ended = bench.tune(ListedCards(answers, before=abort))
+    assert ended.status == "aborted"
+    assert len(bench.known().trials) == number - 1
+    assert (ended.verdict is None) == (number == 1)
+    bench.folder.control.unlink()
+    rest = ListedCards(answers[number - 1 :])
+    assert bench.tune(rest, bench.known()).status == "finished"
+    assert len(rest.ran) == 4 - (number - 1), "nothing is measured twice"
+    assert TuningReader(bench.folder).poll().status == "finished"
+
+
+def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, minutes=2.0)
+    runner = ListedCards([measured(100, seconds=20.0), measured(101)])
+    ended = bench.tune(runner)
+    assert (ended.status, ended.early) == ("finished", True)
+    assert "tune --resume t001" in ended.sentence
+    assert [trial.purpose for trial in runner.ran] == ["start", "confirm"]
+
+
+def test_what_was_closed_for_want_of_time_is_gone_on_with(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, minutes=2.0)
+    bench.tune(ListedCards([measured(100, seconds=20.0), measured(101)]))
+    bench.deadline += 3600
+    more = ListedCards([measured(130), measured(131)])
+    ended = bench.tune(more, bench.known())
+    assert [trial.purpose for trial in more.ran] == ["batch", "confirm"]
+    assert (ended.status, ended.early, ended.sentence) == ("finished", False, "")
+    assert [one.trial.purpose for one in bench.known().trials] == ["start", "knob", "batch", "confirm"]
+    assert [one.trial.purpose for one in TuningReader(bench.folder).poll().tried][1] == "confirm", "as it was run"
+
+
+def test_a_trial_that_time_lacks_for_gives_way_to_a_cheaper_one() -> None:
+    start, plain = START, START.changed(dataloader_num_workers=2)
+    compiled = START.changed(torch_compile=True)
+    tried = [CompletedTrial(Trial(number=1, purpose="start", settings=start, reason=""), measured(seconds=17.0))]
+    budget = TimeBudget(tried, start, left_s=113.0)
+    assert not budget.fits(Trial(number=2, purpose="knob", settings=compiled, reason=""))
+    assert budget.fits(Trial(number=2, purpose="knob", settings=plain, reason=""))
+    after = TimeBudget(tried, plain, left_s=80.0)
+    assert not after.fits(Trial(number=2, purpose="batch", settings=start.changed(tf32=True), reason=""))
+    assert after.fits(Trial(number=2, purpose="confirm", settings=start, reason="")), (
+        "a winner is compared first of all"
+    )
+    assert minutes_for(61) == 2
+
+
+def test_too_little_time_for_any_trial_says_how_much_is_needed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, minutes=0.1)
+    trial = Trial(number=1, purpose="start", settings=START, reason="")
+    known = TrialHistory(START).after(trial, TrialReport(measured(seconds=40.0), START))
+    runner = ListedCards([])
+    ended = bench.tune(runner, known)
+    assert (runner.ran, ended.status, ended.early) == ([], "finished", True)
+    assert "--most-minutes 5`" in ended.sentence, "forty seconds and some, two pairs and the check"
+
+
+def test_a_trial_is_predicted_before_it_starts_and_limited_once_one_was_measured(bench: Bench) -> None:
+    runner = ListedCards([measured(100, seconds=20.0), measured(150), measured(120), measured(151)])
+    log = TrialLog(bench.folder)
+    search, clock = ListedSearch.after, lambda: bench.time
+    Tuner(bench.folder, log, runner, RUNNER, search, bench.deadline, clock, predicted_s=12.0).tune(TrialHistory(START))
+    started = [entry for entry in read_entries(bench.folder) if isinstance(entry, TrialStarted)]
+    assert [one.expected_s for one in started[:2]] == [12.0, 20.0]
+    assert [(one.expected_s, one.give_up_s) for one in runner.callbacks[:2]] == [(12.0, None), (20.0, 80.0)]
+
+
+def test_a_second_tuning_is_refused_while_one_is_under_way(bench: Bench) -> None:
+    ensure_no_other_tuning(bench.folder.path.parent)
+    lock = acquire_lock(bench.folder.lock)
+    with pytest.raises(AlreadyTuningError, match="t001"):
+        ensure_no_other_tuning(bench.folder.path.parent)
+    ensure_no_other_tuning(bench.folder.path.parent, bench.folder)
+    assert lock >= 0
+
+
+def test_time_that_ends_in_a_trial_leaves_the_best_so_far(bench: Bench) -> None:
+    over = Measurement(outcome="aborted", seconds=1.0, sentence="The time limit of the tuning was reached.")
+    ended = bench.tune(ListedCards([measured(100), measured(150), over]))
+    assert ended.status == "finished"
+    assert ended.verdict is not None
+    assert ended.verdict.winner.per_device_train_batch_size == 16
+    assert ended.verdict.ratio is None
+    assert "time limit" in ended.verdict.sentence
+
+
+def test_time_that_ends_before_the_first_figure_is_a_failure(bench: Bench) -> None:
+    ended = bench.tune(ListedCards([Measurement(outcome="aborted", seconds=1.0)]))
+    assert (ended.status, ended.verdict) == ("failed", None)
+    assert "before anything was measured" in ended.sentence
+
+
+def test_a_torn_and_an_unknown_line_are_not_there(bench: Bench) -> None:
+    bench.tune(ListedCards([measured()] * 4))
+    whole = bench.folder.trials.read_bytes()
+    torn = whole.splitlines(keepends=True)[2][:40]
+    bench.folder.trials.write_bytes(whole + b'{"kind":"of-the-future","v":9}\n' + torn)
+    assert read_entries(bench.folder) == [decode_entry(line) for line in whole.splitlines()]
+    TrialLog(bench.folder).add(TuningStarted(t=1.0))
+    assert read_entries(bench.folder)[-1] == TuningStarted(t=1.0), "a line after a torn one is whole"
+
+
+def test_a_tuning_that_nobody_works_on_and_that_did_not_end_was_killed(bench: Bench) -> None:
+    log = TrialLog(bench.folder)
+    trial = ListedSearch.after(TrialHistory(START)).propose()
+    assert trial is not None
+    log.add(TuningStarted(t=1.0))
+    log.add(TrialStarted(t=2.0, trial=trial, run="r001"))
+    view = TuningReader(bench.folder).poll()
+    assert (view.status, view.current) == ("killed", None)
+    lock = acquire_lock(bench.folder.lock)
+    assert TuningReader(bench.folder).poll().status == "running"
+    assert lock >= 0
+
+
+def test_a_tuning_that_was_just_made_is_about_to_run(bench: Bench) -> None:
+    made = bench.folder.path.stat().st_mtime
+    reader = TuningReader(bench.folder)
+    assert reader.poll(now=made + 5).status == "running"
+    assert reader.poll(now=made + 60).status == "killed"
+
+
+def test_entries_survive_the_way_to_the_file() -> None:
+    search = ListedSearch.after(TrialHistory(START))
+    trial = search.propose()
+    assert trial is not None
+    known = TrialHistory(START).after(replace(trial, bound=0.25), TrialReport(measured(), START))
+    verdict = TuningConclusion(winner=START, sentence="Es bleibt · so", ratio=1.0, start=measured(), best=measured())
+    entries: list[LogEntry] = [
+        TuningStarted(t=1.0), TrialStarted(t=1.0, trial=trial, run="r001", left_low_s=1.0),
+        TrialCompleted(t=1.0, tried=known.trials[0]),
+        TuningEnded(t=1.0, status="failed", sentence="x"), TuningEnded(t=1.0, status="finished", verdict=verdict),
+    ]  # fmt: skip
+    assert [decode_entry(encode_entry(entry)) for entry in entries] == entries
+
+
+def test_an_endless_bound_is_written_as_none() -> None:
+    trial = Trial(number=1, purpose="batch", settings=START, reason="", bound=float("inf"))
+    read = decode_entry(encode_entry(TrialStarted(t=1.0, trial=trial, run="r001")))
+    assert isinstance(read, TrialStarted)
+    assert read.trial.bound is None
+
+
+def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
+    from tests.tuning.builders import resolved
+    from tuner_tui.runs.launch.prepare import LaunchRequest
+    from tuner_tui.tuning.store import read_tuning_record
+
+    job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
+    environ = {"TUNER_STATE_DIR": str(tmp_path), "HF_TOKEN": "secret"}
+    request = LaunchRequest(job=job, resolved=resolved(learning_rate=1e-3), cwd=tmp_path, environ=environ)
+    folder = create_tuning(request, TuningOptions(True, 3, "mine", "steady"))
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert folder.record.stat().st_mode & 0o777 == 0o600
+    assert "hf_abc" not in folder.record.read_text()
+    assert "secret" not in folder.record.read_text()
+    record = read_tuning_record(folder)
+    assert record.resolved == request.resolved
+    assert (record.free_batch, record.most_minutes, record.save_as, record.id) == (True, 3, "mine", "t001")
+    assert record.objective == "steady"
+    assert find_tuning("1", tmp_path / "tunings") == folder
+    with pytest.raises(TuningNotFoundError, match="The newest are t001"):
+        find_tuning("t009", tmp_path / "tunings")
+
+
+def test_titles() -> None:
+    assert tuning_title("demo", BuiltinJob()) == "demo"
+    assert tuning_title(None, CommandJob(command=("python", "my train.py"))) == "python 'my train.py'"
+    assert len(tuning_title(None, CommandJob(command=("x" * 500,)))) == 80
+
+
+def test_the_least_room_of_a_shared_card_and_the_size_of_the_data_are_known() -> None:
+    known = TrialHistory(START)
+    trial = Trial(number=1, purpose="start", settings=START, reason="")
+    for room, samples in ((None, None), (90, 40), (70, 41), (80, None)):
+        known = known.after(trial, TrialReport(measured(room_bytes=room, dataset_samples=samples), START))
+    assert (known.room_bytes, known.dataset_samples) == (70, 40)
+    assert (TrialHistory(START).room_bytes, TrialHistory(START).dataset_samples) == (None, None)
+
+
+def test_what_was_ended_from_outside_is_tried_again_by_whoever_goes_on() -> None:
+    trial = Trial(number=1, purpose="start", settings=START, reason="")
+    killed = Measurement(outcome="failed", seconds=1.0, passing=True)
+    over = TuningEnded(t=1.0, status="finished")
+    done = [TrialCompleted(t=1.0, tried=CompletedTrial(trial, one)) for one in (killed, measured())]
+    assert len(TrialHistory.from_entries(START, [*done]).trials) == 2
+    assert [one.measurement.outcome for one in TrialHistory.from_entries(START, [*done, over]).trials] == ["measured"]

@@ -1,0 +1,509 @@
+"""What ended a training, from its events and its log, and where in the program."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.findings.memory_leak import MemoryLocation, leak_before_oom
+from tuner_tui.advice.findings.non_finite import find_non_finite
+from tuner_tui.advice.oom_analysis import (
+    EXPANDABLE,
+    OTHER_ON_CARD,
+    gpu_memory_limit,
+    held_by_others,
+    host_memory_limit,
+    is_fragmented,
+    limit_reached,
+    other_processes,
+    raise_limit,
+)
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.specific_errors import REMOVED, RENAMED, unknown_argument
+from tuner_tui.advice.remedies.table import remedy
+from tuner_tui.advice.remedies.unsupported_features import unsupported_precision
+from tuner_tui.advice.situation import Situation
+from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
+from tuner_tui.runs.events.types import OutOfMemory, Raised
+from tuner_tui.runs.log_parsing.crash_patterns import (
+    GPU_MEMORY_FULL,
+    HOST_MEMORY_FULL,
+    TRANSPARENT,
+    WRAPPERS,
+    Confidence,
+    CrashPattern,
+)
+from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, parse_launcher_report, reports_success
+from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, classify, find_fatal_failure
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
+
+PHASE_LOCATIONS = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
+LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
+CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
+MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom", "shm"})
+LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
+STOP_SIGNALS = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
+MAX_EVIDENCE_CHARS = 400
+FULL_DISK_BYTES = 64e6
+PINNING = re.compile(r"/utils/data/_utils/pin_memory\.py:|:_?pin_memory(?:_loop)?$")
+"""Frames that allocate page-locked host memory; CUDA reports a failure there as out of GPU memory."""
+LAUNCHER_PORT = re.compile(r"port:? (\d{2,5})\b|:(\d{4,5})\b")
+PACKAGE = re.compile(
+    r"No module named '?([\w.]+)|install [`'\"]([\w-]+)[`'\"]|pip install (?:-U )?['\"]?([\w-]+)"
+    r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems"
+    r"|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
+)
+"""How messages name a missing package."""
+INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](\w+)(?:[-/\\]|\.py)|(unsloth)_compiled_cache")
+CLASSES = {
+    "peft": re.compile(r"\b(?:Lora\w*|\w*Peft\w*|\w+_peft_model|AdaLora\w*|PrefixTuning\w*)\b"),
+    "trl": re.compile(r"\b(?:SFT|DPO|GRPO|PPO|KTO|ORPO|CPO|RLOO|Reward)(?:Config|Trainer)\b"),
+    "transformers": re.compile(
+        r"\b(?:(?:Seq2Seq)?TrainingArguments|Seq2SeqTrainer|BitsAndBytesConfig|\w+For\w+|Auto\w+|Generation\w+)\b"
+    ),
+    "accelerate": re.compile(r"\b(?:Accelerator|\w+Plugin|ProjectConfiguration|notebook_launcher)\b"),
+}
+"""Classes and functions whose package a message about their arguments does not name."""
+OWN_CODE = re.compile(
+    r"^(?!.*(?:(?:site|dist)-packages|[/\\]lib[/\\]python|unsloth_compiled_cache)|<|.*[/\\][Ll]ib[/\\]\w+\.py)"
+)
+"""A file of the program itself: no package, no standard library, no generated code."""
+LIBRARIES = re.compile(
+    r"(?i)(?<![a-z])(accelerate|bitsandbytes|datasets|deepspeed|diffusers|liger|lightning|peft|torchvision|transformers|trl|unsloth|vllm|xformers)"
+)
+"""Packages that a message about a missing name or another signature may mention."""
+ADVICE = re.compile(
+    r"(?:^|(?<=[.:;!?] )|(?<=\n))(?P<advice>(?:HINT|Hint): .{5,}?|(?:[Pp]lease|Try|Consider|Make sure|Did you mean"
+    r"|You (?:should|need to|must|can|may)|Use|Set|Install|Pass|Specify|Add) .{5,}?)(?:[.!?](?=\s|$)|\n|$)"
+)
+REPORTING = re.compile(
+    r"(?i)\b(?:report|file|open|submit|create) (?:\w+ ){0,3}(?:bug|issue|ticket)|stack ?trace|traceback"
+)
+"""Advice to tell the developers, which repairs nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrashCause:
+    """A cause before its remedies are looked up.
+
+    `subject` is the package, precision or argument that it names, `topic` that of its pattern. `checks` is offered
+    where no remedy is known.
+    """
+
+    cause: str
+    sentence: str
+    confidence: Confidence
+    evidence: tuple[str, ...]
+    where: str | None = None
+    subject: str | None = None
+    message: str = ""
+    topic: str | None = None
+    checks: tuple[Remedy, ...] = ()
+
+
+def crash_findings(situation: Situation) -> tuple[Finding, ...]:
+    """Why the run failed, or else that its loss was not finite. Empty for a run that is alive, completed or stopped."""
+    state = situation.state
+    if situation.is_alive:
+        return ()
+    lines = parse_lines(situation.log)
+    ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
+    cause = (None if ended_well else _find_cause(situation, lines)) or _non_finite_cause(lines)
+    return () if cause is None else (_finding(cause, situation),)
+
+
+def _non_finite_cause(lines: Sequence[LogLine]) -> CrashCause | None:
+    found = find_non_finite(lines)
+    if found is None:
+        return None
+    sentence, evidence, confidence = found
+    return CrashCause("nan", sentence, confidence, evidence, "training")
+
+
+def _finding(cause: CrashCause, situation: Situation) -> Finding:
+    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic)
+    sentence, evidence = cause.sentence, cause.evidence
+    if cause.cause == "gpu-oom":
+        limit = gpu_memory_limit(situation, cause.message)
+        if limit is not None:
+            sentence, remedies = limit_reached(limit, "the GPU's"), (*remedies, raise_limit(limit))
+        if is_fragmented(cause.message):
+            remedies = (EXPANDABLE, *remedies)
+        others = (*other_processes(cause.message), *held_by_others(cause.message))
+        evidence = (*evidence, *others)
+        if others:
+            remedies = (OTHER_ON_CARD, *remedies)
+    elif cause.cause == "port-in-use":
+        port = next(filter(None, map(LAUNCHER_PORT.search, (cause.message, *evidence))), None)
+        sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
+        exited = situation.state.exited
+        evidence = (*evidence, *(() if exited is None else exited.evidence))
+    elif sentence == HOST_MEMORY_FULL:
+        limit = host_memory_limit(situation)
+        sentence = sentence if limit is None else limit_reached(limit, "the host's")
+    if not remedies or remedies == (remedy("correct-command"),):
+        remedies = (*(_advice_in(cause.message) or cause.checks), *remedies)
+    location = LEAK_LOCATIONS.get(cause.cause)
+    leak = None if location is None else leak_before_oom(situation, location)
+    if leak is not None:
+        evidence = (*evidence, leak.evidence)
+        remedies = (*remedies_for("memory-grows", situation, location), *remedies)
+    return Finding(cause.cause, "failed", sentence, evidence, cause.confidence, cause.where, remedies)
+
+
+def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
+    """The cause by the best evidence: the kernel, then a known error in the log, the observer, the exit status."""
+    # The kernel's count of kills is a fact and comes first. The log comes before the observer because it also shows
+    # native errors and other ranks, and because Python's last exception is often a consequence (a lost connection). An
+    # exception without pattern still says more than an exit code, but not where a signal ended the process: then the
+    # last exception in the log was survived.
+    status, launcher = _process_exit(situation.state), parse_launcher_report(lines)
+    if status.bad is False and not launcher.reported_failure:
+        return None
+    killed = _cause_from_kernel(situation.state)
+    if killed is not None:
+        return killed
+    match = find_fatal_failure(lines, launcher, status.bad)
+    observed = _cause_from_observer(situation.state)
+    if observed is not None and match is not None and _observer_contradicts(situation.state, observed, match):
+        return observed
+    if match is not None and match.pattern is not None:
+        return _check_disk_full(_cause_from_log(match, lines, launcher, observed), situation)
+    if observed is not None:
+        return observed
+    if match is not None and status.signal is None and launcher.signal is None:
+        return _cause_from_log(match, lines, launcher, None)
+    return _cause_from_exit_status(status, launcher, lines, situation.state)
+
+
+@dataclass(frozen=True, slots=True)
+class _ProcessExit:
+    """How the process ended. `bad` is None if that is unknown."""
+
+    bad: bool | None
+    code: int | None = None
+    signal: int | None = None
+
+
+def _process_exit(state: RunState) -> _ProcessExit:
+    """Exit code or signal of the run; exit code 128 + n of a shell is signal n."""
+    exited = state.exited
+    if exited is None:
+        return _ProcessExit(None)
+    number = exited.signal
+    if number is None and exited.exit_code is not None and 128 < exited.exit_code < 160:
+        number = exited.exit_code - 128
+    return _ProcessExit(bool(exited.exit_code or exited.signal), exited.exit_code, number)
+
+
+def _cause_from_kernel(state: RunState) -> CrashCause | None:
+    exited = state.exited
+    if exited is None or not exited.oom_kill:
+        return None
+    evidence = exited.evidence or ("the kernel counted an out-of-memory kill during this run",)
+    sentence = "The kernel killed the training: host memory was full"
+    return CrashCause("host-oom", sentence, "certain", evidence, _normalize_location(state.phase))
+
+
+def _cause_from_observer(state: RunState) -> CrashCause | None:
+    event = fatal_event(state)
+    if isinstance(event, OutOfMemory) and state.exited is None:
+        event = state.raised  # it may have been caught: nobody saw how the process ended
+    if event is None:
+        return None
+    where = _normalize_location(event.where)
+    pattern = _classify_event(event)
+    if isinstance(event, OutOfMemory):
+        cause = pattern.cause if pattern is not None and pattern.cause in MEMORY_CAUSES else "gpu-oom"
+        sentence = HOST_MEMORY_FULL if cause == "host-oom" else GPU_MEMORY_FULL
+        return CrashCause(cause, sentence, "certain", (_shorten(event.message),), where, message=event.message)
+    evidence = (_shorten(f"{event.type}: {event.message}"),)
+    if pattern is None:
+        return CrashCause("unknown", f"The training raised {event.type}", "certain", evidence, where)
+    subject = _subject(pattern.cause, event.message)
+    return CrashCause(
+        pattern.cause, pattern.sentence, pattern.confidence, evidence, where, subject, topic=pattern.topic
+    )
+
+
+def _classify_event(event: OutOfMemory | Raised) -> CrashPattern | None:
+    type_name = "OutOfMemoryError" if isinstance(event, OutOfMemory) else event.type
+    headline = f"{type_name}: {event.message.partition(chr(10))[0]}"
+    return classify(Failure(0, 0, headline, f"{type_name}: {event.message}", type_name))
+
+
+def _observer_contradicts(state: RunState, observed: CrashCause, match: FailureMatch) -> bool:
+    """Whether the observer saw another end than the log: one for want of memory, or one after an error that was caught.
+
+    The supervisor judges the outcome of a run by the observer's event too (`fatal_event`), so both agree.
+    """
+    event = fatal_event(state)
+    if isinstance(event, OutOfMemory):
+        return observed.cause in MEMORY_CAUSES and match.cause not in MEMORY_CAUSES
+    if not isinstance(event, Raised) or match.cause not in MEMORY_CAUSES or is_memory_error(event.type, event.message):
+        return False
+    pattern = _classify_event(event)
+    is_consequence = pattern is not None and (pattern.consequence or pattern.cause in WRAPPERS)
+    return state.out_of_memory is not None and not is_consequence and observed.cause not in MEMORY_CAUSES
+
+
+def _cause_from_log(
+    match: FailureMatch, lines: Sequence[LogLine], launcher: LauncherReport, observed: CrashCause | None
+) -> CrashCause:
+    failure, pattern, cause = match.failure, match.pattern, match.cause
+    where = failure_location(failure, lines) if cause in CAUSES_WITH_LOCATION else None
+    if observed is not None and observed.cause == cause and observed.where is not None:
+        where = observed.where
+    sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
+    confidence: Confidence = "likely" if pattern is None else pattern.confidence
+    subject = _subject(cause, failure.message)
+    topic = None if pattern is None else pattern.topic
+    if topic == "package-versions":
+        subject = _renamed_argument(failure.message) or ", ".join(_packages(failure)) or None
+    elif cause == "missing-package":
+        subject = missing_package(failure.headline) or subject or _failing_package(failure)
+    if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
+        cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", None
+    checks = _check_the_call(failure) if cause == "unknown" else ()
+    evidence = _evidence(failure, launcher)
+    return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, checks)
+
+
+def _sentence_of_unknown(failure: Failure) -> str:
+    """The exception with its message, which may begin on the next line, else with the statement that raised it."""
+    headline, _, rest = failure.message.partition("\n")
+    if headline.rstrip().endswith(":"):
+        headline = f"{headline} {rest}"
+    elif ":" not in headline and failure.statement:
+        headline = f"{headline}, raised by `{failure.statement}`"
+    return f"The training failed: {_shorten(headline, 160)}"
+
+
+def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
+    """Where to look in an error that no pattern recognises: the call into a package, or the program's own line.
+
+    The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
+    """
+    frames = [(file, function) for file, function in failure.frames if not TRANSPARENT.search(f"{file}:{function}")]
+    if not frames:
+        return ()
+    file, function = frames[-1]
+    package = next(iter(_installed(file)), None)
+    own = next((frame for frame in reversed(frames) if OWN_CODE.search(frame[0])), None)
+    statement = f"`{_shorten(failure.statement, 100)}`" if failure.statement else f"`{function}`"
+    if package is None:
+        title = f"look at {statement} in {function or file}"
+        return (Remedy(title=title, why=f"{file} raised the error itself, in no package", source="the traceback"),)
+    called = "" if own is None else f"; the program's last own line is in {own[1]} ({own[0]})"
+    return (
+        Remedy(
+            title=f"check what reaches {package}'s {function}, and the release of {package}",
+            why=f"{statement} in {package} raised the error{called}",
+            source="the traceback",
+        ),
+    )
+
+
+def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
+    """Replaces a failed checkpoint write by its cause, a full disk, if the last sample shows one."""
+    free = situation.samples[-1].host.disk_free_bytes if situation.samples else None
+    if cause.cause != "checkpoint-io" or free is None or free > FULL_DISK_BYTES:
+        return cause
+    evidence = (*cause.evidence, f"{free / 1e6:.0f} MB free on the disk")
+    return replace(cause, cause="disk-full", sentence="The disk is full", evidence=evidence)
+
+
+def _subject(cause: str, message: str) -> str | None:
+    """What the message names that the remedies depend on: a package, a precision or an argument."""
+    if cause == "missing-package":
+        return missing_package(message)
+    if cause == "precision-unsupported":
+        return unsupported_precision(message)
+    return unknown_argument(message) if cause == "bad-arguments" else None
+
+
+def _failing_package(failure: Failure) -> str | None:
+    """The installed package whose library or import failed, or None."""
+    imported = [file for file, function in failure.frames if function == "<module>"]
+    places = (failure.headline, *reversed(imported), *(file for file, _ in failure.frames[-1:]))
+    return next((package for place in places for package in _installed(place)), None)
+
+
+def _packages(failure: Failure) -> tuple[str, ...]:
+    """The packages whose releases do not fit: those that the message names, and the innermost that is installed."""
+    named = [name.lower() for name in LIBRARIES.findall(failure.headline)]
+    named += islice((package for package, classes in CLASSES.items() if classes.search(failure.headline)), 1)
+    inner = (package for file, _ in reversed(failure.frames) for package in _installed(file) if package != "torch")
+    return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3]
+
+
+def _installed(place: str) -> tuple[str, ...]:
+    return tuple(path or generated for path, generated in INSTALLED.findall(place))
+
+
+def _renamed_argument(message: str) -> str | None:
+    name = unknown_argument(message)
+    return name if name in RENAMED or name in REMOVED else None
+
+
+def _advice_in(message: str) -> tuple[Remedy, ...]:
+    """What the message itself says to do, where nothing better is known."""
+    advice = next(
+        (found["advice"] for found in ADVICE.finditer(message) if not REPORTING.search(found["advice"])), None
+    )
+    if advice is None:
+        return ()
+    return (Remedy(title="do as the message says", why=_shorten(advice, 300), source="the program's own message"),)
+
+
+def missing_package(message: str) -> str | None:
+    """The missing package that a message names, or None."""
+    match = PACKAGE.search(message)
+    return None if match is None else next(group for group in match.groups() if group).partition(".")[0]
+
+
+def _evidence(failure: Failure, launcher: LauncherReport) -> tuple[str, ...]:
+    evidence = [_shorten(failure.headline)]
+    assertion = next((line for line in failure.message.splitlines() if "Assertion" in line), None)
+    if assertion and assertion != failure.headline:
+        evidence.append(_shorten(assertion))
+    if failure.rank is not None:
+        evidence.append(f"first failed on rank {failure.rank}")
+    inner = next(((file, name) for file, name in reversed(failure.frames) if "site-packages" not in file), None)
+    if inner is not None:
+        evidence.append(f"in {inner[1] or 'the program'} ({inner[0]})")
+    if launcher.exit_code:
+        evidence.append(f"the launcher reports exit code {launcher.exit_code}")
+    return tuple(evidence)
+
+
+def _cause_from_exit_status(
+    status: _ProcessExit, launcher: LauncherReport, lines: Sequence[LogLine], state: RunState
+) -> CrashCause | None:
+    number = status.signal if status.signal is not None else launcher.signal
+    code = status.code or launcher.exit_code
+    if number is None and not code:
+        return None
+    if number in STOP_SIGNALS or (status.bad is None and reports_success(lines)):
+        return None
+    last = tuple(_shorten(line.text) for line in lines if not line.blank)[-3:]
+    if number is None:
+        sentence = f"The training ended with exit code {code}; its output does not say why"
+        return CrashCause("unknown", sentence, "possible", last)
+    not_for_memory = state.exited is not None and state.exited.oom_kill is False
+    return _cause_from_signal(number, launcher, last, not_for_memory)
+
+
+def _cause_from_signal(
+    number: int, launcher: LauncherReport, last: tuple[str, ...], not_for_memory: bool
+) -> CrashCause:
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    who = f" on rank {launcher.rank}" if launcher.rank is not None else ""
+    evidence = (f"ended by {name}{who}", *last)
+    # Memory of /dev/shm is reserved when a page is first written; where none is left, the kernel sends SIGBUS.
+    if number == signal.SIGBUS:
+        return CrashCause("shm", "A bus error: shared memory (/dev/shm) is full", "likely", evidence)
+    if number == signal.SIGKILL and not_for_memory:
+        sentence = "The training was killed, but not by the kernel's out-of-memory killer"
+        return CrashCause("unknown", sentence, "likely", evidence)
+    if number == signal.SIGKILL:
+        sentence = "The training was killed without a message; the kernel does this when host memory is full"
+        return CrashCause("host-oom", sentence, "possible", evidence)
+    return CrashCause("unknown", f"The training crashed in native code ({name})", "possible", evidence)
+
+
+def _normalize_location(where: str | None) -> str | None:
+    location = PHASE_LOCATIONS.get(where or "", where)
+    return location if location in LOCATIONS else None
+
+
+def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:
+    text = re.sub(r"\s+", " ", text).strip()
+    return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+
+
+EVALUATION = re.compile(
+    r"^(?:evaluat\w*|evaluation_loop|prediction_(?:step|loop)|predict\w*|validat\w*|_?run_(?:evaluation|sanity_check|validation)"
+    r"|validation_step|test_step|eval_?(?:loop|step|epoch|uate)?|nested_(?:concat|gather)|_nested_gather|pad_across_processes)$"
+)
+CHECKPOINT = re.compile(
+    r"^(?:(?:\w+_|_)?save_\w+|\w+_state_dict_hook|save|_save|_save_checkpoint|save_checkpoint|save_pretrained|save_state|save_file|dump_checkpoint"
+    r"|_?(?:full_)?state_dict_(?:for_save)?|get_state_dict|_legacy_save)$"
+)
+OPTIMIZER_FILE = re.compile(
+    r"/(?:torch/optim|bitsandbytes/optim|apex/optimizers|deepspeed/ops/adam|torchao/optim)/|/(?:adamw?8?bit|lion)\.py$"
+)
+OPTIMIZER = re.compile(
+    r"^(?:_?(?:multi|single)_tensor_\w+|_?fused_adamw?|_init_group|optimizer_step|init_state|update_step|_take_model_step)$"
+)
+TRAINING = re.compile(
+    r"^(?:training_step|train_step|compute_loss|backward|forward|forward_backward|run_backward|checkpoint)$"
+)
+LOADING = re.compile(
+    r"^(?:from_pretrained|from_config|load_\w+|_load_\w+|_move_model_to_device|place_model_on_device|_?from_single_file|load"
+    r"|prepare_model|prepare|_prepare_\w+|dispatch_model|_sync_\w*module_states|_sync_params_and_buffers|create_model|build_model"
+    r"|get_peft_model|init_distributed|initialize|_configure_distributed_model|to|cuda|_apply|tokenize\w*|map|build_dataset\w*)$"
+)  # fmt: skip
+TRAIN_LOOP = re.compile(
+    r"^(?:train|fit|_inner_training_loop|inner_training_loop|train_(?:one_)?epoch|run_training|training_loop|_run_epoch|train_loop)$"
+)
+EVAL_BANNER = re.compile(
+    r"^\*{3,} Running (?:Evaluation|Prediction|evaluation|prediction)|^(?:Evaluating|Validating|Validation)\b",
+    re.IGNORECASE,
+)
+LOAD_BANNER = re.compile(
+    r"^(?:Loading checkpoint shards|Loading weights|Loading model|Fetching \d+ files|Downloading)\b", re.IGNORECASE
+)
+TRAIN_BANNER = re.compile(r"^\*{3,} Running training|^\{?'loss'", re.IGNORECASE)
+LOOKBACK_LINES = 60
+
+
+def failure_location(failure: Failure, lines: Sequence[LogLine]) -> str | None:
+    """One of training, evaluation, loading, optimizer-step, checkpoint; None if neither stack nor output shows it."""
+    return location_from_frames(failure.frames) or _location_from_output(failure, lines)
+
+
+def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
+    """The location by the stack: any frame decides for evaluation and saving, else the innermost known frame."""
+    names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
+    # Evaluation and saving are called from the training loop and run the same forward pass, so one frame of theirs
+    # anywhere in the stack decides; loading and the optimizer are recognised by what is innermost.
+    if any(EVALUATION.match(name) and not _is_library_eval(file) for file, name in names):
+        return "evaluation"
+    if any(CHECKPOINT.match(name) for _, name in names):
+        return "checkpoint"
+    for file, name in reversed(names):
+        place = _frame_location(file, name)
+        if place is not None:
+            return place
+    return "training" if any(TRAIN_LOOP.match(name) for _, name in names) else None
+
+
+def _frame_location(file: str, name: str) -> str | None:
+    if TRAINING.match(name):
+        return "training"
+    if OPTIMIZER.match(name) or (OPTIMIZER_FILE.search(file) and name in {"step", "_use_grad", "wrapper", "__init__"}):
+        return "optimizer-step"
+    return "loading" if LOADING.match(name) else None
+
+
+def _is_library_eval(file: str) -> bool:
+    """Whether `eval` is a function of torch itself, which is no evaluation of a model."""
+    return "/torch/" in file and "lightning" not in file
+
+
+def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:
+    """The location by the last banner or progress bar before the failure."""
+    before = [line for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
+    for line in reversed(before):
+        if EVAL_BANNER.match(line.text):
+            return "evaluation"
+        if LOAD_BANNER.match(line.text):
+            return "loading" if "100%" not in line.text else None
+        if TRAIN_BANNER.match(line.text) or (BAR.search(line.text) and "/s" in line.text and "ap" not in line.text[:3]):
+            return "training"
+    return None

@@ -1,0 +1,385 @@
+"""The Python that trains: its packages, asked in a subprocess and cached, and whether its torch supports the cards.
+
+It is asked in a subprocess, since it may be another environment than this program's. Versions are read without
+importing anything there; the fields of `TrainingArguments` need an import of transformers, which takes seconds, and are
+cached.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from tuner_tui.core.files import make_private, write_atomic
+from tuner_tui.hardware.inventory import (
+    TORCH_CUDA_12_6,
+    TORCH_CUDA_13,
+    Gpu,
+    Inventory,
+    build_supports,
+    describe_generation,
+)
+from tuner_tui.hardware.probe_script import DISTRIBUTIONS
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCacheEntry:
+    """The cached answer to one question, valid while the files it was stamped with keep their modification times."""
+
+    file: Path
+
+    def read(self) -> dict[str, Any] | None:
+        """The answer; None where there is none, it is out of date, or the file is damaged."""
+        try:
+            entry = json.loads(self.file.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(entry, dict) or entry.get("format") != FORMAT:
+            return None
+        stamps, answer = entry.get("stamps"), entry.get("answer")
+        if not isinstance(stamps, dict) or not isinstance(answer, dict) or stamps != _stamps(stamps):
+            return None
+        return answer
+
+    def write(self, answer: dict[str, Any], stamped: Iterable[str] = ()) -> None:
+        """Stores the answer with the modification times of the files and folders `stamped`.
+
+        Does nothing where the cache cannot be written: that only costs time.
+        """
+        entry = {"format": FORMAT, "stamps": _stamps(stamped), "answer": answer}
+        with suppress(OSError):
+            make_private(self.file.parent)
+            write_atomic(self.file, json.dumps(entry))
+
+
+def probe_cache_entry(kind: str, question: object, folder: Path | None = None) -> ProbeCacheEntry:
+    """The entry for `question`, any JSON value, in `folder` or in the folder `kind` of the user's cache."""
+    if folder is None:
+        folder = user_cache_path("tuner-tui") / kind
+    digest = sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+    return ProbeCacheEntry(folder / f"{digest[:24]}.json")
+
+
+def _stamps(paths: Iterable[str]) -> dict[str, int | None]:
+    return {path: _modified_ns(path) for path in paths}
+
+
+def _modified_ns(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return None
+
+
+INSTALL_COMMAND = "pip install torch --index-url https://download.pytorch.org/whl/"
+
+
+@dataclass(frozen=True, slots=True)
+class Incompatibility:
+    """One reason why an interpreter's torch does not work with the cards, with advice."""
+
+    sentence: str
+    advice: str
+
+
+def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
+    """The incompatibilities of the machine's NVIDIA cards and the interpreter's torch; empty where nothing is known."""
+    if not inventory.gpus or "torch" not in interpreter.packages:
+        return ()
+    if interpreter.torch_cuda is None:
+        return (no_cuda(interpreter.packages["torch"], inventory.cuda_version),)
+    found = [driver_too_old(inventory.cuda_version, interpreter.torch_cuda)]
+    found += [not_covered(gpu, interpreter.torch_cuda, interpreter.torch_archs) for gpu in inventory.gpus]
+    return tuple(dict.fromkeys(misfit for misfit in found if misfit is not None))
+
+
+def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:
+    """A torch built without CUDA: for the CPU, or for cards of another vendor."""
+    built = "not built for CUDA" if "rocm" in torch_version or "xpu" in torch_version else "CPU-only"
+    return Incompatibility(
+        f"PyTorch here is {built} ({torch_version}); the GPUs will not be used.",
+        f"Install a CUDA build there: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
+    )
+
+
+def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Incompatibility | None:
+    """A driver supports every CUDA of its own major version and older (CUDA Compatibility guide)."""
+    if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
+        return None
+    return Incompatibility(
+        f"This torch needs CUDA {torch_cuda}; the driver supports up to CUDA {driver_cuda}.",
+        f"Update the NVIDIA driver, or install a matching torch: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
+    )
+
+
+def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:
+    """A card that this torch has no code for: trainings on it fail with "no kernel image is available"."""
+    if gpu.capability is None:
+        return None
+    least = TORCH_CUDA_13 if major(torch_cuda) >= 13 else TORCH_CUDA_12_6
+    by_release = gpu.capability >= least or major(torch_cuda) < 12
+    if build_supports(gpu.capability, archs) if archs else by_release:
+        return None
+    return Incompatibility(
+        f"This torch (CUDA {torch_cuda}) has no kernels for {gpu.name} "
+        f"({describe_generation(gpu.capability, gpu.architecture)}).",
+        build_for(gpu.capability),
+    )
+
+
+def build_for(capability: tuple[int, int]) -> str:
+    """Advice on the torch build that has code for an older card."""
+    if capability >= TORCH_CUDA_12_6:
+        return f"Older GPUs need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
+    return "CUDA 12 and all current torch wheels dropped it: install an old torch built for CUDA 11."
+
+
+def wheels_for(driver_cuda: str | None) -> str:
+    """The folder of download.pytorch.org with wheels for a driver that supports this CUDA version."""
+    return "cu130" if driver_cuda is not None and major(driver_cuda) >= 13 else "cu126"
+
+
+def major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+PROBE_SCRIPT = Path(__file__).with_name("probe_script.py")
+MARK = "tuner-tui-interpreter "
+VERSIONS_TIMEOUT_S = 20.0
+FULL_TIMEOUT_S = 120.0
+"""The first import of torch from a cold network disk can take more than a minute."""
+MAX_OUTPUT_BYTES = 8 << 20
+
+
+class EndlessOutputError(OSError):
+    """The program printed more than any answer has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python and its training packages.
+
+    `packages` maps the installed ones of interest by distribution name (`flash-attn`) to their versions. `torch_cuda`
+    is the CUDA version that its torch was built with (None for a CPU build), `torch_archs` the architectures it has
+    code for (`sm_90`, `compute_120`). `training_arguments` maps the field names of its `TrainingArguments` to their
+    defaults; None where they were not asked for or could not be read. `problem` is a sentence.
+    """
+
+    path: str
+    python_version: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    torch_cuda: str | None = None
+    torch_archs: tuple[str, ...] = ()
+    training_arguments: Mapping[str, Any] | None = None
+    problem: str | None = None
+
+
+def default_interpreter(environment: Mapping[str, str] | None = None, has_torch: bool | None = None) -> Path:
+    """The interpreter to use when none is given:
+
+    1. That of the activated environment (VIRTUAL_ENV, then CONDA_PREFIX), as it was activated in this very shell.
+    2. The one this program runs in, where it has torch: the program was then installed into the training environment.
+    3. `python3` on the PATH, which `python3 train.py` would start: the program then has its own environment, as `pipx`
+       and `uvx` give it.
+    4. The one this program runs in.
+
+    `has_torch` says whether this program's own Python has torch; it is looked up where it is not given.
+    """
+    environment = os.environ if environment is None else environment
+    activated = [environment[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name)]
+    for folder in activated:
+        python = Path(folder) / "bin" / "python"
+        if python.exists():
+            return python
+    if has_torch is None:
+        has_torch = find_spec("torch") is not None
+    if has_torch:
+        return Path(sys.executable)
+    return Path(shutil.which("python3", path=environment.get("PATH")) or sys.executable)
+
+
+def probe_versions(path: Path, timeout_s: float = VERSIONS_TIMEOUT_S) -> Interpreter:
+    """The versions of the Python and its packages, without importing any of them."""
+    path = resolve_executable(path)
+    answer, problem = ask_interpreter(path, ("versions",), timeout_s)
+    return interpreter_from_answer(path, answer, problem)
+
+
+def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: float = FULL_TIMEOUT_S) -> Interpreter:
+    """Versions and the fields of `TrainingArguments`, from the cache while interpreter and packages are unchanged.
+
+    `cache_folder` defaults to the user's cache folder.
+    """
+    path = resolve_executable(path)
+    entry = _cache_entry(path, cache_folder)
+    known = entry.read()
+    if known is not None:
+        return interpreter_from_answer(path, known, None)
+    answer, problem = ask_interpreter(path, ("versions", "fields"), timeout_s)
+    if problem is None and (answer.get("problem") is None or "transformers" not in answer["packages"]):
+        # Installing or removing a package changes the site-packages folders.
+        entry.write(answer, stamped=[str(path), *answer.get("site_folders", [])])
+    return interpreter_from_answer(path, answer, problem)
+
+
+def is_cached(path: Path, cache_folder: Path | None = None) -> bool:
+    """True when `probe_interpreter` answers from its cache, at once, instead of after seconds of imports."""
+    return _cache_entry(resolve_executable(path), cache_folder).read() is not None
+
+
+def resolve_executable(path: Path) -> Path:
+    """The absolute path: a bare name (`python3.12`) is looked up in the PATH, `./venv/bin/python` is relative.
+
+    Links are not followed: an environment's python is a link to one that has none of its packages.
+    """
+    if len(path.parts) == 1 and not path.exists():
+        return Path(shutil.which(path.name) or path.absolute())
+    return path.absolute()
+
+
+def interpreter_from_answer(path: Path, answer: Mapping[str, Any], problem: str | None) -> Interpreter:
+    packages = answer.get("packages", {})
+    return Interpreter(
+        path=str(path),
+        python_version=answer.get("python_version"),
+        packages=packages,
+        torch_cuda=answer.get("torch_cuda"),
+        torch_archs=tuple(answer.get("torch_archs", ())),
+        training_arguments=answer.get("training_arguments"),
+        problem=problem or package_problem(path, packages, answer.get("problem")),
+    )
+
+
+def package_problem(path: Path, packages: Mapping[str, str], import_error: str | None) -> str | None:
+    """The sentence for missing or broken packages; None where torch is there and transformers imports."""
+    if "torch" not in packages:
+        return (
+            f"{path} has no torch: choose the Python of your training environment, or run {path} -m pip "
+            "install torch transformers accelerate."
+        )
+    if import_error is not None and "transformers" in packages:
+        return f"{path} cannot import transformers: {import_error}."
+    return None
+
+
+def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tuple[dict[str, Any], str | None]:
+    """The merged answers of the probe script's `stages`, and a sentence where it failed.
+
+    Stages answered before a failure count: an interpreter that dies while importing transformers has already reported
+    its versions.
+    """
+    problem = None
+    try:
+        command = [str(path), "-", *stages]  # the versions come at once, only imports take longer
+        script = PROBE_SCRIPT.read_text("utf-8")
+        output, code = run_interpreter(command, script, timeout_s, cwd="/", silent_s=VERSIONS_TIMEOUT_S)
+        problem = _exit_problem(path, code)
+    except subprocess.TimeoutExpired as error:
+        output = str(error.stdout or "")
+        problem = f"{path} did not answer within {error.timeout:.0f} s and was stopped; is its disk slow?"
+    except EndlessOutputError:
+        return {}, f"{path} printed endless output and was stopped: it does not seem to be Python 3.8 or newer."
+    except OSError as error:
+        return {}, _start_problem(path, error)
+    answer: dict[str, Any] = {}
+    for line in marked_lines(output, MARK):
+        answer.update(json.loads(line))
+    if problem is None and not answer:
+        problem = f"{path} did not answer: it does not seem to be Python 3.8 or newer."
+    return answer, problem
+
+
+def run_interpreter(
+    command: list[str], stdin: str, timeout_s: float, *, cwd: str | None = None, silent_s: float | None = None
+) -> tuple[str, int]:
+    """Standard output and exit code of `command`, which sees no GPU.
+
+    It runs in a session of its own, so that everything it started ends with it on a timeout or an interrupt. Raises
+    `OSError` where it cannot be started or prints without end, and `TimeoutExpired` with the output so far: also where
+    there is none after `silent_s`.
+    """
+    # The script is stdin as a file, not a pipe: a program that never reads it cannot block us, and one that is no
+    # Python cannot run it. Two deadlines: a program that has not printed anything after `silent_s` is none that
+    # answers, one that has begun may take as long as an import of torch from a cold disk.
+    with TemporaryFile() as script:
+        script.write(stdin.encode())
+        script.seek(0)
+        process = subprocess.Popen(
+            command,
+            stdin=script,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=cwd,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    started_s = time.monotonic()
+    deadline_s = started_s + timeout_s
+    read_until_s = started_s + min(timeout_s, timeout_s if silent_s is None else silent_s)
+    output = bytearray()
+    try:
+        with process.stdout as pipe:
+            while data := _read_before(pipe.fileno(), read_until_s):
+                output += data
+                read_until_s = deadline_s
+                if len(output) > MAX_OUTPUT_BYTES:
+                    raise EndlessOutputError(f"{command[0]} wrote more than {MAX_OUTPUT_BYTES >> 20} MiB.")
+        process.wait(max(0.0, deadline_s - time.monotonic()))
+    except (TimeoutError, subprocess.TimeoutExpired):
+        raise subprocess.TimeoutExpired(command, read_until_s - started_s, output.decode(errors="replace")) from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return output.decode(errors="replace"), process.returncode
+
+
+def _read_before(descriptor: int, deadline_s: float) -> bytes:
+    """The next bytes, empty at the end. Raises `TimeoutError`."""
+    if not select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+        raise TimeoutError
+    return os.read(descriptor, 1 << 16)
+
+
+def marked_lines(output: str, mark: str) -> list[str]:
+    """The lines of `output` that begin with `mark`, without it; libraries may print others."""
+    return [line.removeprefix(mark) for line in output.splitlines() if line.startswith(mark)]
+
+
+def _cache_entry(path: Path, folder: Path | None) -> ProbeCacheEntry:
+    return probe_cache_entry("interpreters", [str(path), sorted(DISTRIBUTIONS)], folder)
+
+
+def _start_problem(path: Path, error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{path} does not exist: choose another interpreter."
+    if isinstance(error, PermissionError):
+        return f"You have no permission to run {path}."
+    return f"{path} cannot run on this machine ({error.strerror})."
+
+
+def _exit_problem(path: Path, code: int) -> str | None:
+    if code == 0:
+        return None
+    if code < 0:
+        return f"{path} was ended by {signal.Signals(-code).name} while its packages were read."
+    return f"{path} exited with code {code} while its packages were read: is it Python 3.8 or newer?"

@@ -1,0 +1,109 @@
+"""What other processes use of the machine, measured over about a second, and which ones they are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tuner_tui.core.procfs import PROC, all_processes, read_command
+from tuner_tui.hardware.process_names import brief_command
+from tuner_tui.hardware.sample import GpuSample, Sample
+
+# A clock tick is 10 ms: over a second the share of a core is known to one percent.
+MEASURED_S = 1.0
+MIN_NAMED_CORES = 0.1
+"""Cores that a process uses at least if it is named."""
+MAX_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyProcess:
+    """A process that uses `cores` cores; a brief command without secrets."""
+
+    command: str
+    cores: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherLoad:
+    """What other processes than this one use.
+
+    Attributes:
+        cpu_share: Share of the cores that a training may use, from 0 to 1; None if unknown.
+        processes: The busiest ones on these cores, busiest first. Those of other containers are not visible.
+        gpu_share: Highest utilisation of a card, from 0 to 1; None without a card.
+        gpu_processes: Commands of the processes on the cards, as far as they are known.
+    """
+
+    cpu_share: float | None = None
+    processes: tuple[BusyProcess, ...] = ()
+    gpu_share: float | None = None
+    gpu_processes: tuple[str, ...] = ()
+
+
+class LoadSampler(Protocol):
+    """The part of `Sampler` that is used."""
+
+    def sample(self) -> Sample:
+        """Return the load since the previous call."""
+
+
+def measure_other_load(
+    sampler: LoadSampler,
+    cores: float,
+    *,
+    wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    proc: Path = PROC,
+    own_pid: int | None = None,
+    affinity: Callable[[int], set[int]] = os.sched_getaffinity,
+) -> OtherLoad:
+    """Return the load by all processes but `own_pid`. Takes `MEASURED_S` seconds.
+
+    `cores` are those that the sampler's load is relative to: the ones of this process's affinity mask.
+    """
+    own_pid = os.getpid() if own_pid is None else own_pid
+    allowed = affinity(own_pid)
+    # The sampler's rates are differences to its previous sample, so it is asked at both ends of the measured second.
+    sampler.sample()
+    before, since_s = _cpu_seconds(proc), clock()
+    wait(MEASURED_S)
+    sample, after, elapsed_s = sampler.sample(), _cpu_seconds(proc), max(clock() - since_s, 1e-3)
+    used = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
+    own = used.pop(own_pid, 0.0)
+    total_pct = sample.host.cpu_pct
+    here = (pid for pid in used if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity))
+    busiest = sorted(here, key=lambda pid: -used[pid])[:MAX_NAMED]
+    return OtherLoad(
+        cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own / cores),
+        processes=tuple(BusyProcess(command=_name(pid, proc), cores=round(used[pid], 2)) for pid in busiest),
+        gpu_share=max(
+            (gpu.utilisation_pct / 100 for gpu in sample.gpus if gpu.utilisation_pct is not None), default=None
+        ),
+        gpu_processes=_gpu_commands(sample.gpus),
+    )
+
+
+def _cpu_seconds(proc: Path) -> dict[int, float]:
+    return {stat.pid: stat.cpu_s for stat in all_processes(proc) if stat.is_running}
+
+
+def _cores_of(pid: int, affinity: Callable[[int], set[int]]) -> set[int]:
+    """The cores that a process may use: none if it has ended."""
+    try:
+        return affinity(pid)
+    except OSError:
+        return set()
+
+
+def _name(pid: int, proc: Path) -> str:
+    return brief_command(read_command(pid, proc)) or f"process {pid}"
+
+
+def _gpu_commands(gpus: tuple[GpuSample, ...]) -> tuple[str, ...]:
+    processes = (process for gpu in gpus for process in gpu.processes or ())
+    return tuple(dict.fromkeys(process.command for process in processes if process.command))[:MAX_NAMED]

@@ -1,0 +1,122 @@
+"""Runs inside the Python that trains, fed to it on standard input: says what it is, one marked JSON line a stage.
+
+Standard library only and no newer than Python 3.8, whatever this program itself needs. Stage `versions` imports
+nothing; stage `fields` imports transformers, and with it torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import platform
+import re
+import sys
+import sysconfig
+from importlib import import_module, metadata
+from typing import Any
+
+MARK = "tuner-tui-interpreter "
+DISTRIBUTIONS = {
+    "torch": ("torch",),
+    "transformers": ("transformers",),
+    "accelerate": ("accelerate",),
+    "datasets": ("datasets",),
+    "peft": ("peft",),
+    "bitsandbytes": ("bitsandbytes",),
+    "flash-attn": ("flash-attn",),
+    "trl": ("trl",),
+    "lightning": ("lightning", "pytorch-lightning"),
+    "deepspeed": ("deepspeed",),
+    "liger-kernel": ("liger-kernel", "liger-kernel-nightly"),
+    "flash-attn-3": ("flash-attn-3", "flash_attn_3"),
+    "xformers": ("xformers",),
+    "unsloth": ("unsloth",),
+    "vllm": ("vllm",),
+    "wandb": ("wandb",),
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "mlflow": ("mlflow", "mlflow-skinny"),
+    "swanlab": ("swanlab",),
+    "trackio": ("trackio",),
+}
+
+
+def versions() -> dict[str, Any]:
+    packages = {}
+    for name, distributions in DISTRIBUTIONS.items():
+        found = [version for version in map(version_of, distributions) if version]
+        if found:
+            packages[name] = found[0]
+    return {
+        "python_version": platform.python_version(),
+        "packages": packages,
+        "torch_cuda": torch_cuda(),
+        "site_folders": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}),
+    }
+
+
+def version_of(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def torch_cuda() -> str | None:
+    """The CUDA torch was built with, read from its version.py without importing it."""
+    try:
+        with open(str(metadata.distribution("torch").locate_file("torch/version.py")), encoding="utf-8") as file:  # noqa: PTH123
+            found = re.search(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)", file.read(), re.MULTILINE)
+    except (OSError, metadata.PackageNotFoundError):
+        return None
+    return found.group(1) if found else None
+
+
+def fields() -> dict[str, Any]:
+    answer: dict[str, Any] = {"training_arguments": None, "torch_archs": [], "problem": None}
+    # By name: this file is fed to another Python, and the package it lies in must never import these.
+
+    try:
+        torch = import_module("torch")
+        # The list torch.cuda.get_arch_list() gives, which however stays empty without a card.
+        flags = torch._C._cuda_getArchFlags() if hasattr(torch._C, "_cuda_getArchFlags") else None
+        answer["torch_archs"] = (flags or "").split()
+        arguments = import_module("transformers.training_args").TrainingArguments
+    except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the answer
+        last_line = (str(error).strip().splitlines() or [""])[-1]
+        answer["problem"] = f"{type(error).__name__}: {last_line}"
+        return answer
+    answer["training_arguments"] = defaults(arguments)
+    return answer
+
+
+def defaults(model: type) -> dict[str, Any]:
+    found = {}
+    for field in dataclasses.fields(model):
+        value = field.default
+        if value is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        found[field.name] = to_json(value)
+    return found
+
+
+def to_json(value: Any) -> Any:
+    """The value as JSON holds it; None for what has no such form."""
+    if isinstance(value, enum.Enum):
+        return to_json(value.value)
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    return value if isinstance(value, (str, int, float, bool)) else None
+
+
+def main(stages: list[str]) -> None:
+    for stage in stages:
+        answer = versions() if stage == "versions" else fields()
+        sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

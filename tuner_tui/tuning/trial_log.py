@@ -1,0 +1,303 @@
+"""`trials.jsonl`: the log of a tuning, one JSON object per line, append-only; written here, and read.
+
+An infinite bound is written as null, like an unknown one; neither keeps a change from being tried.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
+
+from tuner_tui.core.files import LineAppender, LineTail
+from tuner_tui.core.redaction import redact_text
+from tuner_tui.hardware.other_load import OtherLoad
+from tuner_tui.runs.store.record import RecordError
+from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
+from tuner_tui.tuning.trial import CompletedTrial, SkippedChange, Trial, TuningConclusion, WholeJob
+
+LOG_VERSION = 1
+TuningEndStatus = Literal["finished", "aborted", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningStarted:
+    """A tuner process has started. `limit_bytes` is the share of `capacity_bytes` that a trial may take.
+
+    `load` is what other processes used of the machine; `busy` says what they are if it is too much to measure on.
+    """
+
+    t: float
+    kind: Literal["begun"] = "begun"
+    v: int = LOG_VERSION
+    capacity_bytes: int | None = None
+    limit_bytes: int | None = None
+    deadline_t: float | None = None
+    load: OtherLoad | None = None
+    busy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """`trial` was started as `run`. The tuning needs `left_low_s` to `left_high_s` seconds, this trial included.
+
+    `expected_s` is the predicted time of the trial; None before any run of the job.
+    """
+
+    t: float
+    trial: Trial
+    run: str
+    kind: Literal["trial-begun"] = "trial-begun"
+    v: int = LOG_VERSION
+    left_low_s: float | None = None
+    left_high_s: float | None = None
+    expected_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialCompleted:
+    """A trial has ended.
+
+    Attributes:
+        tried: The trial and its measurement.
+        skipped: The changes that are not tried, as far as known now.
+        unreachable: Fields that this trial showed not to reach the training.
+        capacity_bytes, limit_bytes: Memory for the next trials.
+        whole_job: The training whose time is compared, None if throughput is.
+    """
+
+    t: float
+    tried: CompletedTrial
+    kind: Literal["trial-done"] = "trial-done"
+    v: int = LOG_VERSION
+    skipped: tuple[SkippedChange, ...] = ()
+    unreachable: tuple[str, ...] = ()
+    capacity_bytes: int | None = None
+    limit_bytes: int | None = None
+    whole_job: WholeJob | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningEnded:
+    """The tuner process has ended.
+
+    Attributes:
+        preset: File of the winner's preset.
+        sentence: The error if it failed, else additional notes.
+        early: Whether the search was cut short for lack of time.
+    """
+
+    t: float
+    status: TuningEndStatus
+    kind: Literal["ended"] = "ended"
+    v: int = LOG_VERSION
+    verdict: TuningConclusion | None = None
+    preset: str | None = None
+    sentence: str = ""
+    early: bool = False
+
+
+SENTENCES = ("sentence", "reason", "learning_rate_note")
+LogEntry = TuningStarted | TrialStarted | TrialCompleted | TuningEnded
+_LOG_ENTRY: TypeAdapter[LogEntry] = TypeAdapter(Annotated[LogEntry, Discriminator("kind")])
+
+
+def encode_entry(entry: LogEntry) -> bytes:
+    """Return the entry as one line, newline included; its sentences, which may quote an error, without secrets."""
+    return json.dumps(_redacted(json.loads(_LOG_ENTRY.dump_json(entry))), separators=(",", ":")).encode() + b"\n"
+
+
+def _redacted(value: Any) -> Any:
+    """The value with secrets hidden in its sentences."""
+    if isinstance(value, dict):
+        return {
+            name: redact_text(item) if name in SENTENCES and isinstance(item, str) else _redacted(item)
+            for name, item in value.items()
+        }
+    return [_redacted(item) for item in value] if isinstance(value, list) else value
+
+
+def decode_entry(line: bytes) -> LogEntry | None:
+    """Return the entry of one line; None for a torn line, an unknown kind, a newer version or wrong types."""
+    try:
+        entry = _LOG_ENTRY.validate_json(line)
+    except ValidationError:
+        return None
+    return entry if entry.v <= LOG_VERSION else None
+
+
+class TrialLog:
+    """Appends to the log. Errors end the tuning, because trials that are not logged would be repeated."""
+
+    def __init__(self, folder: TuningFolder) -> None:
+        """Open the file. Raises `OSError`."""
+        self._file = LineAppender(folder.trials)
+
+    def add(self, entry: LogEntry) -> None:
+        """Append an entry. Raises `OSError`."""
+        self._file.append(encode_entry(entry))
+
+
+def read_entries(folder: TuningFolder) -> list[LogEntry]:
+    """Return all entries; none if there is no file. Raises `OSError`."""
+    try:
+        lines = folder.trials.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    return [entry for entry in map(decode_entry, lines) if entry is not None]
+
+
+TuningStatus = Literal["running", "finished", "aborted", "failed", "killed"]
+"""`killed`: the tuner process is gone without having finished; the tuning can be resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningView:
+    """A snapshot of a tuning. Times ending in `_t` are seconds since the epoch.
+
+    Attributes:
+        current, current_run, current_since_t: The running trial, its run, and when it was started.
+        current_expected_s: The predicted time of the running trial; None if unknown.
+        parallel: The trials that run at the same time as `current`, on other cards.
+        capacity_bytes, limit_bytes: Memory of the card, and the part that a trial may take; None if unknown.
+        whole_job: The training whose time is compared, None if throughput is.
+        busy: What keeps the machine too busy to measure on; empty if it was quiet at the start.
+        left_low_s, left_high_s: Estimate of the time left.
+        preset: File of the winner's preset.
+        trouble: What went wrong, or notes on the result.
+    """
+
+    id: str
+    title: str
+    status: TuningStatus
+    created_t: float
+    tried: tuple[CompletedTrial, ...] = ()
+    current: Trial | None = None
+    current_run: str | None = None
+    current_since_t: float | None = None
+    current_expected_s: float | None = None
+    parallel: tuple[TrialStarted, ...] = ()
+    skipped: tuple[SkippedChange, ...] = ()
+    capacity_bytes: int | None = None
+    limit_bytes: int | None = None
+    whole_job: WholeJob | None = None
+    busy: str = ""
+    left_low_s: float | None = None
+    left_high_s: float | None = None
+    verdict: TuningConclusion | None = None
+    preset: str | None = None
+    trouble: str = ""
+
+
+START_GRACE_S = 15.0
+"""Age of a folder without a tuner process up to which the process is taken to be starting."""
+
+
+@dataclass(slots=True)
+class _LogState:
+    """The latest entries of each kind."""
+
+    tried: tuple[CompletedTrial, ...] = ()
+    started: TuningStarted | None = None
+    running: dict[int, TrialStarted] = field(default_factory=dict)
+    completed: TrialCompleted | None = None
+    ended: TuningEnded | None = None
+
+    @property
+    def memory(self) -> TuningStarted | TrialCompleted | None:
+        """The latest entry with memory limits."""
+        return self.completed or self.started
+
+    @property
+    def current(self) -> TrialStarted | None:
+        """The oldest of the running trials."""
+        return next(iter(self.running.values()), None)
+
+    def add(self, entry: LogEntry) -> None:
+        match entry:
+            case TuningStarted():
+                self.started, self.ended = entry, None
+                self.running.clear()
+            case TrialStarted():
+                self.running[entry.trial.number] = entry
+            case TrialCompleted():
+                self.tried, self.completed = (*self.tried, entry.tried), entry
+                self.running.pop(entry.tried.trial.number, None)
+            case TuningEnded():
+                self.ended = entry
+                self.running.clear()
+
+
+class TuningReader:
+    """Follows one tuning by polling its folder. Reads files, so it must not run on an event loop."""
+
+    def __init__(self, folder: TuningFolder) -> None:
+        self.folder = folder
+        self._tail = LineTail(folder.trials)
+        self._log_state = _LogState()
+        self._record: TuningRecord | None = None
+
+    def entries(self) -> list[LogEntry]:
+        """Return the entries added since the last call."""
+        found = [entry for line in self._tail.lines() if (entry := decode_entry(line)) is not None]
+        for entry in found:
+            self._log_state.add(entry)
+        return found
+
+    def poll(self, now: float | None = None) -> TuningView:
+        """Read new entries and return the snapshot."""
+        live = self.folder.live  # checked before reading, so that all entries of a process that has ended are read
+        self.entries()
+        record, trouble = self._read_record()
+        state, ended = self._log_state, self._log_state.ended
+        running = live or (ended is None and self._is_young(now))
+        latest = state.current
+        current = latest if running else None
+        return TuningView(
+            id=self.folder.id,
+            title=self.folder.id if record is None else record.title,
+            status=self._status(running),
+            created_t=0.0 if record is None else record.created_t,
+            tried=state.tried,
+            current=None if current is None else current.trial,
+            current_run=None if current is None else current.run,
+            current_since_t=None if current is None else current.t,
+            current_expected_s=None if current is None else current.expected_s,
+            parallel=tuple(state.running.values())[1:] if running else (),
+            skipped=() if state.completed is None else state.completed.skipped,
+            capacity_bytes=None if state.memory is None else state.memory.capacity_bytes,
+            limit_bytes=None if state.memory is None else state.memory.limit_bytes,
+            whole_job=None if state.completed is None else state.completed.whole_job,
+            busy="" if state.started is None else state.started.busy,
+            left_low_s=None if latest is None else latest.left_low_s,
+            left_high_s=None if latest is None else latest.left_high_s,
+            verdict=None if ended is None else ended.verdict,
+            preset=None if ended is None else ended.preset,
+            trouble=trouble or ("" if ended is None else ended.sentence),
+        )
+
+    def _status(self, running: bool) -> TuningStatus:
+        ended = self._log_state.ended
+        if running and ended is None:
+            return "running"
+        return "killed" if ended is None else ended.status
+
+    def _is_young(self, now: float | None) -> bool:
+        if self._log_state.started is not None:
+            return False
+        try:
+            age = (time.time() if now is None else now) - self.folder.path.stat().st_mtime
+        except OSError:
+            return False
+        return age < START_GRACE_S
+
+    def _read_record(self) -> tuple[TuningRecord | None, str]:
+        if self._record is None:
+            try:
+                self._record = read_tuning_record(self.folder)
+            except RecordError as error:
+                return None, str(error)
+        return self._record, ""

@@ -1,0 +1,165 @@
+"""The winner of a tuning as a preset, with the figures measured; it is run for a few steps before it is saved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.advice.situation import observed_values
+from tuner_tui.core.units import format_duration
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.runs.store.folder import RunFolder, runs_dir
+from tuner_tui.runs.store.record import redact_job
+from tuner_tui.settings.errors import PresetExistsError
+from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
+from tuner_tui.settings.presets import HardwareRequirements, Preset, preset_path, save_preset
+from tuner_tui.settings.resolve import Sources, resolve_training
+from tuner_tui.tuning.search.space import TUNED_FIELDS
+from tuner_tui.tuning.trial import (
+    Measurement,
+    Trial,
+    TrialProtocol,
+    TuningConclusion,
+    format_peak_memory,
+    format_throughput,
+)
+from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, TrialCards
+from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialRunner, with_tuned_origins
+
+CHECK_PROTOCOL = TrialProtocol(least_s=0.0, most_s=1.0, evaluate=False)
+"""A few steps: what is in effect is of interest, not how fast it is."""
+MAX_BATCH_RATIO = 1.5
+"""Ratio of samples in a step from which two trainings have different effective batches. The few steps of a check may
+include the smaller last batch of an epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTraining:
+    """What a run was seen to do: its measurement, and the settings that the observer reported."""
+
+    measurement: Measurement
+    in_effect: Mapping[str, Any]
+
+    @staticmethod
+    def of(measurement: Measurement, environ: Mapping[str, str]) -> ObservedTraining:
+        """Read what was in effect in the run of `measurement`; nothing if the run is gone."""
+        if measurement.run_id is None:
+            return ObservedTraining(measurement, {})
+        folder = RunFolder(runs_dir(environ) / measurement.run_id)
+        return ObservedTraining(measurement, observed_values(RunReader(folder).poll().state.in_effect))
+
+
+def preset_request(path: Path, base: LaunchRequest) -> LaunchRequest:
+    """Return the launch of the preset file `path`, with the command of `base`, whose secrets no preset holds.
+
+    Raises `SettingsError`.
+    """
+    training = resolve_training(Sources(preset=str(path), project=None, default_job=base.job))
+    return replace(base, resolved=training.resolved)
+
+
+def run_preset(request: LaunchRequest, cards: TrialCards, callbacks: TrialCallbacks) -> Measurement:
+    """Run the preset's training for a few steps, on a card that is still there. Raises `LaunchError`."""
+    trial = Trial(number=0, purpose="confirm", settings=request.resolved.settings, reason="the saved preset")
+    runner = TrialRunner(request, CHECK_PROTOCOL)
+    for card in cards.cards:
+        try:
+            measurement = cards.run(card, runner, trial, callbacks).measurement
+            # A run that was ended from outside is made once more.
+            return cards.run(card, runner, trial, callbacks).measurement if measurement.passing else measurement
+        except CardLostError:
+            continue
+    raise LaunchError(NO_CARD_LEFT)
+
+
+def preset_mismatch(preset: ObservedTraining, winner: ObservedTraining) -> str:
+    """Return how the preset's training differs from the winner's; empty if it is the same."""
+    if preset.measurement.outcome != "measured":
+        return f"its run ended as {preset.measurement.outcome}: {preset.measurement.sentence}"
+    differing = [
+        f"{FIELDS[name].label} {format_value(name, seen)} instead of {format_value(name, won)}"
+        for name in TUNED_FIELDS
+        if (seen := preset.in_effect.get(name)) != (won := winner.in_effect.get(name))
+        and seen is not None
+        and won is not None
+    ]
+    seen_samples, won_samples = preset.measurement.step_samples, winner.measurement.step_samples
+    if seen_samples and won_samples:
+        ratio = seen_samples / won_samples
+        if not 1 / MAX_BATCH_RATIO < ratio < MAX_BATCH_RATIO:
+            differing.append(f"{seen_samples:.0f} samples per step instead of {won_samples:.0f}")
+    return "" if not differing else f"it trains with {', '.join(differing)}"
+
+
+def tuned_preset(
+    name: str, conclusion: TuningConclusion, start: Resolved, job: Job, inventory: Inventory, tuning: str
+) -> Preset:
+    """Return the preset of the winner, with all values that were chosen, recommended or tuned.
+
+    `start` holds the command's own settings, as observed: a value that equals a default of ours
+    but not the command's own was tuned. The built-in job would be given other recommendations: it gets every tuned
+    field.
+    """
+    resolved = with_tuned_origins(start, conclusion.winner)
+    tuned = {name for name in TUNED_FIELDS if getattr(conclusion.winner, name) is not None}
+    kept = resolved.chosen | tuned if isinstance(job, BuiltinJob) else resolved.chosen
+    values = {field: getattr(conclusion.winner, field) for field in Settings.model_fields if field in kept}
+    return Preset(
+        name=name,
+        about=" ".join(filter(None, [f"Tuned: {conclusion.sentence}", conclusion.learning_rate_note])),
+        for_=_hardware(inventory),
+        source=f"measured by tuning {tuning} on {inventory.hostname}",
+        before=_figures(conclusion.start, conclusion.start_job_s, conclusion.job_steps),
+        after=_figures(conclusion.best, conclusion.best_job_s, conclusion.job_steps),
+        settings=values,
+        job=redact_job(job),
+    )
+
+
+def save_tuned_preset(preset: Preset) -> Path:
+    """Save the preset among the user's, with a number added to its name if that is taken. Raises `PresetError`."""
+    for name in _numbered_names(preset.name):
+        path = preset_path(name)
+        try:
+            save_preset(preset.model_copy(update={"name": name}), path)
+        except PresetExistsError:
+            continue
+        return path
+    raise AssertionError("unreachable: the names are infinite")
+
+
+def tuned_preset_name(preset: str | None, job: Job) -> str:
+    """Return the default name of a tuned preset, such as `demo-tuned` or `train-tuned`."""
+    words = getattr(job, "command", ())
+    script = next((Path(word).stem for word in words if word.endswith((".py", ".yaml", ".yml"))), None)
+    base = Path(preset).stem if preset else script or (Path(words[0]).name if words else "training")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-._") or "training"
+    return f"{plain.removesuffix('-tuned')[:60]}-tuned"
+
+
+def _numbered_names(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
+
+
+def _hardware(inventory: Inventory) -> HardwareRequirements:
+    cards = {gpu.name for gpu in inventory.gpus}
+    return HardwareRequirements(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None)
+
+
+def _figures(measured: Measurement | None, job_s: float | None, steps: int | None) -> str | None:
+    """`1,234 tokens/s, 41 s for 400 steps, 1.2 GiB, run r007`; its own steps if the effective batch changed."""
+    if measured is None or measured.throughput is None:
+        return None
+    steps = measured.job_steps or steps
+    whole = "" if job_s is None or steps is None else f"{format_duration(job_s)} for {steps:,} steps"
+    figures = [format_throughput(measured), whole, format_peak_memory(measured), f"run {measured.run_id}"]
+    return ", ".join(filter(None, figures))

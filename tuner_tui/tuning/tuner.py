@@ -1,0 +1,480 @@
+"""The tuning loop: reads the machine, builds the search, runs one trial after another, and saves the winner."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
+from tuner_tui.advice.recommend.workload import JobMemoryEstimator
+from tuner_tui.core.procfs import identify_process
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.other_load import OtherLoad, measure_other_load
+from tuner_tui.hardware.sampler import open_sampler
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
+from tuner_tui.runs.read.measured_memory import measured_runs
+from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
+from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.distributed import read_accelerate_config
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import CommandJob, modelled_job
+from tuner_tui.settings.model import Settings
+from tuner_tui.settings.presets import save_preset
+from tuner_tui.tuning.create import TunerSpec
+from tuner_tui.tuning.disturbance import Quiet
+from tuner_tui.tuning.earlier_runs import expected_trial_s
+from tuner_tui.tuning.ray_cluster import open_ray_workers
+from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.search.side_by_side import comparable, proposals_on
+from tuner_tui.tuning.search.space import TUNED_FIELDS, SearchSpace, build_space, with_candidates
+from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
+from tuner_tui.tuning.time_budget import TimeBudget, give_up_s, minutes_for
+from tuner_tui.tuning.trial import (
+    CompletedTrial,
+    Trial,
+    TrialProtocol,
+    TuningConclusion,
+    WholeJob,
+)
+from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, LocalCards, TrialCards
+from tuner_tui.tuning.trial_log import (
+    LogEntry,
+    TrialCompleted,
+    TrialLog,
+    TrialStarted,
+    TuningEnded,
+    TuningEndStatus,
+    TuningStarted,
+    read_entries,
+)
+from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner, end_run
+from tuner_tui.tuning.trial_share import inventory_of_trial
+from tuner_tui.tuning.tuned_preset import (
+    ObservedTraining,
+    preset_mismatch,
+    preset_request,
+    run_preset,
+    save_tuned_preset,
+    tuned_preset,
+    tuned_preset_name,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialHistory:
+    """What is known from the trials so far. `start` are the settings of the first one, as far as they were observed."""
+
+    start: Settings
+    trials: tuple[CompletedTrial, ...] = ()
+    unreachable: frozenset[str] = frozenset()
+
+    def after(self, trial: Trial, report: TrialReport) -> TrialHistory:
+        """Return the history with one more trial. The first one shows the settings that a script sets itself."""
+        settings = trial.settings if self.trials else report.settings
+        start = self.start if self.trials else report.settings
+        completed = CompletedTrial(replace(trial, settings=settings), report.measurement)
+        return TrialHistory(start, (*self.trials, completed), self.unreachable | report.unreachable)
+
+    @property
+    def room_bytes(self) -> int | None:
+        """The least memory that the card had for the training in any trial: other programs' memory varies."""
+        rooms = (one.measurement.room_bytes for one in self.trials)
+        return min((room for room in rooms if room is not None), default=None)
+
+    @property
+    def dataset_samples(self) -> int | None:
+        """The number of training samples."""
+        found = (one.measurement.dataset_samples for one in self.trials)
+        return next((samples for samples in found if samples is not None), None)
+
+    @staticmethod
+    def from_entries(start: Settings, entries: list[LogEntry]) -> TrialHistory:
+        """Return the history of a tuning that is resumed.
+
+        Trials that were ended from outside are dropped, so that they are run again. If the tuning ended for lack of
+        time, its confirming trials become ordinary ones, so that the search goes on.
+        """
+        trials: tuple[CompletedTrial, ...] = ()
+        for entry in entries:
+            if isinstance(entry, TrialCompleted):
+                trials = (*trials, entry.tried)
+            elif isinstance(entry, TuningEnded):
+                trials = tuple(one for one in trials if not one.measurement.passing)
+                trials = tuple(map(_without_confirming, trials)) if entry.early else trials
+        names = (name for entry in entries if isinstance(entry, TrialCompleted) for name in entry.unreachable)
+        return TrialHistory(trials[0].trial.settings if trials else start, trials, frozenset(names))
+
+
+def _without_confirming(completed: CompletedTrial) -> CompletedTrial:
+    if completed.trial.purpose != "confirm":
+        return completed
+    return replace(completed, trial=replace(completed.trial, purpose="knob"))
+
+
+SearchFactory = Callable[[TrialHistory, bool], Search]
+"""Returns the search after a history of trials; the flag is `Search.compare_only`."""
+
+
+@dataclass
+class Tuner:
+    """Runs one tuning until the search or its time is at an end.
+
+    Attributes:
+        deadline_t: When the tuning must be done, in seconds since the epoch.
+        early: The search was cut short for lack of time.
+        needed_s: Seconds that the next trial would have needed.
+        predicted_s: Seconds of a trial by earlier runs of the job, until one was run; None if there are none.
+    """
+
+    folder: TuningFolder
+    log: TrialLog
+    cards: TrialCards
+    runner: TrialRunner
+    search_from: SearchFactory
+    deadline_t: float
+    now: Callable[[], float] = time.time
+    early: bool = False
+    needed_s: float | None = None
+    predicted_s: float | None = None
+
+    def tune(self, history: TrialHistory) -> TuningEnded:
+        """Run trials to the end. Returns the last log entry without writing it. Raises `LaunchError`, `OSError`."""
+        over = threading.Event()
+        with ThreadPoolExecutor(len(self.cards.cards)) as pool:
+            try:
+                return self._tune(history, pool, over)
+            finally:
+                over.set()  # ends the trials that are not needed any more
+
+    def _tune(self, history: TrialHistory, pool: ThreadPoolExecutor, over: threading.Event) -> TuningEnded:
+        cards, running = list(self.cards.cards), dict[Future[TrialReport], Trial]()
+        while not self.folder.aborted():
+            busy = {trial.card for trial in running.values()}
+            idle = [card for card in cards if card not in busy]
+            search, trials = self.next_trials(history, idle, tuple(running.values()))
+            runner = self.runner.with_start(history.start) if history.trials else self.runner
+            for trial in trials:
+                callbacks = self._callbacks(trial, search, history, over)
+                running[pool.submit(self.cards.run, trial.card, runner, trial, callbacks)] = trial
+            if not search.proposals or (cards and not running):
+                return self.end("finished", search.conclusion)
+            if not cards:
+                resume = f"`tuner-tui tune --resume {self.folder.id}` continues when they are back."
+                ended = self.end("failed", None if search.best is None else search.conclusion)
+                return replace(ended, sentence=f"{NO_CARD_LEFT} {resume}")
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                trial = running.pop(future)
+                try:
+                    report = future.result()
+                except CardLostError:  # the search proposes the trial again
+                    cards.remove(trial.card)
+                    continue
+                if report.measurement.outcome == "aborted":
+                    return self.interrupted(history)
+                history = history.after(trial, report)
+                self.write(history, report)
+        return self.interrupted(history)
+
+    def next_trials(
+        self, history: TrialHistory, idle: Sequence[str | None], under_way: tuple[Trial, ...] = ()
+    ) -> tuple[Search, list[Trial]]:
+        """Return the search, and the best proposal that there is time for on each `idle` card."""
+        # First what the search wants most, then a cheaper proposal that still fits into the time; if none does, the
+        # search is built again to compare what it has, so that a short tuning ends in something confirmed.
+        search = self.search_from(history, self.early)
+        budget, trials = self._budget(history, search), list[Trial]()
+        for card in idle:
+            proposals = search.proposals if card is None else proposals_on(search, card, (*under_way, *trials))
+            trials += islice(filter(budget.fits, proposals), 1)
+        if trials or under_way or not idle or self.early or not search.proposals:
+            return search, trials
+        self.early = True
+        self.needed_s = min(map(budget.needed_s, search.proposals))
+        return self.next_trials(history, idle)
+
+    def _budget(self, history: TrialHistory, search: Search) -> TimeBudget:
+        best = search.best
+        return TimeBudget(history.trials, None if best is None else best.trial.settings, self.deadline_t - self.now())
+
+    def _callbacks(self, trial: Trial, search: Search, history: TrialHistory, over: threading.Event) -> TrialCallbacks:
+        expected_s = self._budget(history, search).expected_s(trial.settings) if history.trials else self.predicted_s
+
+        def launched(run: RunFolder) -> None:
+            low, high = search.remaining_s() or (None, None)
+            entry = TrialStarted(
+                t=self.now(), trial=trial, run=run.id, left_low_s=low, left_high_s=high, expected_s=expected_s
+            )
+            self.log.add(entry)
+
+        measured = any(one.measurement.outcome == "measured" for one in history.trials)
+        limit_s = give_up_s(expected_s) if measured and expected_s is not None else None
+        aborted = lambda: over.is_set() or self.folder.aborted()  # noqa: E731
+        return TrialCallbacks(aborted, launched, self.deadline_t, expected_s, limit_s)
+
+    def write(self, history: TrialHistory, report: TrialReport) -> None:
+        """Log the last trial of the history."""
+        search = self.search_from(history, False)
+        limit = search.space.limit_bytes
+        entry = TrialCompleted(
+            t=self.now(),
+            tried=history.trials[-1],
+            skipped=search.skipped,
+            unreachable=tuple(sorted(report.unreachable)),
+            capacity_bytes=search.space.capacity_bytes,
+            limit_bytes=None if limit is None else int(limit),
+            whole_job=search.space.whole_job,
+        )
+        self.log.add(entry)
+
+    def interrupted(self, history: TrialHistory) -> TuningEnded:
+        """The end of a tuning that was aborted, or whose time was over during a trial, with what was measured."""
+        search = self.search_from(history, False)
+        aborted = self.folder.aborted()
+        self.early = not aborted
+        why = "It was stopped" if aborted else "The time limit was reached"
+        if search.best is None:
+            ended = self.end("aborted" if aborted else "failed", None)
+            return replace(ended, sentence=f"{why} before anything was measured. {ended.sentence}".rstrip())
+        conclusion = search.conclusion
+        conclusion = replace(conclusion, sentence=f"{why} before the end. {conclusion.sentence}")
+        return self.end("aborted" if aborted else "finished", conclusion)
+
+    def end(self, status: TuningEndStatus, conclusion: TuningConclusion | None) -> TuningEnded:
+        """Return the last entry of the log."""
+        sentence = self._resume_hint() if self.early else ""
+        return TuningEnded(t=self.now(), status=status, verdict=conclusion, sentence=sentence, early=self.early)
+
+    def _resume_hint(self) -> str:
+        resume = f"tuner-tui tune --resume {self.folder.id}"
+        if self.needed_s is None:
+            return f"The time limit was short: `{resume}` tries more."
+        minutes = minutes_for(self.needed_s)
+        return f"Time was short: the next trial needs {minutes} min; `{resume} --most-minutes {minutes}` tries it."
+
+
+GPU_TIMEOUT_S = 5.0
+"""Maximum wait for the GPU driver before the load of the cards counts as unknown."""
+
+
+def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
+    """Run or resume the tuning in `folder` and save its winner. Returns the last log entry without writing it.
+
+    Raises `LaunchError`, `SettingsError` and `RecordError`.
+    """
+    record = read_tuning_record(folder)
+    entries = read_entries(folder)
+    request = launch_request_of(folder, record, spec)
+    _end_orphaned_trials(entries, request)
+    machine = read_inventory(state_dir(spec.environ))
+    with open_cards(record, folder, machine) as cards:
+        interpreter = training_interpreter(request)
+        limited = limit_gpu_memory(cards.inventory, record.memory_limit_bytes)
+        prior = estimate_prior(limited, interpreter, spec, record.resolved.settings, Path(record.cwd))
+        context = TuningContext(record, spec, cards.inventory, interpreter, prior)
+        history = TrialHistory.from_entries(record.resolved.settings, entries)
+        deadline_t = time.time() + spec.minutes * 60
+        space = context.space(history)
+        limit = None if space.limit_bytes is None else int(space.limit_bytes)
+        load = OtherLoad() if record.on else _other_load(machine, spec)
+        if cards.cards != (None,):  # the cards of parallel trials are free, whatever runs on others,
+            load = replace(load, gpu_share=None)
+        quiet = Quiet.after(load, space.on_gpu)
+        if cards.cards != (None,):  # and their processes cannot be distinguished from other programs
+            quiet = replace(quiet, max_cpu_share=1.0)
+        context = replace(context, quiet=quiet)
+        log.add(
+            TuningStarted(
+                t=time.time(),
+                capacity_bytes=space.capacity_bytes,
+                limit_bytes=limit,
+                deadline_t=deadline_t,
+                load=load,
+                busy=quiet.busy,
+            )
+        )
+        runner = TrialRunner(request, TrialProtocol.within(spec.minutes))
+        predicted_s = expected_trial_s(spec.job, runs_dir(spec.environ))
+        tuner = Tuner(folder, log, cards, runner, context.search, deadline_t, predicted_s=predicted_s)
+        ended = tuner.tune(history)
+        return _save_winner(ended, context, request, folder, entries, cards)
+
+
+@contextmanager
+def open_cards(record: TuningRecord, folder: TuningFolder, machine: Inventory) -> Iterator[TrialCards]:
+    """Return where the trials of a tuning run. Raises `LaunchError`."""
+    if record.on == "ray":
+        with open_ray_workers(record, folder) as workers:
+            yield workers
+    elif record.cards:
+        shown = {gpu.uuid for gpu in machine.gpus}  # a tuning that is resumed may find other cards
+        cards = tuple(card for card in record.cards if card in shown)
+        if not cards:
+            raise LaunchError(NO_CARD_LEFT)
+        yield LocalCards(inventory_of_trial(machine, cards), cards)
+    else:
+        yield LocalCards(machine)
+
+
+def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
+    """What other processes use of the machine before the first trial."""
+    sampler = open_sampler(state_dir(spec.environ))
+    try:
+        sampler.wait_ready(GPU_TIMEOUT_S)
+        return measure_other_load(sampler, inventory.cpu.load_cores)
+    finally:
+        sampler.close()
+
+
+@dataclass(frozen=True, slots=True)
+class TuningContext:
+    """What is tuned, and where. `prior` is the memory estimate made before any run.
+
+    `quiet` says when a trial is undisturbed by other programs.
+    """
+
+    record: TuningRecord
+    spec: TunerSpec
+    inventory: Inventory
+    interpreter: Interpreter
+    prior: PeakModel | None = None
+    quiet: Quiet = field(default_factory=Quiet)
+
+    def space(self, history: TrialHistory) -> SearchSpace:
+        """Return the search space after the trials so far. Raises `SettingsError`."""
+        limit = self.record.memory_limit_bytes
+        space = build_space(
+            limit_gpu_memory(self.inventory, limit),
+            self.interpreter,
+            self.spec.job,
+            history.start,
+            memory_limit_bytes=min((size for size in (limit, history.room_bytes) if size is not None), default=None),
+            dataset_size=history.dataset_samples,
+            hold_effective_batch=not self.record.free_batch,
+            prior=self.prior,
+            accelerate=read_accelerate_config(self.spec.job, self.spec.environ, Path(self.record.cwd)),
+        )
+        unreachable = space.unreachable | history.unreachable
+        whole_job = None
+        if self.record.objective == "job":  # the first trial that was measured tells the length of the training
+            runs = (one.measurement for one in history.trials if one.measurement.outcome == "measured")
+            whole_job = next(map(WholeJob.of, runs), None)
+        return with_candidates(
+            replace(space, unreachable=unreachable, whole_job=whole_job, quiet=self.quiet), history.start
+        )
+
+    def search(self, history: TrialHistory, compare_only: bool) -> Search:
+        """Return the search after the trials so far. Raises `SettingsError`."""
+        return Search(history.start, self.space(history), comparable(history.trials), compare_only)
+
+
+def launch_request_of(folder: TuningFolder, record: TuningRecord, spec: TunerSpec) -> LaunchRequest:
+    """Return the launch request of the training with the settings to start from."""
+    return LaunchRequest(
+        job=spec.job,
+        resolved=record.resolved,
+        interpreter=record.interpreter,
+        cwd=Path(record.cwd),
+        preset=record.preset,
+        memory_limit_bytes=record.memory_limit_bytes,
+        environ=spec.environ,
+        tuning=folder.id,
+        ends_with=identify_process(os.getpid()),
+    )
+
+
+def training_interpreter(request: LaunchRequest) -> Interpreter:
+    """Return the interpreter that trains. Raises `LaunchError`."""
+    return probe_interpreter(Path(prepare(request).interpreter.path))
+
+
+def estimate_prior(
+    inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Settings, folder: Path = Path()
+) -> PeakModel | None:
+    """Return the estimated peak memory on a card of a job whose model is known; None for others and on the host.
+
+    The context of the card is excluded, as it is from the measurements. On the host, limits count private memory, which
+    does not compare with an estimate of resident memory. A command, started in `folder`, has settings of its own.
+    """
+    target = target_of(inventory, interpreter, spec.job)
+    job = modelled_job(spec.job)
+    if not target.on_gpu or job is None:
+        return None
+    if isinstance(spec.job, CommandJob):
+        own = read_command(spec.job.command, folder).settings
+        default = Settings()
+        left = (name for name in own.keys() - set(TUNED_FIELDS) if getattr(start, name) == getattr(default, name))
+        start = start.changed(**{name: own[name] for name in left})
+    runs = measured_runs(spec.job, runs_dir(spec.environ))
+    found = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs).at_once(start)
+    if found is None:
+        return None
+    context, peak = found.overhead.context_bytes, found.peak
+    return replace(peak, base_bytes=peak.base_bytes - context, floor_bytes=max(0.0, peak.floor_bytes - context))
+
+
+def _end_orphaned_trials(entries: list[LogEntry], request: LaunchRequest) -> None:
+    """End the trials that a killed tuner left running."""
+    running: dict[int, TrialStarted] = {}
+    for entry in entries:
+        if isinstance(entry, TrialStarted):
+            running[entry.trial.number] = entry
+        elif isinstance(entry, TrialCompleted):
+            running.pop(entry.tried.trial.number, None)
+        else:
+            running.clear()
+    # Their supervisors survive a killed tuner: they would share the card with the first trial of the resumed tuning.
+    for started in running.values():
+        end_run(RunFolder(runs_dir(request.environ) / started.run))
+
+
+def _save_winner(
+    ended: TuningEnded,
+    context: TuningContext,
+    request: LaunchRequest,
+    folder: TuningFolder,
+    earlier: Sequence[LogEntry],
+    cards: TrialCards,
+) -> TuningEnded:
+    """Save the preset of a confirmed winner after a run with it has shown that it trains as the winner did."""
+    conclusion, record = ended.verdict, context.record
+    if (
+        ended.status != "finished"
+        or conclusion is None
+        or conclusion.best is None
+        or conclusion.best.throughput is None
+    ):
+        return ended
+    history = TrialHistory.from_entries(record.resolved.settings, read_entries(folder))
+    if conclusion.winner == history.start:
+        return replace(ended, sentence=f"No preset was saved. {ended.sentence}".rstrip())
+    # A finished tuning that is resumed keeps its preset.
+    before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
+    if before is not None and before.verdict == conclusion and before.preset and Path(before.preset).exists():
+        return replace(ended, preset=before.preset)
+    name = record.save_as or tuned_preset_name(record.preset, context.spec.job)
+    start = replace(record.resolved, settings=history.start)
+    preset = tuned_preset(name, conclusion, start, context.spec.job, context.inventory, folder.id)
+    try:
+        save_preset(preset, folder.preset, overwrite=True)
+        launch = preset_request(folder.preset, request)
+        measurement = run_preset(launch, cards, TrialCallbacks(folder.aborted))
+        observed = (ObservedTraining.of(one, request.environ) for one in (measurement, conclusion.best))
+        mismatch = preset_mismatch(*observed)
+        if mismatch:
+            return replace(
+                ended, sentence=f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."
+            )
+        return replace(ended, preset=str(save_tuned_preset(preset)))
+    except (SettingsError, LaunchError) as error:
+        return replace(ended, sentence=f"The winner could not be saved: {error}")
