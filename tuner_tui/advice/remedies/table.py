@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings, Value
 from tuner_tui.settings.rules import FOUR_BIT_LEAST, TRITON_MIN_CAPABILITY
@@ -25,10 +23,8 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 SOURCES = {name: value for name, value in vars(thresholds).items() if name.startswith("NOTES_")}
 
 
-@cache
-def _document() -> dict[str, dict[str, Any]]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    document: dict[str, dict[str, Any]] = loader(FILE.read_text("utf-8")).get_single_data()
+def _document() -> Mapping[str, Mapping[str, Any]]:
+    document: Mapping[str, Mapping[str, Any]] = read_data_file(FILE)
     return document
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from tuner_tui.core.files import read_data_file
 
 Confidence = Literal["certain", "likely", "possible"]
 
@@ -70,9 +70,7 @@ class CrashTable:
 @cache
 def crash_table() -> CrashTable:
     """The patterns of `crashes.yaml`, read when the first failure is looked at."""
-    # libyaml takes 10 ms, the reader written in Python a second.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    document = loader(FILE.read_text("utf-8")).get_single_data()
+    document = read_data_file(FILE)
     fragments = document["fragments"]
     messages = tuple(
         CrashPattern(regexes=tuple(_compile(form, fragments) for form in _forms(row)), **_common_fields(row))
