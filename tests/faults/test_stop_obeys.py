@@ -16,6 +16,7 @@ from tests.faults.command_line import tuner
 from tests.runs.sandbox import supervisor_state, wait_gone
 from tuner_tui.core.files import wait_unlocked
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
+from tuner_tui.runs.launch.orders import give_order, wait_ended
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.run_processes import find_processes
@@ -193,6 +194,18 @@ def test_a_gentle_stop_ends_ranks_in_sessions_of_their_own(tmp_path: Path, runs:
         assert all(str(rank.pid) in listed for rank in ranks)
     stopped = tuner(run.state, "stop", run.folder.id)
     assert stopped.returncode == 0, stopped
+    assert not [rank.pid for rank in ranks if is_alive(rank)]
+
+
+def test_an_order_that_comes_after_the_end_reaches_the_ranks_that_are_left(tmp_path: Path, runs: list[Run]) -> None:
+    run = start(runs, tmp_path, RANKS, rank=WAIT)
+    ranks = ranks_of(run)
+    kill(run, "launcher")
+    wait_gone(run.supervisor)
+    notes: list[str] = []
+    give_order(run.folder, "stop")
+    wait_ended(run.folder, "stop", notes.append)
+    assert [note for note in notes if "left processes running" in note]
     assert not [rank.pid for rank in ranks if is_alive(rank)]
 
 

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,9 @@ def test_a_sweep_survives_kills_of_the_waiter_and_of_supervisors(
         kind = chance.choice(["waiter", "supervisor"])
         victims = waiters if kind == "waiter" else supervisors
         if victims:
-            os.kill(chance.choice(victims), signal.SIGKILL)
-            killed[kind] += 1
+            with suppress(ProcessLookupError):  # it may have ended since it was listed
+                os.kill(chance.choice(victims), signal.SIGKILL)
+                killed[kind] += 1
         revive_waiter(box.root)  # what `ps`, `queue` and the screen do
         return sum(killed.values()) >= KILLS or len(starts()) == RUNS
 

@@ -112,7 +112,8 @@ def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:
 
 
 def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
-    """Wait until no process of the run is left. A run that was ordered to be killed and still lives is killed here."""
+    """Wait until the run has ended. One that was ordered to be killed and still lives is killed here, and what a run
+    left running that ended before it took the order is ended."""
     deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s + KILL_MARGIN_S
     while read_status(folder).live:
         if wait_supervisor_ended(folder, POLL_S * 5):
@@ -121,6 +122,10 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
             note("Some processes of the run are left; sending SIGKILL.")
             _kill(folder)
             deadline = time.monotonic() + KILL_MARGIN_S
+    supervision, written = read_supervisor_state(folder.state), read_order(folder.control)
+    if supervision is not None and written is not None and supervision.order_ns != written[1]:
+        # The run ended before its supervisor took the order, which hence did not end what the training left running.
+        end_leftovers(folder, order, note)
 
 
 def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
