@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner_tui.slurm.commands import SlurmError
-from tuner_tui.slurm.jobs import SEPARATOR, SlurmJob, read_job, write_job
+from tuner_tui.runs.slurm import SEPARATOR, SlurmError, SlurmJob, read_job, write_job
 
 
 @dataclass

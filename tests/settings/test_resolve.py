@@ -10,8 +10,7 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.presets import Preset
 from tuner_tui.settings.resolve import (
-    JobOptions,
-    Sources,
+    LaunchOptions,
     apply_job_options,
     load_project,
     parse_flags,
@@ -90,7 +89,7 @@ def test_a_bad_value_names_its_source(tmp_path):
         ({"project": project}, f"{project}:2: seed must be a whole number"),
     ):
         with pytest.raises(SettingsError) as caught:
-            resolve_training(Sources(**{"project": None, **sources}))
+            resolve_training(LaunchOptions(**{"project": None, **sources}))
         assert said in str(caught.value)
 
 
@@ -130,42 +129,44 @@ def test_how_settings_reach_a_command_that_does_not_say(command: tuple[str, ...]
 def test_a_command_takes_the_presets_way() -> None:
     old = CommandJob(command=("old",), apply="hf-args", aliases={"seed": "s"})
     new = CommandJob(command=("new",), apply="hf-args", aliases={"seed": "s"})
-    assert apply_job_options(old, JobOptions(("new",))) == new
-    assert apply_job_options(old, JobOptions(("new",), "yaml")) == new.model_copy(update={"apply": "yaml"})
-    assert apply_job_options(old, JobOptions(apply="none")) == old.model_copy(update={"apply": "none"})
+    assert apply_job_options(old, LaunchOptions(command=("new",))) == new
+    assert apply_job_options(old, LaunchOptions(command=("new",), apply="yaml")) == new.model_copy(
+        update={"apply": "yaml"}
+    )
+    assert apply_job_options(old, LaunchOptions(apply="none")) == old.model_copy(update={"apply": "none"})
 
 
 def test_a_tool_is_spoken_to_in_its_own_words() -> None:
-    job = apply_job_options(None, JobOptions(("axolotl", "train", "my.yml")))
+    job = apply_job_options(None, LaunchOptions(command=("axolotl", "train", "my.yml")))
     assert job == CommandJob(command=("axolotl", "train", "my.yml"), apply="yaml", dialect="axolotl")
 
 
 def test_several_processes() -> None:
-    job = apply_job_options(None, JobOptions(("python", "t.py"), launcher="torchrun", processes=2))
+    job = apply_job_options(None, LaunchOptions(command=("python", "t.py"), launcher="torchrun", processes=2))
     assert job == CommandJob(command=("python", "t.py"), apply="inject", launcher="torchrun", processes=2)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (JobOptions(("t.py",), processes=2), "need --launcher"),
-        (JobOptions(("t.py",), launcher="torchrun", processes=0), "at least 1"),
-        (JobOptions(("t.py",), launcher="torch"), "did you mean torchrun"),
-        (JobOptions(("t.py",), apply="hf_args"), "did you mean hf-args"),
+        (LaunchOptions(command=("t.py",), processes=2), "need --launcher"),
+        (LaunchOptions(command=("t.py",), launcher="torchrun", processes=0), "at least 1"),
+        (LaunchOptions(command=("t.py",), launcher="torch"), "did you mean torchrun"),
+        (LaunchOptions(command=("t.py",), apply="hf_args"), "did you mean hf-args"),
     ],
 )
-def test_what_cannot_be_meant(words: JobOptions, said: str) -> None:
+def test_what_cannot_be_meant(words: LaunchOptions, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         apply_job_options(None, words)
 
 
 def test_the_built_in_job_takes_a_launcher_and_all_settings_by_itself() -> None:
     builtin = BuiltinJob()
-    assert apply_job_options(builtin, JobOptions()) == builtin
+    assert apply_job_options(builtin, LaunchOptions()) == builtin
     spread = BuiltinJob(launcher="torchrun", processes=2)
-    assert apply_job_options(builtin, JobOptions(launcher="torchrun", processes=2)) == spread
+    assert apply_job_options(builtin, LaunchOptions(launcher="torchrun", processes=2)) == spread
     with pytest.raises(SettingsError, match="--apply only works with a command"):
-        apply_job_options(builtin, JobOptions(apply="inject"))
+        apply_job_options(builtin, LaunchOptions(apply="inject"))
 
 
 def test_the_job_of_the_project_file_wins_over_the_presets(tmp_path):
@@ -173,25 +174,27 @@ def test_the_job_of_the_project_file_wins_over_the_presets(tmp_path):
     preset.write_text("job: {kind: command, command: [python, of_preset.py]}")
     project.write_text("job: {kind: command, command: [python, of_project.py], fallback: 1}")
     of_project = CommandJob(command=("python", "of_project.py"), fallback=1)
-    assert resolve_training(Sources(str(preset), project=project)).job == of_project
-    assert resolve_training(Sources(project=project)).job == of_project
-    assert resolve_training(Sources(project=project, fallback=2)).job == of_project.model_copy(update={"fallback": 2})
-    given = resolve_training(Sources(str(preset), project=project, job=JobOptions(("python", "given.py"))))
+    assert resolve_training(LaunchOptions(str(preset), project=project)).job == of_project
+    assert resolve_training(LaunchOptions(project=project)).job == of_project
+    assert resolve_training(LaunchOptions(project=project, fallback=2)).job == of_project.model_copy(
+        update={"fallback": 2}
+    )
+    given = resolve_training(LaunchOptions(str(preset), project=project, command=("python", "given.py")))
     assert given.job == of_project.model_copy(update={"command": ("python", "given.py")})
 
 
 def test_the_default_job_counts_where_no_file_has_one(tmp_path):
     preset = tmp_path / "p.yaml"
     preset.write_text("settings: {seed: 1}")
-    assert resolve_training(Sources(str(preset), project=None)).job is None
-    assert resolve_training(Sources(str(preset), project=None, default_job=BuiltinJob())).job == BuiltinJob()
+    assert resolve_training(LaunchOptions(str(preset), project=None)).job is None
+    assert resolve_training(LaunchOptions(str(preset), project=None, default_job=BuiltinJob())).job == BuiltinJob()
 
 
 def test_notes_of_the_files_are_kept(tmp_path):
     preset, project = tmp_path / "p.yaml", tmp_path / "tuner.yaml"
     preset.write_text("seed: 1\ngroup_by_length: true\n")
     project.write_text("seed: 1\nhub_token: x\n")
-    notes = resolve_training(Sources(str(preset), project=project)).notes
+    notes = resolve_training(LaunchOptions(str(preset), project=project)).notes
     assert [note.partition(" ")[0] for note in notes] == ["group_by_length", f"{project}:"]
 
 
@@ -199,11 +202,11 @@ def test_the_opened_file_of_a_tool_wins_over_the_project_file(tmp_path):
     opened, project = tmp_path / "my.yml", tmp_path / "tuner.yaml"
     opened.write_text("base_model: acme/m\ndatasets: [{path: d}]\nlearning_rate: 1e-5\n")
     project.write_text("settings: {learning_rate: 1e-3, seed: 7}\njob: {kind: command, command: [python, x.py]}\n")
-    training = resolve_training(Sources(str(opened), {}, {"TUNER_SEED": "8"}, project=project))
+    training = resolve_training(LaunchOptions(str(opened), {}, {"TUNER_SEED": "8"}, project=project))
     assert isinstance(training.job, CommandJob)
     assert training.job.command == ("axolotl", "train", str(opened))
     assert (training.resolved.settings.learning_rate, training.resolved.settings.seed) == (1e-5, 8)
     assert training.resolved.origin("learning_rate").kind == OriginKind.PRESET
     opened.write_text("learning_rate: 1e-5\n")  # only its user knows the script that reads it
     of_project = CommandJob(command=("python", "x.py"))
-    assert resolve_training(Sources(str(opened), project=project)).job == of_project
+    assert resolve_training(LaunchOptions(str(opened), project=project)).job == of_project

@@ -16,9 +16,9 @@ import pytest
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import plan_restart
 from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.slurm import read_job
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
-from tuner_tui.slurm.jobs import read_job
 from tuner_tui.tuning.slurm_allocation import rendezvous
 
 TIMEOUT_S = 120.0

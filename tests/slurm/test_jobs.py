@@ -9,8 +9,7 @@ import pytest
 
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.files import acquire_lock
-from tuner_tui.slurm.commands import SlurmError, run_slurm
-from tuner_tui.slurm.jobs import JobState, ask, parse_squeue, read_list
+from tuner_tui.runs.slurm import JobState, SlurmError, ask, parse_squeue, read_list, run_slurm
 
 
 def test_a_controller_that_is_down_changes_nothing_but_the_problem(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from tests.slurm.cluster import SlurmCluster
 from tests.slurm.test_fake_commands import TIMEOUT_S, tuner
 from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.read.status import RunStatus, read_status
+from tuner_tui.runs.slurm import ask, read_job
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
-from tuner_tui.slurm.jobs import ask, read_job
 
 WAITING = "import time, sys\nprint('up', flush=True)\ntime.sleep(600)\n"
 pytestmark = pytest.mark.full

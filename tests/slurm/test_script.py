@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.slurm.script import SlurmOptionError, SlurmOptions, parse_options, render_script
+from tuner_tui.runs.slurm import SlurmOptionError, SlurmOptions, parse_options, render_script
 
 ARGV = ("/venv/bin/python", "-P", "-m", "module", "/home/a b/runs/r001")
 

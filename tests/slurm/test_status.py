@@ -12,9 +12,9 @@ import pytest
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.procfs import Machine, identify_process
 from tuner_tui.runs.read.status import RunStatus, read_status
+from tuner_tui.runs.slurm import SlurmJob, ask, read_job, write_job
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
-from tuner_tui.slurm.jobs import SlurmJob, ask, read_job, write_job
 
 NODE = Machine("n1", "the boot of n1", "pid:[1]")
 

@@ -12,13 +12,11 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.launchers import launcher_command
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
 from tuner_tui.runs.launch.slurm_submission import cluster_request, submit
+from tuner_tui.runs.slurm import SlurmError, SlurmOptions, read_job
 from tuner_tui.runs.store.folder import list_runs
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Launcher
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.slurm.commands import SlurmError
-from tuner_tui.slurm.jobs import read_job
-from tuner_tui.slurm.script import SlurmOptions
 
 
 def request(*command: str, launcher: Launcher = "plain", processes: int = 1, root: Path | None = None) -> LaunchRequest:

@@ -17,14 +17,12 @@ import yaml
 
 from tests.tuning.builders import resolved
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
+from tuner_tui.runs.launch.start import launch, start_fallback
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import continuation_of, is_fallback_pending, wait_for_fallback
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import read_record
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.tuning.detached_process import ProcessSpec
-from tuner_tui.tuning.fallback import start_fallback_process
-from tuner_tui.tuning.launching import start_run
 
 PROBE = Path(__file__).with_name("probe_training.py")
 SETTINGS: dict[str, Any] = {
@@ -98,7 +96,7 @@ def test_it_goes_on_from_the_checkpoint_as_if_nothing_had_happened(data: Path, t
         environ=ENVIRON,
         root=tmp_path / "runs",
     )
-    first = start_run(prepare(request))
+    first = launch(prepare(request))
     assert is_fallback_pending(first)
     views = chain(first)
     assert [view.state.outcome for _, view in views] == ["out-of-memory", "completed"], describe(views)
@@ -130,7 +128,7 @@ def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:
 def watched(request: LaunchRequest, times: int) -> RunFolder:
     """Launched with so many fallbacks."""
     wanted = replace(request, job=request.job.model_copy(update={"fallback": times}))
-    return start_run(prepare(wanted))
+    return launch(prepare(wanted))
 
 
 def describe(views: list[tuple[RunFolder, RunView]]) -> str:
@@ -146,7 +144,7 @@ def test_a_run_that_ends_well_is_left_alone(tmp_path: Path) -> None:
     state = ended(folder).state
     assert (state.outcome, state.fell_back, state.fallback_ended) == ("completed", None, None)
     assert not is_fallback_pending(folder)
-    start_fallback_process(folder, ProcessSpec(request.job, request.environ))
+    start_fallback(folder, read_record(folder).job, request.environ)
 
 
 def test_out_of_memory_with_nothing_to_try_is_told(tmp_path: Path) -> None:

@@ -6,53 +6,53 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.recommend.target import limit_gpu_memory
 from tuner_tui.cli.console import USAGE, fail, print_note
-from tuner_tui.cli.machine import LocalMachine, read_local_machine
+from tuner_tui.cli.machine import LocalMachine, ReadMachine, read_local_machine
 from tuner_tui.core.units import MIB, parse_size
 from tuner_tui.hardware.interpreter import Interpreter, resolve_executable
 from tuner_tui.hardware.planned import PlannedCards, UnknownCardError, parse_cards
 from tuner_tui.runs.launch.launchers import training_python
-from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, launch_summary, working_folder
+from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, build_request, launch_summary, working_folder
 from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Resolved
 from tuner_tui.settings.presets import TOOL_FILE_SUFFIXES
-from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags
-from tuner_tui.tuning.launching import LaunchOptions
+from tuner_tui.settings.resolve import LaunchOptions, parse_flags
 
 JOB_VALUES = ("model", "task", "data")
 """What `--set` changes of the built-in job, in addition to the settings."""
 
 
 def parse_launch_options(
-    job: JobOptions,
-    preset: str | None = None,
-    values: Sequence[str] | None = None,
-    memory_limit: str | None = None,
-    interpreter: Path | None = None,
-    *,
-    fallback: int | None = None,
-    resume: str | None = None,
+    options: LaunchOptions, values: Sequence[str] | None = None, memory_limit: str | None = None
 ) -> LaunchOptions:
-    """Parse the options of the command line. Raises `SettingsError`.
+    """Complete `options` by `--set`, `--memory-limit` and the environment. Raises `SettingsError`.
 
     A configuration file in place of a command is a preset: the file names its tool.
     """
-    if preset is None and len(job.command) == 1 and _is_tool_file(job.command[0]):
-        job, preset = replace(job, command=()), job.command[0]
+    if options.preset is None and len(options.command) == 1 and _is_tool_file(options.command[0]):
+        options = replace(options, command=(), preset=options.command[0])
     words = [word.partition("=") for word in values or ()]
-    chosen = {name: text for name, _, text in words if name in JOB_VALUES and text}
-    job = replace(
-        job,
-        model=chosen.get("model", job.model),
-        task=chosen.get("task", job.task),
-        data=chosen.get("data", job.data),
-    )
+    chosen: dict[str, Any] = {name: text for name, _, text in words if name in JOB_VALUES and text}
     flags = parse_flags("".join(word) for word in words if word[0] not in chosen)
-    sources = Sources(preset, flags, dict(os.environ), job=job, fallback=fallback)
     limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
-    return LaunchOptions(sources, resume, limit, interpreter)
+    return replace(options, flags=flags, environment=dict(os.environ), memory_limit_bytes=limit, **chosen)
+
+
+def launch_request(options: LaunchOptions, read_machine: ReadMachine) -> LaunchRequest:
+    """The launch that the options ask for, with what is recommended for the machine. Raises `SettingsError`."""
+
+    def recommend(resolved: Resolved, job: BuiltinJob) -> Resolved:
+        machine = read_machine(options.interpreter)
+        inventory = limit_gpu_memory(machine.inventory, options.memory_limit_bytes)
+        return with_recommended(resolved, inventory, machine.interpreter, job)
+
+    return build_request(options, recommend)
 
 
 def _is_tool_file(word: str) -> bool:

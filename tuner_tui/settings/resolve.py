@@ -39,9 +39,20 @@ Choice = TypeVar("Choice", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
-class JobOptions:
-    """Options of the command line that choose or change the job; None and empty where an option is absent."""
+class LaunchOptions:
+    """A training as the user asks for it; None and empty where an option is absent.
 
+    `preset` is a name or a path. `flags` maps setting to text as typed (see `parse_flags`). `environment` holds all
+    variables; those that name a field are read. `project` is the project file; a missing file is skipped.
+    `default_job` is the job where neither file has one and no command is given. From `command` on, the options choose
+    or change the job. `resume` names the run to continue.
+    """
+
+    preset: str | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    project: Path | None = Path(PROJECT_FILE)
+    default_job: Job | None = None
     command: tuple[str, ...] = ()
     apply: str | None = None
     launcher: str | None = None
@@ -49,28 +60,14 @@ class JobOptions:
     model: str | None = None
     task: str | None = None
     data: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where settings and job come from.
-
-    `preset` is a name or a path. `flags` maps setting to text as typed (see `parse_flags`). `environment` holds all
-    variables; those that name a field are read. `project` is the project file; a missing file is skipped.
-    `default_job` is the job where neither file has one and no command is given.
-    """
-
-    preset: str | None = None
-    flags: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    project: Path | None = Path(PROJECT_FILE)
-    job: JobOptions = JobOptions()
-    default_job: Job | None = None
     fallback: int | None = None
+    resume: str | None = None
+    memory_limit_bytes: int | None = None
+    interpreter: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedTraining:
+class Training:
     """Settings with origins, the job and the preset they come from.
 
     `job` is None where no source has one and there is no default. `notes` are warnings of the files read: keys left
@@ -84,33 +81,33 @@ class ResolvedTraining:
     left_open: tuple[str, ...] = ()
 
 
-def resolve_training(sources: Sources) -> ResolvedTraining:
-    """Settings and job from `sources`. Raises `SettingsError` that names the source at fault.
+def resolve_training(options: LaunchOptions) -> Training:
+    """Settings and job from all options. Raises `SettingsError` that names the source at fault.
 
     The job is that of the project file, else of the preset; with the file of a training tool, that of the file, else
     of the project file. The job options change it; a command among them replaces the command and keeps the other keys
     of a command job.
     """
-    loaded = None if sources.preset is None else find_preset(sources.preset)
-    project = load_project(sources.project)
+    loaded = None if options.preset is None else find_preset(options.preset)
+    project = load_project(options.project)
     preset = None if loaded is None else loaded.preset
     tool = None if loaded is None else loaded.dialect
     opened = tool is not None
     resolved = resolve(
-        flags=sources.flags, environment=sources.environment, project=project, preset=preset, preset_wins=opened
+        flags=options.flags, environment=options.environment, project=project, preset=preset, preset_wins=opened
     )
     if tool is not None:
         resolved = _with_tool_defaults(resolved, tool)
     files = (loaded, project) if opened else (project, loaded)
     jobs = [file.preset.job for file in files if file is not None and file.preset.job is not None]
-    job = apply_job_options(jobs[0] if jobs else sources.default_job, sources.job)
-    fallback = fallback_limit(sources.fallback, sources.environment)
+    job = apply_job_options(jobs[0] if jobs else options.default_job, options)
+    fallback = fallback_limit(options.fallback, options.environment)
     if job is not None and fallback is not None:
         job = job.model_copy(update={"fallback": fallback})
     notes = () if loaded is None else loaded.notes
     if project is not None:
-        notes += tuple(f"{sources.project}: {note}" for note in project.notes)
-    return ResolvedTraining(resolved, job, preset, notes, () if loaded is None else loaded.left_open)
+        notes += tuple(f"{options.project}: {note}" for note in project.notes)
+    return Training(resolved, job, preset, notes, () if loaded is None else loaded.left_open)
 
 
 def resolve(
@@ -155,7 +152,7 @@ def parse_flags(words: Iterable[str]) -> dict[str, str]:
     return flags
 
 
-def apply_job_options(base: Job | None, options: JobOptions) -> Job | None:
+def apply_job_options(base: Job | None, options: LaunchOptions) -> Job | None:
     """`base` with the options put in; a new command job where they give a command and `base` is not a command job.
 
     A new command receives settings as `default_apply_mode` chooses. Raises `SettingsError`.
@@ -181,7 +178,7 @@ def _command_changes(command: tuple[str, ...]) -> dict[str, Any]:
     return {"command": command} | ({} if found.model is None else {"model": found.model, "task": found.task})
 
 
-def _job_changes(options: JobOptions) -> dict[str, Any]:
+def _job_changes(options: LaunchOptions) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if options.apply is not None:
         changes["apply"] = _parse_choice("--apply", options.apply, get_args(ApplyMode))

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 
 from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.detached_process import ProcessSpec, start_detached
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.tuning.detached_process import ProcessSpec, start_detached
 from tuner_tui.tuning.earlier_runs import expected_trial_s
 from tuner_tui.tuning.store import (
     WHY_EXCLUSIVE,

@@ -13,10 +13,10 @@ import traceback
 from pathlib import Path
 
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.detached_process import detach
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.tuning.create import TunerSpec
-from tuner_tui.tuning.detached_process import detach
 from tuner_tui.tuning.store import TuningFolder, acquire_locks
 from tuner_tui.tuning.trial_log import TrialLog, TuningEnded
 from tuner_tui.tuning.tuner import tune

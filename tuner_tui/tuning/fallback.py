@@ -28,8 +28,9 @@ from tuner_tui.core.files import acquire_lock, append_line, wait_unlocked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.types import FallbackEnded, FellBack
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.detached_process import ProcessSpec, detach
 from tuner_tui.runs.launch.restart import plan_restart, restart
-from tuner_tui.runs.launch.start import adopt
+from tuner_tui.runs.launch.start import adopt, start_supervisor
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.codec import encode_event
@@ -37,7 +38,6 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.supervise.exit_evidence import OUT_OF_MEMORY_CAUSES
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value, format_value
-from tuner_tui.tuning.detached_process import ProcessSpec, detach, start_detached
 from tuner_tui.tuning.search.space import ACCUMULATION, CHECKPOINTING, MICRO, PERSISTENT, PIN, PREFETCH, WORKERS
 
 EVAL_BATCH = "per_device_eval_batch_size"
@@ -162,14 +162,6 @@ def _format(name: str, value: Value) -> str:
     return format_value(name, value) or "none"
 
 
-MODULE = "tuner_tui.tuning.fallback"
-
-
-def start_fallback_process(folder: RunFolder, spec: ProcessSpec) -> None:
-    """Start the process for the run in `folder` and return once it is ready. Raises `LaunchError` if it fails."""
-    start_detached(MODULE, folder.path, spec, folder.supervisor_log, "The OOM retry")
-
-
 def main(argv: list[str]) -> None:
     """Watch the run in the folder `argv[0]`."""
     folder = RunFolder(Path(argv[0]))
@@ -235,7 +227,8 @@ def launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) -> 
     not_applied = decided.change.keys() & set(plan.prepared.applied.not_applied)
     if not_applied:
         raise LaunchError(f"{', '.join(sorted(not_applied))} cannot be passed to this command.")
-    return restart(plan), 0 if plan.checkpoint is None else plan.checkpoint.step
+    # The next attempt is followed by this process, which needs no other.
+    return restart(plan, start=start_supervisor), 0 if plan.checkpoint is None else plan.checkpoint.step
 
 
 def _fell_back(decided: FallbackStep, following: RunFolder, step: int, max_steps: int) -> FellBack:

@@ -26,23 +26,19 @@ from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.orders import give_order
-from tuner_tui.runs.launch.restart import plan_restart
+from tuner_tui.runs.launch.restart import plan_restart, restart
 from tuner_tui.runs.launch.slurm_submission import SECRETS_VARIABLE
-from tuner_tui.runs.launch.start import adopt, launch_spec, start_supervisor
+from tuner_tui.runs.launch.start import adopt, private_memory_limit, start_fallback, start_supervisor
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import read_brief
 from tuner_tui.runs.read.status import continuation_of, read_status, wait_for_fallback
+from tuner_tui.runs.slurm import LIMIT_SIGNAL, SlurmError, SlurmJob, SlurmRunner, read_job, run_slurm, write_job
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, wait_supervisor_ended
 from tuner_tui.runs.supervise.outcome import record_end
+from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.job import Job
-from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
-from tuner_tui.slurm.jobs import SlurmJob, read_job, write_job
-from tuner_tui.slurm.script import LIMIT_SIGNAL
-from tuner_tui.tuning.detached_process import ProcessSpec
-from tuner_tui.tuning.fallback import start_fallback_process
-from tuner_tui.tuning.launching import restart_run
 
 LIMIT = signal.Signals[f"SIG{LIMIT_SIGNAL}"]
 """Slurm announces the time limit."""
@@ -121,9 +117,9 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
         raise LaunchError("The command contains a secret, which the environment of the job does not have.")
     env = {**os.environ, **hidden.get("env", record.env)}
     argv = tuple(hidden.get("argv", record.argv))
-    start_supervisor(folder, launch_spec(argv, record.cwd, env, record.memory_limit_bytes))
-    if record.job.fallback:
-        start_fallback_process(folder, ProcessSpec(_job(record, hidden), dict(os.environ)))
+    limit = private_memory_limit(record.memory_limit_bytes, env)
+    start_supervisor(folder, LaunchSpec(argv, record.cwd, env, limit))
+    start_fallback(folder, _job(record, hidden), dict(os.environ))
     return folder, _step(folder)
 
 
@@ -145,7 +141,7 @@ def _record_interruption(folder: RunFolder, job: SlurmJob) -> None:
 def _continue(folder: RunFolder, job: SlurmJob, record: RunRecord, hidden: Mapping[str, Any]) -> tuple[RunFolder, int]:
     """Go on in a new run of the same lineage, which belongs to the same job."""
     plan = plan_restart(folder, job=_job(record, hidden), environ=dict(os.environ), allow_from_scratch=True)
-    following = restart_run(plan)
+    following = restart(plan)
     write_job(following.path, job)
     write_job(folder.path, replace(read_job(folder.path) or job, continued_by=following.id))
     return following, _step(folder)

@@ -21,7 +21,7 @@ from tuner_tui.settings.errors import PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
 from tuner_tui.settings.presets import HardwareRequirements, Preset, preset_path, save_preset
-from tuner_tui.settings.resolve import Sources, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 from tuner_tui.tuning.search.space import TUNED_FIELDS
 from tuner_tui.tuning.trial import (
     Measurement,
@@ -62,7 +62,7 @@ def preset_request(path: Path, base: LaunchRequest) -> LaunchRequest:
 
     Raises `SettingsError`.
     """
-    training = resolve_training(Sources(preset=str(path), project=None, default_job=base.job))
+    training = resolve_training(LaunchOptions(preset=str(path), project=None, default_job=base.job))
     return replace(base, resolved=training.resolved)
 
 

@@ -15,7 +15,7 @@ from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import load_preset, tool_of_file, update_tool_file
-from tuner_tui.settings.resolve import Sources, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 AXOLOTL = """base_model: acme/base-1b
@@ -44,7 +44,7 @@ def opened(folder: Path, text: str, name: str = "my.yaml") -> CommandJob:
 def test_what_the_file_says_beyond_the_settings_stays(tmp_path: Path) -> None:
     opened(tmp_path, AXOLOTL)
     path = tmp_path / "my.yaml"
-    training = resolve_training(Sources(str(path), {"per_device_train_batch_size": "4"}, project=None))
+    training = resolve_training(LaunchOptions(str(path), {"per_device_train_batch_size": "4"}, project=None))
     assert isinstance(training.job, CommandJob)
     own = read_tool_file(path).values
     applied = build_command(
@@ -73,7 +73,7 @@ def test_a_file_that_trains_nothing_or_is_unsafe_is_refused(tmp_path: Path, text
 
 def test_a_tool_has_defaults_of_its_own_that_are_not_written(tmp_path: Path) -> None:
     opened(tmp_path, "base_model: m\nsequence_len: 64\n")
-    resolved = resolve_training(Sources(str(tmp_path / "my.yaml"), {"seed": "3"}, project=None)).resolved
+    resolved = resolve_training(LaunchOptions(str(tmp_path / "my.yaml"), {"seed": "3"}, project=None)).resolved
     assert (resolved.settings.per_device_train_batch_size, resolved.settings.max_length) == (1, 64)
     assert resolved.chosen == {"max_length", "seed"}
     assert resolved.origin("per_device_train_batch_size").detail == "default of axolotl"
@@ -126,7 +126,7 @@ def test_accelerate_gets_no_deepspeed_section_without_deepspeed() -> None:
 
 def applied(path: Path, **flags: str) -> AppliedCommand:
     """The command on the file at `path`, with settings of the person."""
-    training = resolve_training(Sources(str(path), flags, project=None))
+    training = resolve_training(LaunchOptions(str(path), flags, project=None))
     assert isinstance(training.job, CommandJob)
     own, chosen = read_tool_file(path).values, training.resolved.chosen
     return build_command(training.job, training.resolved.settings, None, "out", chosen=chosen, own_config=own)

@@ -28,6 +28,7 @@ from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.presets import find_preset
+from tuner_tui.settings.resolve import LaunchOptions
 from tuner_tui.view.hardware_rows import hardware_rows
 
 MARKS = {"good": "✓", "warning": "!", "wrong": "✗"}
@@ -62,7 +63,7 @@ def doctor(
     reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
 
     preset = file if preset is None else preset
-    chosen, job = resolve_options(preset, values or [])
+    chosen, job = resolve_options(LaunchOptions(preset), values or [])
     if interpreter is None and isinstance(job, CommandJob):
         interpreter = training_python(job, os.environ, Path.cwd())
     machine = read_local_machine(interpreter, reading) if read_machine is None else read_machine(interpreter)

@@ -52,7 +52,7 @@ from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
-from tuner_tui.settings.resolve import JobOptions, ResolvedTraining, Sources, parse_flags, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
 
 def estimate(
@@ -114,7 +114,7 @@ def estimate(
     print_estimate(found, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
 
 
-def resolve_options(preset: str | None, words: list[str], values: list[str]) -> ResolvedTraining:
+def resolve_options(preset: str | None, words: list[str], values: list[str]) -> Training:
     """Return the chosen settings and the job. Raises `SettingsError`.
 
     Of `words`, one is a file or a preset, several are a command. A command has the model and the settings that its
@@ -123,7 +123,7 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
     command = tuple(words) if len(words) > 1 else ()
     if len(words) == 1 and preset is None:
         preset = words[0]
-    training = resolve_training(Sources(preset, parse_flags(values), os.environ, job=JobOptions(command)))
+    training = resolve_training(LaunchOptions(preset, parse_flags(values), os.environ, command=command))
     job = training.job
     if not isinstance(job, CommandJob):
         return training
@@ -131,7 +131,7 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
     return replace(training, job=own.complete(job), resolved=training.resolved.with_own(own.settings))
 
 
-def settings_to_keep(training: ResolvedTraining) -> Resolved:
+def settings_to_keep(training: Training) -> Resolved:
     """Return the settings of a training; a command keeps its own defaults, so that all of its count as chosen.
 
     What its tool chooses by the machine, as axolotl with `bf16: auto`, is recommended here.
@@ -145,7 +145,7 @@ def settings_to_keep(training: ResolvedTraining) -> Resolved:
     return Resolved(resolved.settings, {**own, **chosen})
 
 
-def measured_command(training: ResolvedTraining, model: str | None, gpus: str | None) -> CommandJob | None:
+def measured_command(training: Training, model: str | None, gpus: str | None) -> CommandJob | None:
     """Return the preset's command, whose memory only its own runs can tell; None if a model is known."""
     job = training.job
     if not isinstance(job, CommandJob) or model is not None or gpus is not None or modelled_job(job) is not None:

@@ -80,7 +80,6 @@ def _restart(root: Path) -> bool:
     from tuner_tui.runs.queue.submission import queue_again, waiting_request
     from tuner_tui.runs.store.folder import RunFolder
     from tuner_tui.runs.store.record import RecordError
-    from tuner_tui.tuning.launching import fallback_input
 
     complete = True
     for line in list_queue(root):
@@ -88,8 +87,7 @@ def _restart(root: Path) -> bool:
             continue
         folder = RunFolder(Path(line.path))
         try:
-            request = waiting_request(folder, dict(os.environ))
-            queue_again(folder, request, fallback_input(request))
+            queue_again(folder, waiting_request(folder, dict(os.environ)))
             print_note(f"{folder.id} waits again.")
         except (LaunchError, RecordError) as error:
             complete = False

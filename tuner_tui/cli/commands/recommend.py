@@ -36,7 +36,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file, write_durable
-from tuner_tui.settings.resolve import JobOptions, Sources, parse_flags, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
 
 ASSUMED_CAPABILITY = (8, 0)
 NO_CARD = "cpu"
@@ -81,7 +81,7 @@ def recommend(
     """
     file, command = split_words(words or [], of_a_file=patch or write or copy)
     preset = file if preset is None else preset
-    resolved, job = resolve_options(preset, values or [], JobOptions(command, model=model, task=task))
+    resolved, job = resolve_options(LaunchOptions(preset, command=command, model=model, task=task), values or [])
     read_machine: ReadMachine = context.obj or read_local_machine
     machine = read_machine(interpreter)
     try:
@@ -115,14 +115,11 @@ def split_words(words: list[str], of_a_file: bool = False) -> tuple[str | None, 
     return None, tuple(words)
 
 
-def resolve_options(
-    preset: str | None, values: list[str], options: JobOptions | None = None
-) -> tuple[Resolved, BuiltinJob | CommandJob]:
+def resolve_options(options: LaunchOptions, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
     """Return the chosen settings and the job; exit with 2 if they are invalid."""
-    chosen = options or JobOptions()
     try:
-        sources = Sources(preset, parse_flags(values), os.environ, job=chosen, default_job=DEFAULT_JOB)
-        training = resolve_training(sources)
+        flags = parse_flags(values)
+        training = resolve_training(replace(options, flags=flags, environment=os.environ, default_job=DEFAULT_JOB))
     except SettingsError as error:
         fail(str(error))
     return training.resolved, training.job or DEFAULT_JOB

@@ -17,6 +17,7 @@ from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
 from tuner_tui.cli.launch_request import (
     check_interpreter,
+    launch_request,
     parse_launch_options,
     print_announcement,
     read_training_machine,
@@ -46,12 +47,11 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import prepare
-from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run
-from tuner_tui.runs.queue.submission import idle_inventory, queue_need
+from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run, launch
+from tuner_tui.runs.queue.submission import enqueue, idle_inventory, queue_need
 from tuner_tui.runs.store.folder import RunFolder, state_dir
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.resolve import JobOptions
-from tuner_tui.tuning.launching import LaunchOptions, build_request, queue_run, start_run
+from tuner_tui.settings.resolve import LaunchOptions
 
 
 def run(
@@ -107,34 +107,44 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    job = JobOptions(tuple(command or ()), apply, launcher, processes, model)
-
-    def options(settings: Sequence[str] | None) -> LaunchOptions:
-        return parse_launch_options(job, preset, settings, memory_limit, interpreter, fallback=fallback, resume=resume)
-
+    options = LaunchOptions(
+        preset,
+        command=tuple(command or ()),
+        apply=apply,
+        launcher=launcher,
+        processes=processes,
+        model=model,
+        fallback=fallback,
+        resume=resume,
+        interpreter=interpreter,
+    )
     try:
         if after is not None and after_success is not None:
             fail("--after and --after-success exclude each other.", USAGE)
         stop_after_s = None if stop_after is None else _parse_time(stop_after)
         if when_free:
-            combinations = [options([*(values or ()), *words]) for words in expand_sweep(sweep or ())]
+            combinations = [
+                parse_launch_options(options, [*(values or ()), *words], memory_limit)
+                for words in expand_sweep(sweep or ())
+            ]
             raise typer.Exit(
                 _queue(combinations, notify, stop_after_s, gpus=gpus, after=after, after_success=after_success,
                        as_json=as_json)
             )  # fmt: skip
         if (gpus, sweep, after, after_success) != (None, None, None, None):
             fail("--gpus, --sweep, --after and --after-success go with --when-free.", USAGE)
-        launched = with_notify_target(build_request(options(values), read_training_machine), notify)
+        options = parse_launch_options(options, values, memory_limit)
+        request = with_notify_target(launch_request(options, read_training_machine), notify)
         # Neither the nodes nor the time of a run that is resumed.
-        launched = replace(launched, stop_after_s=stop_after_s, nodes=None)
-        twin = find_duplicate_run(launched)
+        request = replace(request, stop_after_s=stop_after_s, nodes=None)
+        twin = find_duplicate_run(request)
         if twin is not None:
             raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
-        prepared = prepare(launched)
-        check_interpreter(interpreter, launched, prepared)
+        prepared = prepare(request)
+        check_interpreter(interpreter, request, prepared)
         print_announcement(prepared)
         _warn_of_logout()
-        start = partial(start_run, prepared, refuse_duplicate=True)
+        start = partial(launch, prepared, refuse_duplicate=True)
         code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
     except DuplicateRunError as error:
         fail(str(error), ALREADY_RUNNING)
@@ -182,10 +192,8 @@ def _queue(
         machine = read_training_machine(interpreter)
         return replace(machine, inventory=idle_inventory(machine.inventory, gpus))
 
-    requests = [
-        replace(with_notify_target(build_request(options, idle_machine), notify), stop_after_s=stop_after_s, nodes=None)
-        for options in combinations
-    ]
+    requests = [with_notify_target(launch_request(options, idle_machine), notify) for options in combinations]
+    requests = [replace(request, stop_after_s=stop_after_s, nodes=None) for request in requests]
     interpreter = combinations[0].interpreter
     need = queue_need(requests[0], read_inventory(state_dir()), gpus, after, after_success)
     # All are checked before the first is queued. The interpreter, whose answer takes longest, is asked once.
@@ -194,8 +202,8 @@ def _queue(
     launches = [first, *(prepare(request, first.interpreter) for request in requests[1:])]
     print_announcement(first)
     _warn_of_logout()
-    for launch in launches:
-        folder = queue_run(launch, replace(need, submitted_t=time.time()))
+    for prepared in launches:
+        folder = enqueue(prepared, replace(need, submitted_t=time.time()))
         print_line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
     wake_waiter(first.request.runs_root)
     wanted = "the processor" if not need.gpus else "1 GPU" if need.gpus == 1 else f"{need.gpus} GPUs"

@@ -26,13 +26,12 @@ from tuner_tui.cli.options import (
     TaskName,
 )
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.runs.launch.prepare import build_request, prepare
 from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit
 from tuner_tui.runs.launch.start import DuplicateRunError
+from tuner_tui.runs.slurm import SlurmOptionError, parse_options
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.resolve import JobOptions
-from tuner_tui.slurm.script import SlurmOptionError, parse_options
-from tuner_tui.tuning.launching import build_request
+from tuner_tui.settings.resolve import LaunchOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -85,11 +84,23 @@ def submit_run(
     Exit codes: 0 submitted, 2 bad input or refused by Slurm, 4 already running.
     """
     named = {"partition": partition, "gres": gres, "time": time, "nodes": nodes}
-    job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
+    options = LaunchOptions(
+        preset,
+        command=tuple(command or ()),
+        apply=apply,
+        launcher=launcher,
+        processes=processes,
+        model=model,
+        task=task,
+        data=data,
+        fallback=fallback,
+        resume=resume,
+        interpreter=interpreter,
+    )
     try:
         slurm = parse_options(named, sbatch_options or [])
-        options = parse_launch_options(job, preset, values, memory_limit, interpreter, fallback=fallback, resume=resume)
-        request = with_notify_target(cluster_request(build_request(options, None), slurm), notify)
+        options = parse_launch_options(options, values, memory_limit)
+        request = with_notify_target(cluster_request(build_request(options), slurm), notify)
         prepared = prepare(request)
         check_interpreter(interpreter, request, prepared)
         print_announcement(prepared)

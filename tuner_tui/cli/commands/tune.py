@@ -26,6 +26,7 @@ from tuner_tui.cli.console import (
 from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.launch_request import (
     check_interpreter,
+    launch_request,
     parse_launch_options,
     print_announcement,
     read_training_machine,
@@ -46,16 +47,15 @@ from tuner_tui.cli.options import (
 )
 from tuner_tui.core.units import GIB, format_share, format_short_duration
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.prepare import prepare
+from tuner_tui.runs.launch.prepare import build_request, prepare
 from tuner_tui.runs.launch.start import find_duplicate_run
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings, format_value
 from tuner_tui.settings.presets import preset_path
-from tuner_tui.settings.resolve import JobOptions, apply_job_options
+from tuner_tui.settings.resolve import LaunchOptions, apply_job_options
 from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, ensure_tunable, start_tuning, time_needed
 from tuner_tui.tuning.free_cards import ensure_one_process, free_cards
-from tuner_tui.tuning.launching import LaunchOptions, build_request
 from tuner_tui.tuning.store import (
     NO_RAY,
     AlreadyTuningError,
@@ -297,10 +297,20 @@ def tune(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    job = JobOptions(tuple(command or ()), apply, launcher, processes, model, task, data)
+    options = LaunchOptions(
+        preset,
+        command=tuple(command or ()),
+        apply=apply,
+        launcher=launcher,
+        processes=processes,
+        model=model,
+        task=task,
+        data=data,
+        interpreter=interpreter,
+    )
     try:
         if resume is None:
-            options = parse_launch_options(job, preset, values, memory_limit, interpreter)
+            options = parse_launch_options(options, values, memory_limit)
             wanted = TuningOptions(
                 free_batch,
                 most_minutes,
@@ -314,7 +324,7 @@ def tune(
             goals = (free_batch, save_as, objective != "job", parallel, gpus, on)
             if any((preset, values, memory_limit, interpreter, *goals)):
                 raise SettingsError("--resume continues a tuning unchanged: give only --most-minutes or a command.")
-            folder, orders = _resumed_tuning(resume, job, most_minutes)
+            folder, orders = _resumed_tuning(resume, options, most_minutes)
         with Interrupts() as interrupts:
             start_tuning(folder, orders)
             print_note(f"Tuning {folder.id}, in {folder.path}")
@@ -350,7 +360,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     """Create a tuning. Raises `SettingsError` and `LaunchError`, leaving no folder behind."""
     if wanted.save_as is not None:
         preset_path(wanted.save_as)
-    request = build_request(options, None if wanted.on else read_training_machine)
+    request = build_request(options) if wanted.on else launch_request(options, read_training_machine)
     ensure_tunable(request.job)
     if wanted.on:
         ensure_one_process(request.job)
@@ -368,7 +378,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     return folder, TunerSpec(request.job, request.environ, wanted.most_minutes)
 
 
-def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
+def _resumed_tuning(name: str, options: LaunchOptions, minutes: float) -> tuple[TuningFolder, TunerSpec]:
     """Return the folder of an earlier tuning and the spec to resume it. Raises `SettingsError` and `LaunchError`."""
 
     try:
@@ -378,7 +388,7 @@ def _resumed_tuning(name: str, job_options: JobOptions, minutes: float) -> tuple
         raise SettingsError(str(error)) from error
     if folder.live:
         fail(f"{folder.id} is already running.", ALREADY_RUNNING)
-    job = apply_job_options(record.job, job_options) or record.job
+    job = apply_job_options(record.job, options) or record.job
     return folder, TunerSpec(job, dict(os.environ), minutes)
 
 

@@ -18,6 +18,7 @@ from tuner_tui.runs.launch.start import adopt
 from tuner_tui.runs.queue.queued_run import end_waiting
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.slurm import SlurmError, SlurmJob, ask, read_job, run_slurm
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import (
@@ -29,8 +30,6 @@ from tuner_tui.runs.store.supervisor_state import (
 )
 from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS
-from tuner_tui.slurm.commands import SlurmError, run_slurm
-from tuner_tui.slurm.jobs import SlurmJob, ask, read_job
 
 PATIENCE_S = 30.0
 """Seconds for the supervisor to confirm an order. It looks once a second; a machine that swaps, or the file server

@@ -1,5 +1,6 @@
 """Prepares a launch: works out, checks and describes command, environment and checkpoint; starts and writes nothing.
 
+`build_request` resolves presets, `tuner.yaml`, environment and flags into a `LaunchRequest`.
 `prepare` probes the interpreter that trains, which takes seconds. Its result is shown to the user and then passed to
 `start.launch`, so that what was shown is what runs.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,15 +40,16 @@ from tuner_tui.runs.launch.resume import (
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint, named_outputs
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, list_runs, next_folder, runs_dir
-from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
+from tuner_tui.runs.store.folder import RunFolder, RunNotFoundError, find_run, list_runs, next_folder, runs_dir
+from tuner_tui.runs.store.record import RecordError, RunRecord, read_record, readable_record
 from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
 from tuner_tui.settings.apply import AppliedCommand, build_command
 from tuner_tui.settings.command_training import may_use_trainer
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import DATA_TO_NAME, FALLBACK_VARIABLE, BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved
+from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
 """Suffixes that mark `data` as a local file."""
@@ -140,6 +142,69 @@ class LaunchRequest:
     def runs_root(self) -> Path:
         """The folder in which the run folder is created."""
         return self.root or runs_dir(self.environ)
+
+
+def build_request(
+    options: LaunchOptions, recommend: Callable[[Resolved, BuiltinJob], Resolved] | None = None
+) -> LaunchRequest:
+    """The launch of a new training, or of one that resumes a run. Raises `SettingsError`.
+
+    `recommend` fills in what no source gives for a new training by the built-in job; None: nothing does. A training
+    that resumes starts from the record of its run instead of `tuner.yaml` and the environment.
+    """
+    if options.resume is not None:
+        return _resume_request(options, _find_run(options.resume))
+    training = resolve_training(options if options.preset is None else replace(options, default_job=BuiltinJob()))
+    job, resolved = training.job, training.resolved
+    if job is None:
+        raise SettingsError("Nothing to train. Give a preset (--preset demo) or a command (-- python train.py).")
+    if isinstance(job, BuiltinJob) and recommend is not None:
+        resolved = recommend(resolved, job)
+    return LaunchRequest(
+        job=job,
+        resolved=resolved,
+        interpreter=options.interpreter,
+        preset=options.preset,
+        memory_limit_bytes=options.memory_limit_bytes,
+        notes=training.notes,
+    )
+
+
+def _resume_request(options: LaunchOptions, parent: RunFolder) -> LaunchRequest:
+    """`parent` with the changes that the preset, the flags and the job options make."""
+    try:
+        record = read_record(parent)
+    except RecordError as error:
+        raise SettingsError(str(error)) from error
+    # The record holds what tuner.yaml and the environment chose when the run was first launched.
+    environment = {name: text for name, text in options.environment.items() if name == FALLBACK_VARIABLE}
+    training = resolve_training(replace(options, project=None, environment=environment, default_job=record.job))
+    assert training.job is not None
+    request = LaunchRequest.resume(parent, record)
+    limit = options.memory_limit_bytes
+    return replace(
+        request,
+        job=training.job,
+        resolved=_override(record.resolved, training.resolved),
+        interpreter=options.interpreter or request.interpreter,
+        cwd=Path.cwd() if options.command else request.cwd,
+        preset=options.preset or record.preset,
+        memory_limit_bytes=record.memory_limit_bytes if limit is None else limit,
+        notes=training.notes,
+    )
+
+
+def _override(base: Resolved, changes: Resolved) -> Resolved:
+    """`base` with every value of `changes` that is not a default."""
+    values = {name: getattr(changes.settings, name) for name in changes.origins}
+    return Resolved(base.settings.changed(**values), {**base.origins, **changes.origins})
+
+
+def _find_run(name: str) -> RunFolder:
+    try:
+        return find_run(name, runs_dir())
+    except RunNotFoundError as error:
+        raise SettingsError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ screen, the command line and the automatic fallback all use these two functions.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner_tui.core.redaction import HIDDEN
@@ -23,7 +23,7 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
-from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, StopTimeouts
+from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, LaunchSpec, StopTimeouts
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved
 
@@ -109,11 +109,15 @@ def plan_restart(
     return RestartPlan(folder, request, prepare(checked), live, saves, view.state.step, checkpoint)
 
 
-def restart(plan: RestartPlan, timeout_s: float = STOP_TIMEOUT_S) -> RunFolder:
+def restart(
+    plan: RestartPlan,
+    timeout_s: float = STOP_TIMEOUT_S,
+    start: Callable[[RunFolder, LaunchSpec], None] | None = None,
+) -> RunFolder:
     """Ask a live run to save and stop, wait for its end, and launch the new run; return the folder of the new run.
 
     Blocks until the run has ended, at most `timeout_s` seconds. Raises `LaunchError` if it does not end in time or
-    completed meanwhile, or if the new run cannot be launched; the training never runs twice.
+    completed meanwhile, or if the new run cannot be launched; the training never runs twice. `start` as of `launch`.
     """
     if plan.live:
         _stop(plan, timeout_s)
@@ -121,7 +125,8 @@ def restart(plan: RestartPlan, timeout_s: float = STOP_TIMEOUT_S) -> RunFolder:
             raise LaunchError(f"Run {plan.folder.id} completed before it could be restarted.")
     resumes_as_prepared = not plan.live and plan.prepared.request == plan.request
     # A live run has saved a newer checkpoint since the launch was prepared.
-    return launch(plan.prepared if resumes_as_prepared else prepare(plan.request, plan.prepared.interpreter))
+    prepared = plan.prepared if resumes_as_prepared else prepare(plan.request, plan.prepared.interpreter)
+    return launch(prepared, start=start)
 
 
 def _saves_on_stop(view: RunView, record: RunRecord) -> bool:

@@ -21,6 +21,7 @@ from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch
 from tuner_tui.runs.launch.start import launch
+from tuner_tui.runs.slurm import SlurmError, SlurmJob, SlurmOptions, SlurmRunner, render_script, run_slurm, write_job
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
@@ -28,9 +29,6 @@ from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.distributed import launcher_in
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
-from tuner_tui.slurm.jobs import SlurmJob, write_job
-from tuner_tui.slurm.script import SlurmOptions, render_script
 
 SCRIPT_FILE = "slurm.sh"
 ALLOCATION_MODULE = "tuner_tui.tuning.slurm_allocation"

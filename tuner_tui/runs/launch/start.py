@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tuner_tui import __version__
@@ -19,17 +16,17 @@ from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
 from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
+from tuner_tui.runs.launch.detached_process import ProcessSpec, ask_detached, start_detached
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
 from tuner_tui.runs.store.supervisor_state import reserve_control
-from tuner_tui.runs.supervise.detached import open_detached
+from tuner_tui.runs.supervise.detached import FALLBACK_MODULE, SUPERVISOR_MODULE
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
-from tuner_tui.runs.supervise.training_process import DEFAULT_TIMEOUTS, LaunchSpec, StopTimeouts
-from tuner_tui.settings.job import same_training
+from tuner_tui.runs.supervise.training_process import LaunchSpec
+from tuner_tui.settings.job import Job, same_training
 
-SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
 START_TIMEOUT_S = 60.0
 """Seconds to wait for a supervisor. It takes a tenth of a second, and far longer on a machine that swaps."""
 
@@ -42,7 +39,7 @@ def launch(
 ) -> RunFolder:
     """Start the prepared run and return its folder once its supervisor is up and the training process exists.
 
-    `start` starts it in its folder; None: `start_supervisor`.
+    `start` starts it in its folder; None: `start_supervisor`, then the automatic fallback if the job asks for it.
 
     Where another run took the folder name since it was prepared, the run gets the next one. Raises `LaunchError`; the
     folder is removed again where nothing was started. With `refuse_duplicate` a live run of the same training raises
@@ -58,6 +55,8 @@ def launch(
     except OSError as error:
         raise LaunchError(f"The run folder cannot be created: {error.strerror} ({error.filename or root}).") from error
     (start or start_supervisor)(folder, spec)
+    if start is None:
+        start_fallback(folder, prepared.request.job, prepared.request.environ)
     return folder
 
 
@@ -97,25 +96,14 @@ def start_supervisor(folder: RunFolder, spec: LaunchSpec | None, timeout_s: floa
         raise LaunchError(answer or f"The supervisor did not start; see {folder.supervisor_log}.")
 
 
-def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, timeout_s: float) -> str:
-    """Start `python -m module` in a session of its own, which gets `data` on standard input, and return its answer.
+def start_fallback(folder: RunFolder, job: Job, environ: Mapping[str, str]) -> None:
+    """Start the process that restarts the run just launched after out of memory, if its job asks for it.
 
-    The answer is what it writes to standard output until it closes it. A process that gives none within `timeout_s`
-    seconds is ended. Raises `LaunchError` if `log`, its standard error, cannot be written.
+    Without that process the run continues. Raises `LaunchError` if it fails.
     """
-    try:
-        child = open_detached(module, arguments, log, subprocess.PIPE, subprocess.PIPE)
-    except OSError as error:
-        raise LaunchError(f"{module} cannot be started: {error.strerror} ({error.filename}).") from error
-    with child:
-        try:
-            answer = child.communicate(data, timeout_s)[0].decode("utf-8", "replace").strip()
-        except subprocess.TimeoutExpired:
-            answer = ""
-        if not answer:  # it must not start the training later
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-    return answer
+    if job.fallback:
+        spec = ProcessSpec(job, environ)
+        start_detached(FALLBACK_MODULE, folder.path, spec, folder.supervisor_log, "The OOM retry")
 
 
 def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
@@ -132,22 +120,20 @@ def _write_folder(prepared: PreparedLaunch) -> LaunchSpec:
 def spec_of(prepared: PreparedLaunch) -> LaunchSpec:
     """What the supervisor starts of a prepared launch."""
     request = prepared.request
-    spec = launch_spec(
-        prepared.argv, str(prepared.cwd), prepared.env, request.memory_limit_bytes, request.stop_timeouts
+    return LaunchSpec(
+        prepared.argv,
+        str(prepared.cwd),
+        prepared.env,
+        private_memory_limit(request.memory_limit_bytes, prepared.env),
+        request.stop_timeouts,
+        request.ends_with,
+        request.stop_after_s,
     )
-    return replace(spec, ends_with=request.ends_with, stop_after_s=request.stop_after_s)
 
 
-def launch_spec(
-    argv: tuple[str, ...],
-    cwd: str,
-    env: Mapping[str, str],
-    memory_limit_bytes: int | None,
-    stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS,
-) -> LaunchSpec:
-    """What the supervisor starts. Where there is no GPU the limit is one of the private memory."""
-    data_limit = memory_limit_bytes if memory_limit_bytes is not None and not has_gpu(env) else None
-    return LaunchSpec(argv, cwd, env, data_limit, stop_timeouts)
+def private_memory_limit(memory_limit_bytes: int | None, env: Mapping[str, str]) -> int | None:
+    """The limit of the private memory, which a memory limit is where there is no GPU."""
+    return None if has_gpu(env) else memory_limit_bytes
 
 
 def _build_record(prepared: PreparedLaunch) -> RunRecord:

@@ -14,6 +14,7 @@ from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_cards
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.detached_process import ProcessSpec
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare
 from tuner_tui.runs.launch.start import launch, spec_of
 from tuner_tui.runs.queue.queued_run import QueuedRun, QueueError, keep_start, write_queued
@@ -68,8 +69,8 @@ def queue_need(
     )
 
 
-def enqueue(prepared: PreparedLaunch, need: QueuedRun, fallback: str | None = None) -> RunFolder:
-    """Create the run, which waits. `fallback` is the input of its OOM retries. The caller wakes the waiter.
+def enqueue(prepared: PreparedLaunch, need: QueuedRun) -> RunFolder:
+    """Create the run, which waits for `need`. The caller wakes the waiter.
 
     Raises `LaunchError`.
     """
@@ -80,7 +81,7 @@ def enqueue(prepared: PreparedLaunch, need: QueuedRun, fallback: str | None = No
 
     def keep(folder: RunFolder, spec: LaunchSpec) -> None:
         try:
-            keep_start(folder, json.dumps(to_json(spec)), fallback)
+            keep_start(folder, json.dumps(to_json(spec)), _fallback_input(prepared.request))
             write_queued(folder, need)  # the last: from now on it is waiting
         except (OSError, QueueError) as error:
             shutil.rmtree(folder.path, ignore_errors=True)
@@ -106,10 +107,15 @@ def waiting_request(folder: RunFolder, environ: Mapping[str, str]) -> LaunchRequ
     )
 
 
-def queue_again(folder: RunFolder, request: LaunchRequest, fallback: str | None = None) -> None:
+def queue_again(folder: RunFolder, request: LaunchRequest) -> None:
     """Let a run that was waiting wait again, for `request`. Raises `LaunchError`."""
     spec = spec_of(prepare(request).in_folder(folder))
     try:
-        keep_start(folder, json.dumps(to_json(spec)), fallback)
+        keep_start(folder, json.dumps(to_json(spec)), _fallback_input(request))
     except (OSError, QueueError) as error:
         raise LaunchError(f"The run cannot be queued: {error}") from error
+
+
+def _fallback_input(request: LaunchRequest) -> str | None:
+    """The input of the OOM retries, which start with the run; None where its job asks for none."""
+    return ProcessSpec(request.job, request.environ).dump().decode("ascii") if request.job.fallback else None

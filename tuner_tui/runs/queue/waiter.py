@@ -44,15 +44,12 @@ from tuner_tui.runs.queue.queued_run import (
 from tuner_tui.runs.queue.turns import Applicant, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
-from tuner_tui.runs.supervise.detached import open_detached
+from tuner_tui.runs.supervise.detached import FALLBACK_MODULE, SUPERVISOR_MODULE, open_detached
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 
 PERIOD_S = 2.0
 RETRY_S = 30.0
 """Seconds until a start that failed, such as on a full disk, is tried again."""
-SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
-FALLBACK_MODULE = "tuner_tui.tuning.fallback"
-"""Started by its name, since its package is above this one."""
 
 Start = Callable[[RunFolder, tuple[str, ...], int], None]
 

@@ -13,12 +13,12 @@ from tuner_tui.core.procfs import Machine, ProcessId, is_alive, this_machine
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence
 from tuner_tui.runs.read.event_sampling import read_events
+from tuner_tui.runs.slurm import ENDS, LOG_FILE, JobList, JobState, SlurmJob, read_job, read_list
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.exit_evidence import read_log_tail
 from tuner_tui.runs.supervise.outcome import record_end, settle
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
-from tuner_tui.slurm.jobs import ENDS, LOG_FILE, JobList, JobState, SlurmJob, read_job, read_list
 
 StatusKind = Literal["waiting", "pending", "starting", "running", "ended", "lost", "foreign", "broken"]
 SLURM_PATIENCE_S = 3.0

@@ -12,6 +12,10 @@ from typing import IO
 from tuner_tui.core.files import open_to_append
 from tuner_tui.runs.supervise.run_processes import RUN_VARIABLE
 
+SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
+FALLBACK_MODULE = "tuner_tui.tuning.fallback"
+"""Started by its name, since its package is above this one."""
+
 
 def open_detached(
     module: str,

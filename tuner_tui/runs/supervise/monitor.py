@@ -19,6 +19,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
+from tuner_tui.runs.slurm import LOG_FILE
 from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import NO_SPACE, Order, SupervisorState, read_order, write_supervisor_state
@@ -37,7 +38,6 @@ from tuner_tui.runs.supervise.training_process import (
     StopTimeouts,
     SupervisedTraining,
 )
-from tuner_tui.slurm.jobs import LOG_FILE
 
 
 class RunWriter:

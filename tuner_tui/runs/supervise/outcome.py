@@ -14,6 +14,7 @@ from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
 from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
+from tuner_tui.runs.slurm import LOG_FILE
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
@@ -25,7 +26,6 @@ from tuner_tui.runs.supervise.exit_evidence import (
     read_log_evidence,
     read_log_tail,
 )
-from tuner_tui.slurm.jobs import LOG_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,11 +130,11 @@ class Backend:
     def load_preset(self, name: str) -> TrainingConfig:
         """Return the preset `name` with tuner.yaml, environment and flags applied."""
         from tuner_tui.settings.job import BuiltinJob
-        from tuner_tui.settings.resolve import Sources, resolve_training
+        from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 
         flags, environment = self._overrides.flags or {}, self._overrides.environment or {}
         default, fallback = BuiltinJob(), self._overrides.fallback
-        training = resolve_training(Sources(name, flags, environment, default_job=default, fallback=fallback))
+        training = resolve_training(LaunchOptions(name, flags, environment, default_job=default, fallback=fallback))
         job = self._with_interpreter(training.job or default)
         return TrainingConfig(training.resolved, job, name, base=training.preset, notes=training.notes)
 
@@ -257,10 +257,10 @@ class Backend:
     def offer_launch(self, config: TrainingConfig, inventory: Inventory | None = None) -> LaunchOffer:
         """Prepare a run; nothing is started yet. Its lines end with the expected time, where runs or notes tell it."""
         from tuner_tui.runs.launch.prepare import launch_summary, prepare
-        from tuner_tui.tuning.launching import start_run
+        from tuner_tui.runs.launch.start import launch
 
         prepared = prepare(config.launch_request())
-        start: Callable[[], Path] = translate_errors()(lambda: start_run(prepared).path)
+        start: Callable[[], Path] = translate_errors()(lambda: launch(prepared).path)
         return LaunchOffer([*launch_summary(prepared), *_expected_time(config, inventory)], start)
 
     @translate_errors()
@@ -269,18 +269,17 @@ class Backend:
 
         Raises `BackendError` if the run cannot be restarted.
         """
-        from tuner_tui.runs.launch.restart import plan_restart
+        from tuner_tui.runs.launch.restart import plan_restart, restart
         from tuner_tui.runs.store.folder import RunFolder
         from tuner_tui.runs.store.record import read_record, redact_job
         from tuner_tui.settings.job import same_training
-        from tuner_tui.tuning.launching import restart_run
 
         run = RunFolder(folder)
         record = read_record(run)
         same = config is not None and same_training(redact_job(config.job), record.job)
         plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
         changes = _changed_settings(record, plan.request.resolved)
-        go: Callable[[], Path] = translate_errors()(lambda: restart_run(plan).path)
+        go: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
         return RestartOffer(_restart_question(plan, changes), go)
 
     @translate_errors()

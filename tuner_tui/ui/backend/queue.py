@@ -51,8 +51,7 @@ class QueueAccess:
         """Prepare the training of `config` for the queue; nothing is queued yet."""
         from tuner_tui.hardware.detect import read_inventory
         from tuner_tui.runs.launch.prepare import launch_summary, prepare
-        from tuner_tui.runs.queue.submission import queue_need
-        from tuner_tui.tuning.launching import queue_run
+        from tuner_tui.runs.queue.submission import enqueue, queue_need
 
         request = config.launch_request()
         need = queue_need(request, inventory or read_inventory(request.runs_root))
@@ -61,7 +60,7 @@ class QueueAccess:
 
         @translate_errors()
         def add() -> str:
-            run = queue_run(prepared, need).id
+            run = enqueue(prepared, need).id
             self.wake()
             return run
 

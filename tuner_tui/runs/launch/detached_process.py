@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
@@ -17,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.core.files import LockedError
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.start import ask_detached
+from tuner_tui.runs.supervise.detached import open_detached
 from tuner_tui.settings.job import Job
 
 START_TIMEOUT_S = 20.0
@@ -52,10 +55,30 @@ def start_detached(module: str, folder: Path, spec: ProcessSpec, log: Path, name
 
     Raises `LaunchError` with `name` and the answer if it does not start.
     """
-    # Imported now: a process that only waits does not need it.
     answer = ask_detached(module, [str(folder)], spec.dump(), log, START_TIMEOUT_S)
     if answer != "ok":
         raise LaunchError(f"{name} did not start: {answer or f'see {log}'}.")
+
+
+def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, timeout_s: float) -> str:
+    """Start `python -m module` in a session of its own, which gets `data` on standard input, and return its answer.
+
+    The answer is what it writes to standard output until it closes it. A process that gives none within `timeout_s`
+    seconds is ended. Raises `LaunchError` if `log`, its standard error, cannot be written.
+    """
+    try:
+        child = open_detached(module, arguments, log, subprocess.PIPE, subprocess.PIPE)
+    except OSError as error:
+        raise LaunchError(f"{module} cannot be started: {error.strerror} ({error.filename}).") from error
+    with child:
+        try:
+            answer = child.communicate(data, timeout_s)[0].decode("utf-8", "replace").strip()
+        except subprocess.TimeoutExpired:
+            answer = ""
+        if not answer:  # it must not start the training later
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+    return answer
 
 
 def detach(prepare: Callable[[bytes], Ready]) -> Ready:

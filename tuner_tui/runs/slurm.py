@@ -1,18 +1,84 @@
-"""The Slurm jobs of runs: what squeue says of them, in words, and one list for all runs."""
+"""Jobs of Slurm: its commands, the script of a job, and what squeue says of the jobs of runs, in words."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import shutil
+import subprocess
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.files import LockedError, acquire_lock, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
-from tuner_tui.slurm.commands import SlurmError, SlurmRunner, run_slurm
+from tuner_tui.core.redaction import redact_text
+
+# The commands, bounded in time and output, without a shell
+
+TIMEOUT_S = 15.0
+"""Seconds to wait; with the controller down, Slurm's commands try for a minute."""
+MAX_OUTPUT_BYTES = 4 << 20
+
+
+class SlurmError(Exception):
+    """Slurm did not do what it was asked; the message is one sentence."""
+
+
+SlurmRunner = Callable[[Sequence[str]], str]
+"""Runs a command of Slurm and returns its output. Raises `SlurmError`."""
+
+
+def run_slurm(
+    command: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> str:
+    """Run an installed command in the folder `cwd` and with the environment `environ`; None: those of this process.
+
+    Raises `SlurmError`.
+    """
+    env = dict(os.environ if environ is None else environ)
+    program = shutil.which(command[0], path=env.get("PATH", os.defpath))
+    if program is None:
+        raise SlurmError(f"{command[0]} was not found: run this on a login node of the Slurm cluster.")
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"The Slurm controller does not answer {command[0]}.") from None
+    except OSError as error:
+        raise SlurmError(f"{command[0]} cannot be started: {error.strerror}.") from error
+    if done.returncode:
+        raise SlurmError(_why(command[0], done.stderr, done.returncode))
+    return done.stdout[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
+
+
+def _why(name: str, output: bytes, code: int) -> str:
+    """The last line of the error output, without `sbatch: error:` and escape sequences."""
+    if code < 0:
+        return f"{name} was killed by signal {-code}."
+    lines = output[:MAX_OUTPUT_BYTES].decode("utf-8", "replace").split("\n")
+    words = [line for line in lines if line.strip()] or [f"exit code {code}"]
+    chosen = next((line for line in words if "nable to contact" in line), words[-1])
+    text = "".join(filter(str.isprintable, chosen)).removeprefix(f"{name}: ").removeprefix("error: ")
+    return f"{name}: {text[:300].rstrip('.')}."
+
+
+# The states of jobs
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED"})
 ENDS = {
@@ -208,3 +274,85 @@ def _read(state_dir: Path) -> JobList:
         return from_json(JobList, json.loads(read_regular(state_dir / LIST_FILE)))
     except (OSError, ValueError, RecursionError):
         return JobList()
+
+
+# The script of a job, which names the run folder only: no command and no secret
+
+LIMIT_SIGNAL = "USR2"
+"""Sent before the time limit. Not TERM, which a job gets that is cancelled: that one must not be requeued."""
+LEAD_S = 120
+"""Seconds before the time limit at which the training is asked to save and stop."""
+OWN_OPTIONS = ("output", "error", "open-mode", "signal")
+"""Set by this program; what the user gives in their place is refused."""
+UNSUPPORTED = ("array", "clusters", "input", "wrap", "wait", "parsable", "test-only", "export-file", "help", "version")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class SlurmOptionError(SlurmError):
+    """An option of sbatch that cannot be used; the message is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """Options of sbatch by their long names; the value None stands for a flag such as `--exclusive`."""
+
+    values: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes; of a range such as `2-4` the smaller."""
+        first = (self.values.get("nodes") or "1").partition("-")[0]
+        return max(1, int(first)) if first.isdecimal() else 1
+
+    @property
+    def requeues(self) -> bool:
+        """Whether the job goes on after its time limit, from the checkpoint that it has saved there."""
+        return "no-requeue" not in self.values
+
+
+def parse_options(named: Mapping[str, str | None], others: Sequence[str]) -> SlurmOptions:
+    """Options of the command line: those with a name of their own, and `KEY=VALUE` or `KEY`.
+
+    Raises `SlurmOptionError`.
+    """
+    values: dict[str, str | None] = {name: value for name, value in named.items() if value is not None}
+    for word in others:
+        name, equals, text = word.removeprefix("--").partition("=")
+        values[name] = text if equals else None
+    for name, value in values.items():
+        _check_option(name, value)
+    return SlurmOptions(values)
+
+
+def _check_option(name: str, value: str | None) -> None:
+    if not _NAME.fullmatch(name):
+        raise SlurmOptionError(f"{name!r} is not the long name of an option of sbatch, such as account=PROJECT.")
+    if name in OWN_OPTIONS or name in UNSUPPORTED:
+        raise SlurmOptionError(f"The option --{name} of sbatch cannot be set here.")
+    if value is not None and (_CONTROL.search(value) or redact_text(f"{name}={value}") != f"{name}={value}"):
+        raise SlurmOptionError(f"The value of --{name} contains a secret or a control character.")
+
+
+def render_script(options: SlurmOptions, run: Path, argv: Sequence[str]) -> str:
+    """The script of the job of the run in the folder `run`, which executes `argv`. Raises `SlurmOptionError`."""
+    if _CONTROL.search(str(run)):
+        raise SlurmOptionError(f"Slurm cannot write to the folder {str(run)!r}: its name has a control character.")
+    values: dict[str, str | None] = {
+        "job-name": run.name,
+        "output": str(run / LOG_FILE).replace("%", "%%"),
+        "open-mode": "append",
+        "signal": f"B:{LIMIT_SIGNAL}@{LEAD_S}",
+        **({"requeue": None} if options.requeues else {}),
+        **({"ntasks-per-node": "1"} if options.nodes > 1 else {}),
+        **options.values,
+    }
+    lines = [f"#SBATCH --{name}" + ("" if value is None else f"={_quoted(value)}") for name, value in values.items()]
+    return "\n".join(["#!/bin/sh", *lines, f"exec {shlex.join(argv)}", ""])
+
+
+def _quoted(value: str) -> str:
+    """The value as sbatch reads it in a script: in quotes, in which a backslash makes the next character literal."""
+    if re.fullmatch(r"[\w@%+=:,./-]+", value, re.ASCII):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
