@@ -9,8 +9,8 @@ import pytest
 
 from tests.fakes.situations import GB, NOW, box, card, counters, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose
+from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory
 from tuner_tui.advice.expected_memory import CHECKPOINTING_SHARE, ExpectedPeak, expected_peak
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator, limit_device_memory
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import GIB

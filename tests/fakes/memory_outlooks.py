@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tuner_tui.advice.outlook import EstimateRequest, MemoryOutlook, PeakMemory
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
 from tuner_tui.memory.trace import MemoryBreakdown, MemoryPart
 from tuner_tui.settings.model import Settings
-from tuner_tui.ui.backend.records import EstimateRequest, MemoryOutlook, PeakMemory
 
 GIB = 2**30
 H100 = Device(True, (9, 0), int(79.6 * GIB))

@@ -14,6 +14,7 @@ from tests.fakes.queue_access import FakeQueue
 from tests.fakes.run_pairs import two_runs
 from tests.fakes.tuning_views import FakeTunings
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.outlook import EstimateRequest, MemoryOutlook, PeakMemory
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
@@ -32,12 +33,9 @@ from tuner_tui.ui.backend.facade import Backend
 from tuner_tui.ui.backend.records import (
     BackendError,
     ComparedRuns,
-    EstimateRequest,
     FollowedRun,
     LaunchOffer,
-    MemoryOutlook,
     NameTakenError,
-    PeakMemory,
     PresetListing,
     RestartOffer,
     TrainingConfig,

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.cases import EVERY, Case, Measured, measured_from
+from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import ModelShape, known_shape, shape_from_config
-from tuner_tui.memory.trace import phases_from_trace, trace_from_answer, trace_request
+from tuner_tui.memory.trace import MemoryTrace, phases_from_trace, trace_request
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
@@ -102,7 +103,7 @@ def traced(device: Device, folder: Path) -> Way:
         model = str(folder / case.model) if case.model in EVERY else case.model
         job = BuiltinJob.model_validate({"task": case.task, "model": model})
         question = {**trace_request(job, settings, device, 2), "foreach": case.foreach or device.on_gpu}
-        found = trace_from_answer(answer(json.dumps(question, sort_keys=True)))
+        found = from_json(MemoryTrace, answer(json.dumps(question, sort_keys=True)))
         return highest(phases_from_trace(found, settings, device, 1), case.batch)
 
     return way

@@ -9,19 +9,19 @@ import pytest
 
 from tuner_tui.core.units import MIB
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.memory.trace import cached_import_footprint, import_footprint
+from tuner_tui.memory.trace import import_footprint
 
 
 @pytest.mark.train
 def test_it_is_asked_once(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     python = Interpreter(sys.executable, packages={"torch": "2.13.0"})
-    assert cached_import_footprint(python, 2, tmp_path) is None
+    assert import_footprint(python, 2, tmp_path, cached_only=True) is None
     found = import_footprint(python, 2, tmp_path)
     assert found is not None
     assert found.private_bytes > found.resident_bytes > 200 * MIB
-    assert cached_import_footprint(python, 2, tmp_path) == found
-    assert cached_import_footprint(python, 64, tmp_path) is None
+    assert import_footprint(python, 2, tmp_path, cached_only=True) == found
+    assert import_footprint(python, 64, tmp_path, cached_only=True) is None
 
 
 def test_a_python_that_cannot_say_leaves_it_unknown(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.hardware.interpreter import Interpreter, ProbeCacheEntry
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.trace import (
@@ -23,7 +24,6 @@ from tuner_tui.memory.trace import (
     expandable_segments,
     parse_answer,
     trace_cache_entry,
-    trace_from_answer,
     trace_memory,
     trace_request,
     trace_together,
@@ -120,7 +120,7 @@ def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
 
 
 ANSWER = {
-    "parameters": 1, "trainable": 1, "weight_bytes": 4, "gradient_bytes": 4, "state_bytes": None, "step": 9,
+    "parameters": 1, "trainable": 1, "weight_bytes": 4, "gradient_bytes": 4, "state_bytes": None, "step_bytes": 9,
     "train": [{"batch": 2, "total": 8, "gradients": 1, "copies": 0}], "evaluation": [],
 }  # fmt: skip
 
@@ -130,8 +130,8 @@ import json, sys
 asked = json.load(sys.stdin)["requests"]
 open({calls!r}, "a").write(f"{{len(asked)}}\\n")
 point = dict(batch=2, total=9, gradients=1, copies=0)
-answer = dict(parameters=1, trainable=1, weight_bytes=4, gradient_bytes=4, state_bytes=8, step=9, train=[point] * 2,
-              evaluation=[point] * 2)
+answer = dict(parameters=1, trainable=1, weight_bytes=4, gradient_bytes=4, state_bytes=8, step_bytes=9,
+              train=[point] * 2, evaluation=[point] * 2)
 answers = [answer if one["job"]["max_length"] != 999 else dict(problem="no") for one in asked]
 print({mark!r} + json.dumps(dict(answers=answers)))
 """
@@ -279,5 +279,5 @@ def test_several_processes_keep_buckets() -> None:
 
 
 def test_an_answer_is_read_back_as_it_was_written() -> None:
-    assert trace_from_answer(ANSWER).train == (TracedPeak(2, 8, 1, 0),)
-    assert trace_from_answer(ANSWER).step_bytes == 9
+    assert from_json(MemoryTrace, ANSWER).train == (TracedPeak(2, 8, 1, 0),)
+    assert from_json(MemoryTrace, ANSWER).step_bytes == 9

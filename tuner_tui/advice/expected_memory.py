@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory
 from tuner_tui.advice.findings.run_metrics import gpu_indexes
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator, limit_device_memory
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.environment import visible_cards

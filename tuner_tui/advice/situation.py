@@ -17,7 +17,7 @@ from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Inventory, has_tens
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import ImportFootprint
-from tuner_tui.memory.trace import cached_import_footprint
+from tuner_tui.memory.trace import import_footprint
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
@@ -248,7 +248,7 @@ def _with_measured_memory(situation: Situation, record: RunRecord | None, invent
     return replace(
         situation,
         measured=_earlier_runs(runs_dir(), record.id, situation.state.finished.t),
-        import_footprint=cached_import_footprint(situation.interpreter, inventory.cpu.usable_cores),
+        import_footprint=import_footprint(situation.interpreter, inventory.cpu.usable_cores, cached_only=True),
     )
 
 

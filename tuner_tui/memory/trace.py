@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner_tui import __file__ as package
+from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.hardware.interpreter import (
     Interpreter,
     ProbeCacheEntry,
@@ -32,7 +33,7 @@ from tuner_tui.memory.model_shape import config_path, known_shape
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 7
+FORMAT = 8
 """Part of the key of the cache; raised when the answer changes."""
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
@@ -121,12 +122,12 @@ def trace_memory(
     """
     question = trace_request(job, settings, device, labels)
     entry = trace_cache_entry(interpreter, question, cache_folder)
-    cached = _read_entry(entry)
-    if cached is not None:
-        return cached
-    answer = ask_trainer(Path(interpreter.path), question)
-    entry.write(answer)
-    return trace_from_answer(answer)
+    trace = _read_entry(entry)
+    if trace is None:
+        answer = ask_trainer(Path(interpreter.path), question)
+        entry.write(answer)
+        trace = from_json(MemoryTrace, answer)
+    return trace
 
 
 def trace_together(
@@ -254,23 +255,6 @@ def _describe(problem: str) -> str:
     return f"The model cannot be traced: {problem}."
 
 
-def trace_from_answer(answer: Mapping[str, Any]) -> MemoryTrace:
-    """The trace in the memory tracer's answer."""
-    return MemoryTrace(
-        parameters=answer["parameters"],
-        trainable=answer["trainable"],
-        weight_bytes=answer["weight_bytes"],
-        gradient_bytes=answer["gradient_bytes"],
-        state_bytes=answer["state_bytes"],
-        step_bytes=answer["step"],
-        train=tuple(TracedPeak(**peak) for peak in answer["train"]),
-        evaluation=tuple(TracedPeak(**peak) for peak in answer["evaluation"]),
-        embedding=answer.get("embedding", 0),
-        quantizable=QuantizableWeights(**answer.get("quantizable", {})),
-        slack=tuple((batch, size) for batch, size in answer.get("slack", ())),
-    )
-
-
 def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
     """The estimate that a trace makes for the micro batch of `settings`; sizes of one process."""
     phases = phases_from_trace(trace, settings, device, processes)
@@ -335,10 +319,9 @@ def _peak_at(points: tuple[TracedPeak, ...], batch: int) -> float:
 
 
 def _read_entry(entry: ProbeCacheEntry) -> MemoryTrace | None:
-    answer = entry.read()
     try:
-        return None if answer is None else trace_from_answer(answer)
-    except (KeyError, TypeError):
+        return from_json(MemoryTrace, entry.read())
+    except ValueError:
         return None
 
 
@@ -418,35 +401,21 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 """Variables that, like the packages and the number of cores, decide how much is reserved."""
 
 
-def import_footprint(interpreter: Interpreter, cores: int, cache_folder: Path | None = None) -> ImportFootprint | None:
+def import_footprint(
+    interpreter: Interpreter, cores: int, cache_folder: Path | None = None, *, cached_only: bool = False
+) -> ImportFootprint | None:
     """The memory of `interpreter` after its imports, on `cores` cores; None where it cannot be measured.
 
-    Takes seconds the first time.
+    Takes seconds the first time; with `cached_only` nothing is started.
     """
     # Under a memory limit this is a large part: libraries reserve a gigabyte and more, by the number of cores.
-    cached = cached_import_footprint(interpreter, cores, cache_folder)
-    if cached is not None:
-        return cached
-    try:
-        answer = ask_trainer(Path(interpreter.path), {}, verb="started-memory")
-        found = ImportFootprint(int(answer["resident_bytes"]), int(answer["private_bytes"]))
-    except (TraceError, KeyError, ValueError):
-        return None
-    _cache_entry(interpreter, cores, cache_folder).write(answer)
-    return found
-
-
-def cached_import_footprint(
-    interpreter: Interpreter, cores: int, cache_folder: Path | None = None
-) -> ImportFootprint | None:
-    """The footprint from the cache; None where it is not there. Reads one small file."""
-    answer = _cache_entry(interpreter, cores, cache_folder).read()
-    try:
-        return None if answer is None else ImportFootprint(int(answer["resident_bytes"]), int(answer["private_bytes"]))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _cache_entry(interpreter: Interpreter, cores: int, folder: Path | None) -> ProbeCacheEntry:
     threads = [os.environ.get(name) for name in THREAD_VARIABLES]
-    return probe_cache_entry("started", [interpreter.path, dict(interpreter.packages), cores, threads], folder)
+    entry = probe_cache_entry("started", [interpreter.path, dict(interpreter.packages), cores, threads], cache_folder)
+    answer = entry.read()
+    try:
+        if answer is None and not cached_only:
+            answer = ask_trainer(Path(interpreter.path), {}, verb="started-memory")
+            entry.write(answer)
+        return from_json(ImportFootprint, answer)
+    except (TraceError, ValueError):
+        return None

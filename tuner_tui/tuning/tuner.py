@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter

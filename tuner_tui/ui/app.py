@@ -12,11 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner_tui.advice.outlook import EstimateRequest
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.ui import messages as m
 from tuner_tui.ui.backend.facade import Backend
 from tuner_tui.ui.backend.feeds import HardwareFeed, RunFeed, RunNews, poll
-from tuner_tui.ui.backend.records import BackendError, EstimateRequest, TrainingConfig
+from tuner_tui.ui.backend.records import BackendError, TrainingConfig
 from tuner_tui.ui.controllers.queue import QueueController
 from tuner_tui.ui.controllers.runs import ComparisonController, RunController
 from tuner_tui.ui.controllers.settings import SettingsController

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tuner_tui.advice.outlook import EstimateRequest
 from tuner_tui.ui import status_text
 from tuner_tui.ui.backend.facade import Backend
-from tuner_tui.ui.backend.records import EstimateRequest
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.state import UiState
 from tuner_tui.view.settings_form import SettingsView

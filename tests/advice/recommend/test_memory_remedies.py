@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, memory_remedies
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -20,7 +20,7 @@ KINDS = (
 
 def remedies(model: str, **settings: Any) -> dict[str, MemoryRemedy]:
     estimator = JobMemoryEstimator(BuiltinJob(task="causal-lm", model=model), CARD)
-    return memory_remedies(estimator, Settings(precision="bf16", max_length=512, **settings), KINDS)
+    return memory_remedies(estimator.closed_form, Settings(precision="bf16", max_length=512, **settings), KINDS)
 
 
 def saved(remedy: MemoryRemedy) -> int:

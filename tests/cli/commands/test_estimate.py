@@ -54,7 +54,7 @@ def remember(settings: dict[str, Any], tmp_path: Path) -> None:
     peaks = [{"batch": batch, "total": (1500 + 100 * batch) * MIB, "gradients": 0, "copies": 0} for batch in (2, 8, 32)]
     entry.write({
         "parameters": 124_439_808, "trainable": 124_439_808, "weight_bytes": 500 * MIB, "gradient_bytes": 500 * MIB,
-        "state_bytes": 1000 * MIB, "step": 2000 * MIB, "train": peaks, "evaluation": peaks[:2],
+        "state_bytes": 1000 * MIB, "step_bytes": 2000 * MIB, "train": peaks, "evaluation": peaks[:2],
     })  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
+from tuner_tui.advice.outlook import EstimateRequest, PeakMemory
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import OriginKind
@@ -18,9 +19,7 @@ from tuner_tui.settings.presets import FileUpdate, load_preset, preset_path
 from tuner_tui.ui.backend.facade import Backend, CliOverrides
 from tuner_tui.ui.backend.records import (
     BackendError,
-    EstimateRequest,
     NameTakenError,
-    PeakMemory,
     PresetListing,
 )
 from tuner_tui.ui.messages import SettingEdited

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner_tui.advice.batch_scaling import rebalance
+from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, estimate_duration
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory

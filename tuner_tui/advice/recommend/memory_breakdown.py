@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.core.units import format_size
+from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import MemoryBreakdown
 from tuner_tui.settings.model import Settings, Value, format_value
 
@@ -56,21 +56,20 @@ def breakdown_rows(
     return [*rows, BreakdownRow("the rest", "", rest, rest / traced.total)] if rest else rows
 
 
-def memory_remedies(estimator: JobMemoryEstimator, settings: Settings, kinds: Iterable[str]) -> dict[str, MemoryRemedy]:
-    """The remedy of each kind that has one with these settings.
-
-    Savings are by the closed form; a change that saves nothing is no remedy.
-    """
-    before = estimator.closed_form(settings)
-    found = {}
+def memory_remedies(
+    estimate: Callable[[Settings], MemoryEstimate | None], settings: Settings, kinds: Iterable[str]
+) -> dict[str, MemoryRemedy]:
+    """The remedy of each kind that has one with these settings; a change that saves nothing by `estimate` is none."""
+    before = estimate(settings)
+    remedies = {}
     for kind in kinds:
         change = _change(kind, settings)
         if change is not None:
-            after = estimator.closed_form(settings.changed(**change))
+            after = estimate(settings.changed(**change))
             saved = None if before is None or after is None else before.total_bytes - after.total_bytes
             if saved is None or saved > 0:
-                found[kind] = MemoryRemedy(change, saved)
-    return found
+                remedies[kind] = MemoryRemedy(change, saved)
+    return remedies
 
 
 def _change(kind: str, settings: Settings) -> dict[str, Value] | None:

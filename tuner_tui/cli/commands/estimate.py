@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_device
 from tuner_tui.advice.recommend.card_plan import CardPlan, plan_cards
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
-from tuner_tui.advice.recommend.memory_breakdown import memory_remedies
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator, limit_device_memory
+from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.cli.commands.recommend import measured_lengths, time_document
 from tuner_tui.cli.console import fail, print_json, print_note
 from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
@@ -45,7 +44,7 @@ from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate
-from tuner_tui.memory.trace import TraceError, import_footprint, trace_breakdown
+from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
@@ -160,8 +159,7 @@ def print_measured(
 
     Raises `SettingsError` if they took other micro batches, too few to interpolate.
     """
-    target = target_of(limit_gpu_memory(machine.inventory, limit), machine.interpreter, job)
-    device = training_device(machine, target, capacity, limit)
+    device = training_device(limited_target(machine.inventory, machine.interpreter, job, limit), limit, capacity)
     micro = "per_device_train_batch_size"
     batch = resolved.settings.per_device_train_batch_size if micro in resolved.given else None
     found = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
@@ -224,20 +222,9 @@ def prepare(
         advised = recommend(inventory, machine.interpreter, job, resolved.given).values
         settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
     target = target_of(inventory, machine.interpreter, job)
-    device = training_device(machine, target, capacity, limit)
+    device = training_device(target, limit, capacity)
     runs = measured_runs(own, runs_dir())
     return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs), settings
-
-
-def training_device(machine: LocalMachine, target: TrainingTarget, capacity: int | None, limit: int | None) -> Device:
-    """Return the device of `target` with the memory that `--memory` and `--memory-limit` name.
-
-    A limit of GPU memory is in the target already. Without a GPU the limit also counts what the imports reserve.
-    """
-    device = target.device if capacity is None else replace(target.device, capacity_bytes=capacity)
-    if limit is None or device.on_gpu:
-        return device
-    return limit_device_memory(device, limit, import_footprint(machine.interpreter, machine.inventory.cpu.usable_cores))
 
 
 def expected_time(
@@ -298,13 +285,9 @@ def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
 def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:
     """Print where the memory of the peak goes, and the setting that removes each kind; exit with 2 if not traceable."""
     try:
-        if found.interpreter is None:
-            raise TraceError("No interpreter to trace with: pass --interpreter.")
-        traced = trace_breakdown(found.interpreter, found.job, settings, found.device)
+        traced, remedies = found.breakdown(settings)
     except TraceError as error:
         fail(f"--by needs a trace of the model. {error}")
-    kinds = traced.by(lambda part: part.kind)
-    remedies = memory_remedies(found, settings, kinds)
     if as_json:
         print_json(
             {
@@ -316,7 +299,7 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
                 "parts": [asdict(part) for part in traced.parts],
                 "kinds": [
                     {"kind": kind, "size": size, "remedy": None if kind not in remedies else asdict(remedies[kind])}
-                    for kind, size in kinds.items()
+                    for kind, size in traced.by(lambda part: part.kind).items()
                 ],
             }
         )

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.card_plan import CardPlan
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.advice.recommend.workload import JobMemoryEstimator
 from tuner_tui.cli.render.recommend import duration_lines
 from tuner_tui.cli.render.text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text

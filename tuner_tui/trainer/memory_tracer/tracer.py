@@ -96,7 +96,7 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
             found = trace_batches(request["eval_batches"], lambda batch: evaluation_passes(traced, batch))
             evaluations[asked] = peaks(found, request["eval_batches"])
     train = peaks(passes, request["batches"])
-    return {**sizes, "step": step, "train": train, "evaluation": evaluations[asked], "slack": slack}
+    return {**sizes, "step_bytes": step, "train": train, "evaluation": evaluations[asked], "slack": slack}
 
 
 def trace_batches(batches: Sequence[int], trace: Callable[[int], BatchEvents]) -> dict[int, BatchEvents]:

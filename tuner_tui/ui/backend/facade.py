@@ -9,20 +9,17 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.estimates import MemoryEstimator
 from tuner_tui.ui.backend.queue import QueueAccess
 from tuner_tui.ui.backend.records import (
     ComparedRuns,
-    EstimateRequest,
     FollowedRun,
     LaunchOffer,
-    MemoryOutlook,
     NameTakenError,
-    PeakMemory,
     PresetListing,
     RestartOffer,
     TrainingConfig,
@@ -32,7 +29,9 @@ from tuner_tui.ui.backend.tunings import Tunings
 from tuner_tui.view.run_rows import outcome_sentence
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.estimate import MemoryEstimator
     from tuner_tui.advice.finding import Finding
+    from tuner_tui.advice.outlook import EstimateRequest, MemoryOutlook, PeakMemory
     from tuner_tui.advice.situation import Situation
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
@@ -73,11 +72,17 @@ class Backend:
 
     def __init__(self, overrides: CliOverrides) -> None:
         self._overrides = overrides
-        self._estimator, self._estimating = MemoryEstimator(), Lock()
+        self._estimating = Lock()
         self.tunings = Tunings()
         self.queue = QueueAccess()
 
     # settings
+
+    @cached_property
+    def _estimator(self) -> MemoryEstimator:
+        from tuner_tui.advice.estimate import MemoryEstimator
+
+        return MemoryEstimator()
 
     def recommend(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
         """Fill in recommended values where no value was chosen."""
@@ -95,6 +100,7 @@ class Backend:
         with self._estimating:
             return self._estimator.refined(request)
 
+    @translate_errors()
     def memory_parts(self, request: EstimateRequest) -> PeakMemory:
         """Return where the memory goes, by a trace that may take 30 s."""
         return self._estimator.parts(request)

@@ -19,9 +19,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from tuner_tui.advice.outlook import DataOutlook, MemoryOutlook
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
-from tuner_tui.ui.backend.records import DataOutlook, MemoryOutlook
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from tuner_tui.ui.backend.records import MemoryOutlook
+from tuner_tui.advice.outlook import MemoryOutlook
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.hardware import HardwarePanel

@@ -17,6 +17,8 @@ from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, until, value
+from tuner_tui.advice.estimate import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
+from tuner_tui.advice.outlook import DataOutlook, EstimateRequest, MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.hardware.interpreter import Interpreter
@@ -30,8 +32,6 @@ from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.ui.backend.estimates import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
-from tuner_tui.ui.backend.records import DataOutlook, EstimateRequest, MemoryOutlook
 from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, memory_bar, source
 from tuner_tui.view.cells import line_width, plain_text
 

@@ -1,0 +1,275 @@
+"""The memory estimate: of one job on one device, and of the settings that the screen shows.
+
+The closed form answers at once. A trace takes seconds, and is right for models that the closed form does not know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+from tuner_tui.advice.outlook import DataOutlook, EstimateRequest, MemoryOutlook, PeakMemory
+from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_runs, estimate_duration
+from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows, memory_remedies
+from tuner_tui.advice.recommend.sample_lengths import measure_lengths
+from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
+from tuner_tui.advice.recommend.workload import model_of
+from tuner_tui.core.units import format_size
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate, estimate_from_runs
+from tuner_tui.memory.device import Device, ImportFootprint
+from tuner_tui.memory.estimate import MemoryEstimate, estimate
+from tuner_tui.memory.model_shape import config_path, known_shape
+from tuner_tui.memory.trace import (
+    MemoryBreakdown,
+    MemoryTrace,
+    TraceError,
+    cached_trace,
+    estimate_from_trace,
+    import_footprint,
+    trace_breakdown,
+    trace_memory,
+)
+from tuner_tui.runs.read.measured_memory import measured_runs
+from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
+from tuner_tui.settings.model import Settings, Value
+
+UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
+UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
+MICRO = "per_device_train_batch_size"
+NAME_ONLY_UNCERTAINTY = 0.3
+"""Relative uncertainty if only the model's name is known; judgement."""
+
+
+def limit_device_memory(device: Device, limit_bytes: int, import_footprint: ImportFootprint | None) -> Device:
+    """The CPU device under `--memory-limit`, which limits private memory to `limit_bytes`.
+
+    `import_footprint` is the measured memory of the imports alone; None if unknown.
+    """
+    least = limit_bytes if device.capacity_bytes is None else min(limit_bytes, device.capacity_bytes)
+    return replace(device, capacity_bytes=least, limited=True, import_footprint=import_footprint)
+
+
+def limited_target(
+    inventory: Inventory, interpreter: Interpreter, job: Job, limit_bytes: int | None = None
+) -> TrainingTarget:
+    """The target of a training whose GPUs are limited to `limit_bytes`."""
+    return target_of(limit_gpu_memory(inventory, limit_bytes), interpreter, job)
+
+
+def training_device(
+    target: TrainingTarget, limit_bytes: int | None, capacity_bytes: int | None = None, *, cached_only: bool = False
+) -> Device:
+    """The device of `target`, with `capacity_bytes` in place of its own.
+
+    Without a GPU a limit also counts what the imports reserve. Unless `cached_only`, a process is started to measure
+    that.
+    """
+    device = target.device if capacity_bytes is None else replace(target.device, capacity_bytes=capacity_bytes)
+    if limit_bytes is None or device.on_gpu or target.interpreter is None:
+        return device
+    cores = target.inventory.cpu.usable_cores
+    return limit_device_memory(
+        device, limit_bytes, import_footprint(target.interpreter, cores, cached_only=cached_only)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobMemoryEstimator:
+    """Estimates the memory of one job on one device, corrected by measured runs (newest first).
+
+    Each of `processes` has a device of its own. `interpreter` runs traces; None if there is none.
+    """
+
+    job: BuiltinJob
+    device: Device
+    processes: int = 1
+    interpreter: Interpreter | None = None
+    runs: Sequence[MeasuredRun] = ()
+
+    def at_once(self, settings: Settings) -> MemoryEstimate | None:
+        """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
+        python = self.interpreter
+        trace = None if python is None else cached_trace(python, self.job, settings, self.device)
+        return self.closed_form(settings) if trace is None else self._traced_estimate(trace, settings)
+
+    def closed_form(self, settings: Settings) -> MemoryEstimate | None:
+        """The closed-form estimate, from the shape that the model's name suggests if need be; None without a shape."""
+        shape = known_shape(self.job.model, self.job.task)
+        if shape is not None:
+            return self._calibrate(settings, lambda tried: estimate(shape, tried, self.device, self.processes))
+        guess = model_of(self.job.model, self.job.task)
+        if guess.guessed or config_path(self.job.model) is not None:  # its configuration says that it is none of ours
+            return None
+        rests_on = f"closed form, shape guessed from the name {guess.label}"
+        named = partial(replace, uncertainty=NAME_ONLY_UNCERTAINTY, rests_on=rests_on)
+        return self._calibrate(settings, lambda tried: named(estimate(guess.shape, tried, self.device, self.processes)))
+
+    def traced(self, settings: Settings) -> MemoryEstimate:
+        """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
+        return self._traced_estimate(trace_memory(self._python, self.job, settings, self.device), settings)
+
+    def breakdown(self, settings: Settings) -> tuple[MemoryBreakdown, dict[str, MemoryRemedy]]:
+        """The tensors at the peak, and the remedy of each kind that has one. Raises `TraceError`."""
+        traced = trace_breakdown(self._python, self.job, settings, self.device)
+        return traced, memory_remedies(self.closed_form, settings, traced.by(lambda part: part.kind))
+
+    @property
+    def _python(self) -> Interpreter:
+        if self.interpreter is None:
+            raise TraceError("No interpreter to trace with: pass --interpreter.")
+        return self.interpreter
+
+    def _traced_estimate(self, trace: MemoryTrace, settings: Settings) -> MemoryEstimate:
+        return self._calibrate(settings, lambda tried: estimate_from_trace(trace, tried, self.device, self.processes))
+
+    def _calibrate(self, settings: Settings, way: Callable[[Settings], MemoryEstimate]) -> MemoryEstimate:
+        calibrated = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
+        most = self.job.max_samples
+        return calibrated if most is None else replace(calibrated, samples=max(1, most // self.processes))
+
+
+class MemoryEstimator:
+    """Estimates of the settings shown, for one thread.
+
+    It remembers earlier runs of the job, models that cannot be traced, and data that cannot be read.
+    """
+
+    def __init__(self) -> None:
+        self._untraceable: set[tuple[str, str]] = set()
+        self._unreadable: set[str] = set()
+        self._job: Job | None = None
+        self._runs: tuple[MeasuredRun, ...] = ()
+        self._timed: tuple[EarlierRun, ...] = ()
+
+    def quick(self, request: EstimateRequest) -> MemoryOutlook:
+        """The estimate known without a trace. For a new job it reads what earlier runs measured."""
+        if request.job != self._job:
+            self._read_runs(request.job)
+        return self._outlook(request, refine=False)
+
+    def refined(self, request: EstimateRequest) -> MemoryOutlook:
+        """The estimate by the newest runs, and by a trace where that is worth it. It may take 30 s."""
+        self._read_runs(request.job)
+        return self._outlook(request, refine=True)
+
+    def parts(self, request: EstimateRequest) -> PeakMemory:
+        """Where the memory of the peak goes, by a trace that takes seconds. Raises `TraceError`."""
+        job = modelled_job(request.job)
+        if job is None:
+            raise TraceError("The command does not name its model, so its memory cannot be traced.")
+        settings = _settings(request)
+        target = _target(request)
+        device = training_device(target, _host_limit(request, target), cached_only=True)
+        traced, remedies = self._estimator(request, job, target, device).breakdown(settings)
+        by_kind, by_module = (tuple(breakdown_rows(traced, remedies, by_module)) for by_module in (False, True))
+        title = f"{job.model} · micro batch {settings.per_device_train_batch_size}"
+        return PeakMemory(title, traced.phase, traced.total, by_kind, by_module)
+
+    def _read_runs(self, job: Job) -> None:
+        self._job, self._runs = job, measured_runs(job, runs_dir())
+        self._timed = earlier_runs(job, runs_dir())
+
+    def _outlook(self, request: EstimateRequest, refine: bool) -> MemoryOutlook:
+        target = _target(request)
+        cards = [card.name for card in target.cards]
+        duration = estimate_duration(request.job, request.resolved.settings, target.replicas, self._timed, cards)
+        data = self._data(request, measure=refine and not request.training)
+        return replace(self._memory(request, target, refine), duration=duration, data=data)
+
+    def _data(self, request: EstimateRequest, measure: bool) -> DataOutlook | None:
+        """The lengths of the job's samples if they are cached; `measure` may take seconds."""
+        job, settings = request.job, request.resolved.settings
+        if job.data is None or job.data in self._unreadable:
+            return None
+        try:
+            lengths = measure_lengths(job, Path(request.interpreter.path), cached_only=not measure)
+        except TraceError:
+            self._unreadable.add(job.data)
+            return None
+        if lengths is None:
+            return None
+        return DataOutlook(lengths, lengths.cut_share(settings.max_length), lengths.padding_share(settings))
+
+    def _memory(self, request: EstimateRequest, target: TrainingTarget, refine: bool) -> MemoryOutlook:
+        job, limit = modelled_job(request.job), _host_limit(request, target)
+        against = _capacity_name(request, target)
+        if isinstance(request.job, CommandJob):
+            device = training_device(target, limit, cached_only=True)
+            outlook = self._from_runs(request, request.job, device, against)
+            if outlook.estimate is not None or job is None:
+                return outlook
+        assert job is not None  # a built-in job has a model
+        traceable = refine and request.worked_on and (job.model, job.task) not in self._untraceable
+        may_trace = traceable and os.getloadavg()[0] < request.inventory.cpu.usable_cores
+        device = training_device(target, limit, cached_only=not may_trace)
+        estimator, settings = self._estimator(request, job, target, device), _settings(request)
+        best = estimator.at_once(settings)
+        if may_trace:
+            try:
+                best = estimator.traced(settings)
+            except TraceError:
+                self._untraceable.add((job.model, job.task))
+        if best is None:
+            return MemoryOutlook(unknown=f"not known yet for {job.model}")
+        if device.limited and device.import_footprint is None and best.verdict != "fits":
+            # The limit counts what the imports reserve, a gigabyte and more: a guess of it must not say "does not fit".
+            return MemoryOutlook(unknown=UNMEASURED_IMPORTS)
+        return MemoryOutlook(best, target.on_gpu, against)
+
+    def _from_runs(self, request: EstimateRequest, job: CommandJob, device: Device, against: str) -> MemoryOutlook:
+        """The memory of a command is known from its own runs only."""
+        settings = request.resolved.settings
+        # A command has a micro batch of its own, which is not known. The one of the form counts only where the user has
+        # chosen it and the command gets it; otherwise the estimate is for the batch of the last run.
+        chosen = MICRO in request.resolved.given and job.apply != "none"
+        batch = settings.per_device_train_batch_size if chosen else None
+        measured = estimate_from_runs(self._runs, settings, device, batch)
+        if measured is None:
+            return MemoryOutlook(unknown=UNKNOWN_FOR_COMMAND)
+        if isinstance(measured, UnmeasuredBatch):
+            size = format_size(measured.peak_bytes)
+            return MemoryOutlook(unknown=f"at micro batch {measured.batch}: {size} ({measured.run})")
+        return MemoryOutlook(measured.estimate, device.on_gpu, against, "", True, measured.largest)
+
+    def _estimator(
+        self, request: EstimateRequest, job: BuiltinJob, target: TrainingTarget, device: Device
+    ) -> JobMemoryEstimator:
+        return JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs)
+
+
+def _target(request: EstimateRequest) -> TrainingTarget:
+    return limited_target(request.inventory, request.interpreter, request.job, request.memory_limit_bytes)
+
+
+def _settings(request: EstimateRequest) -> Settings:
+    """The settings of the request, with those that a command's own files give."""
+    job = request.job
+    if not isinstance(job, CommandJob):
+        return request.resolved.settings
+    return request.resolved.with_own(_own_settings(job.command, job.cwd or "")).settings
+
+
+@lru_cache(maxsize=8)
+def _own_settings(command: tuple[str, ...], folder: str) -> Mapping[str, Value]:
+    return read_command(command, Path(folder)).settings
+
+
+def _host_limit(request: EstimateRequest, target: TrainingTarget) -> int | None:
+    """The limit of a training without a GPU; None without one that is below the memory of the host."""
+    limit = request.memory_limit_bytes
+    return None if target.on_gpu or limit is None or limit >= request.inventory.memory.usable_bytes else limit
+
+
+def _capacity_name(request: EstimateRequest, target: TrainingTarget) -> str:
+    """The name of the capacity where it is not the memory of the GPU."""
+    limit = request.memory_limit_bytes
+    if target.on_gpu:
+        return "limit" if limit is not None and target.memory_bytes == limit else ""
+    return "host memory" if _host_limit(request, target) is None else "limit"
