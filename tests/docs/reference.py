@@ -12,7 +12,7 @@ from textual.binding import Binding
 from typer.core import TyperCommand, TyperGroup
 
 from tuner_tui.cli.main import build_app
-from tuner_tui.runs.log_parsing.crash_patterns import crash_table
+from tuner_tui.runs.log_parsing.fatal_failure import crash_table
 from tuner_tui.settings.presets import load_preset
 from tuner_tui.ui import keys
 

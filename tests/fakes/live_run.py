@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tuner_tui.hardware.inventory import Ability, Cpu, Gpu, GpuProblem, GpuProblemKind, HostMemory, Inventory, Space
 from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
-from tuner_tui.runs.events.history import History, Series
-from tuner_tui.runs.events.progress import rates_of
+from tuner_tui.runs.events.progress import History, Series, rates_of
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Evaluated, Finished, Steps
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from tests.runs.builders import view
-from tuner_tui.runs.events.history import Series
+from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.ui.backend.facade import compare_views

@@ -37,9 +37,7 @@ TARGETS = {
     "settings": ("tests/settings",),
     "tuning/search": ("tests/tuning/search",),
     "runs/supervise/outcome.py": ("tests/runs/supervise/test_outcome.py",),
-    "runs/supervise/exit_evidence.py": tuple(
-        f"tests/runs/supervise/test_{name}.py" for name in ("exit_evidence", "outcome")
-    ),
+    "runs/log_parsing/fatal_failure.py": ("tests/runs/log_parsing", "tests/advice/crash"),
 }
 """The code that is changed, and the tests that should notice."""
 UNTIMED = "not alone and not full and not train and not gpu"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner_tui.runs.events.history import History, Series
+from tuner_tui.runs.events.progress import History, Series
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Evaluated, Steps
 from tuner_tui.runs.read.reader import RunView

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.fakes.live_run import history
-from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.progress import History
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.charts import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
-from tuner_tui.runs.events.history import History
+from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text

@@ -27,26 +27,24 @@ from tuner_tui.advice.remedies.specific_errors import REMOVED, RENAMED, unknown_
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.remedies.unsupported_features import unsupported_precision
 from tuner_tui.advice.situation import Situation
-from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
-from tuner_tui.runs.events.types import OutOfMemory, Raised
-from tuner_tui.runs.log_parsing.crash_patterns import (
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import OutOfMemory
+from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport
+from tuner_tui.runs.log_parsing.fatal_failure import (
     GPU_MEMORY_FULL,
     HOST_MEMORY_FULL,
     TRANSPARENT,
-    WRAPPERS,
     Confidence,
-    CrashPattern,
+    FailureMatch,
+    Judgement,
+    judge,
 )
-from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, parse_launcher_report, reports_success
-from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, classify, find_fatal_failure
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
 
 PHASE_LOCATIONS = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
-MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom", "shm"})
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
-STOP_SIGNALS = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
 MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
 PINNING = re.compile(r"/utils/data/_utils/pin_memory\.py:|:_?pin_memory(?:_loop)?$")
@@ -156,108 +154,44 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
 
 
 def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
-    """The cause by the best evidence: the kernel, then a known error in the log, the observer, the exit status."""
-    # The kernel's count of kills is a fact and comes first. The log comes before the observer because it also shows
-    # native errors and other ranks, and because Python's last exception is often a consequence (a lost connection). An
-    # exception without pattern still says more than an exit code, but not where a signal ended the process: then the
-    # last exception in the log was survived.
-    status, launcher = _process_exit(situation.state), parse_launcher_report(lines)
-    if status.bad is False and not launcher.reported_failure:
-        return None
-    killed = _cause_from_kernel(situation.state)
-    if killed is not None:
-        return killed
-    match = find_fatal_failure(lines, launcher, status.bad)
-    observed = _cause_from_observer(situation.state)
-    if observed is not None and match is not None and _observer_contradicts(situation.state, observed, match):
-        return observed
-    if match is not None and match.pattern is not None:
-        return _check_disk_full(_cause_from_log(match, lines, launcher, observed), situation)
-    if observed is not None:
-        return observed
-    if match is not None and status.signal is None and launcher.signal is None:
-        return _cause_from_log(match, lines, launcher, None)
-    return _cause_from_exit_status(status, launcher, lines, situation.state)
+    state = situation.state
+    judgement = judge(lines, state, state.exited)
+    if judgement.by == "kernel":
+        return _cause_from_kernel(state)
+    if judgement.by == "log" and judgement.match is not None:
+        return _check_disk_full(_cause_from_log(judgement.match, judgement, lines), situation)
+    if judgement.by == "observer":
+        return _cause_from_observer(judgement)
+    return _cause_from_exit_status(judgement, lines, state) if judgement.by == "exit" else None
 
 
-@dataclass(frozen=True, slots=True)
-class _ProcessExit:
-    """How the process ended. `bad` is None if that is unknown."""
-
-    bad: bool | None
-    code: int | None = None
-    signal: int | None = None
-
-
-def _process_exit(state: RunState) -> _ProcessExit:
-    """Exit code or signal of the run; exit code 128 + n of a shell is signal n."""
-    exited = state.exited
-    if exited is None:
-        return _ProcessExit(None)
-    number = exited.signal
-    if number is None and exited.exit_code is not None and 128 < exited.exit_code < 160:
-        number = exited.exit_code - 128
-    return _ProcessExit(bool(exited.exit_code or exited.signal), exited.exit_code, number)
-
-
-def _cause_from_kernel(state: RunState) -> CrashCause | None:
-    exited = state.exited
-    if exited is None or not exited.oom_kill:
-        return None
-    evidence = exited.evidence or ("the kernel counted an out-of-memory kill during this run",)
+def _cause_from_kernel(state: RunState) -> CrashCause:
+    counted = () if state.exited is None else state.exited.evidence
+    evidence = counted or ("the kernel counted an out-of-memory kill during this run",)
     sentence = "The kernel killed the training: host memory was full"
     return CrashCause("host-oom", sentence, "certain", evidence, _normalize_location(state.phase))
 
 
-def _cause_from_observer(state: RunState) -> CrashCause | None:
-    event = fatal_event(state)
-    if isinstance(event, OutOfMemory) and state.exited is None:
-        event = state.raised  # it may have been caught: nobody saw how the process ended
+def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
+    event, pattern, cause = judgement.event, judgement.event_pattern, judgement.cause
     if event is None:
         return None
     where = _normalize_location(event.where)
-    pattern = _classify_event(event)
     if isinstance(event, OutOfMemory):
-        cause = pattern.cause if pattern is not None and pattern.cause in MEMORY_CAUSES else "gpu-oom"
         sentence = HOST_MEMORY_FULL if cause == "host-oom" else GPU_MEMORY_FULL
         return CrashCause(cause, sentence, "certain", (_shorten(event.message),), where, message=event.message)
     evidence = (_shorten(f"{event.type}: {event.message}"),)
     if pattern is None:
         return CrashCause("unknown", f"The training raised {event.type}", "certain", evidence, where)
-    subject = _subject(pattern.cause, event.message)
-    return CrashCause(
-        pattern.cause, pattern.sentence, pattern.confidence, evidence, where, subject, topic=pattern.topic
-    )
+    subject = _subject(cause, event.message)
+    return CrashCause(cause, pattern.sentence, pattern.confidence, evidence, where, subject, topic=pattern.topic)
 
 
-def _classify_event(event: OutOfMemory | Raised) -> CrashPattern | None:
-    type_name = "OutOfMemoryError" if isinstance(event, OutOfMemory) else event.type
-    headline = f"{type_name}: {event.message.partition(chr(10))[0]}"
-    return classify(Failure(0, 0, headline, f"{type_name}: {event.message}", type_name))
-
-
-def _observer_contradicts(state: RunState, observed: CrashCause, match: FailureMatch) -> bool:
-    """Whether the observer saw another end than the log: one for want of memory, or one after an error that was caught.
-
-    The supervisor judges the outcome of a run by the observer's event too (`fatal_event`), so both agree.
-    """
-    event = fatal_event(state)
-    if isinstance(event, OutOfMemory):
-        return observed.cause in MEMORY_CAUSES and match.cause not in MEMORY_CAUSES
-    if not isinstance(event, Raised) or match.cause not in MEMORY_CAUSES or is_memory_error(event.type, event.message):
-        return False
-    pattern = _classify_event(event)
-    is_consequence = pattern is not None and (pattern.consequence or pattern.cause in WRAPPERS)
-    return state.out_of_memory is not None and not is_consequence and observed.cause not in MEMORY_CAUSES
-
-
-def _cause_from_log(
-    match: FailureMatch, lines: Sequence[LogLine], launcher: LauncherReport, observed: CrashCause | None
-) -> CrashCause:
+def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine]) -> CrashCause:
     failure, pattern, cause = match.failure, match.pattern, match.cause
     where = failure_location(failure, lines) if cause in CAUSES_WITH_LOCATION else None
-    if observed is not None and observed.cause == cause and observed.where is not None:
-        where = observed.where
+    if judgement.event is not None and judgement.event_cause == cause:
+        where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
     confidence: Confidence = "likely" if pattern is None else pattern.confidence
     subject = _subject(cause, failure.message)
@@ -269,7 +203,7 @@ def _cause_from_log(
     if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
         cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", None
     checks = _check_the_call(failure) if cause == "unknown" else ()
-    evidence = _evidence(failure, launcher)
+    evidence = _evidence(failure, judgement.launcher)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, checks)
 
 
@@ -381,21 +315,13 @@ def _evidence(failure: Failure, launcher: LauncherReport) -> tuple[str, ...]:
     return tuple(evidence)
 
 
-def _cause_from_exit_status(
-    status: _ProcessExit, launcher: LauncherReport, lines: Sequence[LogLine], state: RunState
-) -> CrashCause | None:
-    number = status.signal if status.signal is not None else launcher.signal
-    code = status.code or launcher.exit_code
-    if number is None and not code:
-        return None
-    if number in STOP_SIGNALS or (status.bad is None and reports_success(lines)):
-        return None
+def _cause_from_exit_status(judgement: Judgement, lines: Sequence[LogLine], state: RunState) -> CrashCause:
     last = tuple(_shorten(line.text) for line in lines if not line.blank)[-3:]
-    if number is None:
-        sentence = f"The training ended with exit code {code}; its output does not say why"
+    if judgement.signal is None:
+        sentence = f"The training ended with exit code {judgement.exit_code}; its output does not say why"
         return CrashCause("unknown", sentence, "possible", last)
     not_for_memory = state.exited is not None and state.exited.oom_kill is False
-    return _cause_from_signal(number, launcher, last, not_for_memory)
+    return _cause_from_signal(judgement.signal, judgement.launcher, last, not_for_memory)
 
 
 def _cause_from_signal(

@@ -15,7 +15,7 @@ from tuner_tui.view.run_rows import RunScene, rank_rows, run_rows
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.events.history import History, Series
+    from tuner_tui.runs.events.progress import History, Series
     from tuner_tui.runs.events.run_state import RunState
 
 MAX_CPU_CHART, MAX_CPU_CHART_BELOW_GPUS = 16, 5

@@ -20,8 +20,9 @@ from tuner_tui.advice.remedies.catalog import has_remedies
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
-from tuner_tui.runs.log_parsing.crash_patterns import crash_table
-from tuner_tui.runs.supervise.outcome import determine_outcome
+from tuner_tui.runs.log_parsing.fatal_failure import crash_table
+from tuner_tui.runs.log_parsing.lines import parse_lines
+from tuner_tui.runs.supervise.outcome import ExitLog, determine_outcome
 
 LOGS = whole_logs()
 HEALTHY_LINES: list[str] = read_yaml(FOLDER / "healthy.yaml")
@@ -86,6 +87,7 @@ OOM_LOG = (
 )
 ODD = OutOfMemory(t=1.0, rank=0, message="the allocator of this package gave up")
 GARBAGE = OutOfMemory(t=1.0, rank=0, message="CUDA out of memory. Tried to allocate more than 1EB memory.")
+SHARED = OutOfMemory(t=1.0, rank=0, message="unable to allocate shared memory(shm) for file </torch_1>")
 LATER = Raised(t=2.0, rank=0, type="ValueError", message="too few labels")
 LOST_PEER = Raised(t=2.0, rank=1, type="RuntimeError", message="Connection closed by peer")
 
@@ -101,14 +103,17 @@ LOST_PEER = Raised(t=2.0, rank=1, type="RuntimeError", message="Connection close
         (OOM, LOST_PEER, "", "out-of-memory", "gpu-oom"),
         (OOM, LOST_PEER, "RuntimeError: NCCL error: remote process exited", "out-of-memory", "gpu-oom"),
         (None, LATER, "", "failed", "unknown"),
+        (None, LATER, OOM_LOG, "out-of-memory", "gpu-oom"),  # of a rank that nobody observed
+        (SHARED, None, "", "failed", "shm"),
         (None, Raised(t=2.0, type="MemoryError", message=""), "", "out-of-memory", "host-oom"),
     ],
 )
-def test_the_supervisor_and_the_diagnosis_agree_on_an_observed_failure(
+def test_the_supervisor_and_the_diagnosis_agree(
     memory: OutOfMemory | None, raised: Raised | None, log: str, outcome: str, cause: str
 ) -> None:
     exited = Exited(t=3.0, exit_code=1)
     state = RunState(launched_t=0.5, out_of_memory=memory, raised=raised, exited=exited)
-    assert determine_outcome(state, exited).outcome == outcome
-    (finding,) = crash_findings(Situation(state, 3.0, log=tuple(log.split("\n"))))
+    lines = tuple(log.split("\n"))
+    assert determine_outcome(state, exited, ExitLog(parse_lines(lines))).outcome == outcome
+    (finding,) = crash_findings(Situation(state, 3.0, log=lines))
     assert finding.cause == cause

@@ -18,7 +18,7 @@ from tuner_tui.advice.recommend.duration_estimate import (
     expected_duration,
     summarise_duration,
 )
-from tuner_tui.runs.events.history import Series
+from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.events.types import TrialMeasured
 from tuner_tui.settings.job import BuiltinJob, CommandJob

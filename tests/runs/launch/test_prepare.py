@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,6 @@ from tuner_tui.runs.launch.prepare import (
 )
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import create_folder
-from tuner_tui.runs.supervise.training_process import MEMORY_LIMIT
 from tuner_tui.settings.job import BuiltinJob
 
 
@@ -64,17 +61,6 @@ def test_the_built_in_job_is_refused_and_a_command_warned_of(box: Sandbox) -> No
     assert dict(launch_summary(prepare(request)))["Warning"].startswith("The memory limit of 300 MiB is too small")
     with pytest.raises(LaunchError, match="alone needs about"):
         prepare(replace(request, job=BuiltinJob()))
-
-
-@pytest.mark.parametrize(
-    ("hard", "asked", "set_to"), [("2097152", 1 << 40, 1 << 31), ("unlimited", 1 << 80, (1 << 63) - 1)]
-)
-def test_a_limit_above_what_the_system_allows_is_the_systems(hard: str, asked: int, set_to: int) -> None:
-    code = "import resource; print(*resource.getrlimit(resource.RLIMIT_DATA))"
-    shell = ["sh", "-c", f'ulimit -d {hard} && exec "$0" "$@"', sys.executable, "-I", "-S"]
-    limited = [*shell, str(MEMORY_LIMIT), str(asked)]
-    done = subprocess.run([*limited, sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == (f"{set_to} {set_to}\n", "")
 
 
 def test_a_prepared_launch_moves_to_the_next_folder_without_another_probe(

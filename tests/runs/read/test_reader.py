@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.benchmarks.open_run import event_number, write_events
 from tests.runs.store.test_codec import events
 from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.history import MAX_POINTS, DownsampledSeries, HistoryBuilder
+from tuner_tui.runs.events.progress import MAX_SERIES_POINTS, DownsampledSeries, HistoryBuilder
 from tuner_tui.runs.events.types import (
     BACKWARD,
     Checkpoint,
@@ -130,7 +130,7 @@ class TestLong:
         widest = max(b - a for a, b in zip(loss.xs, loss.xs[1:], strict=False))
         assert loss.xs[0] < 0.02 * loss.xs[-1]
         assert widest < 0.02 * loss.xs[-1]
-        assert len(loss.xs) <= MAX_POINTS + 1
+        assert len(loss.xs) <= MAX_SERIES_POINTS + 1
 
 
 @given(st.lists(events(), max_size=20))
@@ -150,10 +150,10 @@ def test_a_series_is_bounded_even_and_keeps_its_newest(count: int) -> None:
     for n in range(count):
         series.add(float(n), float(n))
     found = series.series()
-    assert len(found.xs) <= MAX_POINTS + 1
+    assert len(found.xs) <= MAX_SERIES_POINTS + 1
     assert (found.xs[0], found.xs[-1]) == (0.0, count - 1.0)
     gaps = [b - a for a, b in zip(found.xs, found.xs[1:], strict=False)]
-    assert not gaps or max(gaps) <= max(1, 3 * count / MAX_POINTS)
+    assert not gaps or max(gaps) <= max(1, 3 * count / MAX_SERIES_POINTS)
 
 
 def test_recent_samples_are_kept_and_bounded(folder: RunFolder) -> None:

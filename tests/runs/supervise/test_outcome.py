@@ -1,7 +1,9 @@
-"""Outcomes of runs."""
+"""Outcomes of runs, and the evidence for them."""
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGABRT, SIGKILL, SIGSEGV, SIGTERM
@@ -10,8 +12,16 @@ import pytest
 
 from tuner_tui.runs.events.run_state import RankState, RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
-from tuner_tui.runs.supervise.exit_evidence import NO_EVIDENCE, FailedRank, LogEvidence, read_log_evidence
-from tuner_tui.runs.supervise.outcome import determine_outcome, slurm_end
+from tuner_tui.runs.log_parsing.lines import parse_lines
+from tuner_tui.runs.supervise.outcome import (
+    NO_LOG,
+    ExitLog,
+    determine_outcome,
+    read_exit_log,
+    reports_kill,
+    slurm_end,
+    taken_port_evidence,
+)
 
 AT = RunState(step=1200, total_steps=9000)
 OOM = OutOfMemory(t=1.0, message="CUDA out of memory. Tried to allocate 2.00 GiB", where="training", step=1200)
@@ -67,16 +77,46 @@ def test_outcome_and_sentence(state: RunState, end: Exited, outcome: str, words:
     assert words in judged.sentence
 
 
-def test_the_log_speaks_where_no_event_does() -> None:
-    line = "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"
-    assert determine_outcome(AT, exited(1), LogEvidence(out_of_memory=line)).outcome == "out-of-memory"
-    assert determine_outcome(AT, exited(0), LogEvidence(out_of_memory=line)).outcome == "completed"
-    assert (
-        determine_outcome(
-            with_(raised=Raised(t=1.0, type="KeyError", message="x")), exited(1), LogEvidence(out_of_memory=line)
-        ).outcome
-        == "failed"
-    )
+CAUGHT_THEN_DIED = """Traceback (most recent call last):
+  File "train.py", line 9, in step
+    loss.backward()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
+reducing the batch size and retrying
+step 12 loss 1.93
+Traceback (most recent call last):
+  File "train.py", line 30, in <module>
+    main()
+ValueError: the data has no labels"""
+
+
+@pytest.mark.parametrize(
+    ("text", "out_of_memory"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory",
+            True,
+        ),
+        ("[rank3]: torch.OutOfMemoryError: CUDA out of memory.", True),
+        ("retrying after out of memory went well", False),
+        ("print('MemoryError')", False),
+        ("MemoryError\n" + "step 3 loss 1.0\n" * 40, False),
+        (CAUGHT_THEN_DIED, False),
+    ],
+)
+def test_the_log_speaks_where_no_event_does(tmp_path: Path, text: str, out_of_memory: bool) -> None:
+    (tmp_path / "output.log").write_text(text + "\n")
+    log = read_exit_log(tmp_path / "output.log")
+    outcome = determine_outcome(AT, exited(1), log)
+    assert outcome.outcome == ("out-of-memory" if out_of_memory else "failed")
+    if out_of_memory:
+        message = text.removeprefix("[rank3]: ")
+        assert outcome.sentence == f"Out of memory at step 1,200 of 9,000: {message}"
+    assert determine_outcome(AT, exited(0), log).outcome == "completed"
+
+
+def test_a_log_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
+    assert read_exit_log(tmp_path / "none") == NO_LOG
 
 
 RANKS = with_(ranks={0: RankState(rank=0), 1: RankState(rank=1)})
@@ -90,22 +130,22 @@ def raised(rank: int | None) -> Raised:
     return Raised(t=1.0, rank=rank, type="KeyError", message="'labels'")
 
 
-def failed(rank: int, code: int) -> LogEvidence:
+def failed(rank: int, code: int) -> ExitLog:
     """What torchrun reports."""
-    return LogEvidence(failed_rank=FailedRank(rank, code))
+    return ExitLog(parse_lines([f"failed (exitcode: {code}) local_rank: {rank} (pid: 77) of binary: python"]))
 
 
 @pytest.mark.parametrize(
     ("state", "end", "log", "start"),
     [
-        (with_(RANKS, raised=raised(1)), exited(1), NO_EVIDENCE, "Rank 1 failed at step 1,200"),
-        (with_(ALONE, raised=raised(0)), exited(1), NO_EVIDENCE, "The training failed"),
-        (with_(RANKS, raised=raised(None)), exited(1), NO_EVIDENCE, "The training failed"),
-        (with_(ALONE, out_of_memory=replace(OOM, rank=0)), exited(1), NO_EVIDENCE, "Out of memory while training"),
+        (with_(RANKS, raised=raised(1)), exited(1), NO_LOG, "Rank 1 failed at step 1,200"),
+        (with_(ALONE, raised=raised(0)), exited(1), NO_LOG, "The training failed"),
+        (with_(RANKS, raised=raised(None)), exited(1), NO_LOG, "The training failed"),
+        (with_(ALONE, out_of_memory=replace(OOM, rank=0)), exited(1), NO_LOG, "Out of memory while training"),
         (
             with_(RANKS, out_of_memory=replace(OOM, rank=1), raised=GONE),
             exited(1),
-            NO_EVIDENCE,
+            NO_LOG,
             "Out of memory on rank 1",
         ),
         # It raised itself before it was ended; native code crashed on another rank; an exit code says less.
@@ -122,38 +162,38 @@ def failed(rank: int, code: int) -> LogEvidence:
         (
             RunState(),
             exited(2),
-            LogEvidence(error="no column `x`"),
+            ExitLog(error="no column `x`"),
             "The training ended with exit code 2: no c",
         ),
         (
             with_(raised=raised(0)),
             exited(1),
-            LogEvidence(error="no column"),
+            ExitLog(error="no column"),
             "The training failed at step 1,200 of 9",
         ),
         (
             RunState(),
             Exited(t=1.0, exit_code=1, evidence=("a", "b")),
-            NO_EVIDENCE,
+            NO_LOG,
             "The training ended with exit code 1: a",
         ),
         (
             RunState(),
             Exited(t=1.0, signal=SIGSEGV),
-            NO_EVIDENCE,
+            NO_LOG,
             "The training was ended by SIGSEGV: the sender is",
         ),
         (
             RunState(),
             Exited(t=1.0, signal=SIGSEGV, evidence=("earlyoom ran", "3 MB free")),
-            NO_EVIDENCE,
+            NO_LOG,
             "The training was ended by SIGSEGV: earlyoom ran; 3 MB free.",
         ),
         # `sys.exit(3)` of a rank that nobody watched
-        (with_(ranks=EXITED_3), exited(), NO_EVIDENCE, "The training ended at step 1,200 of 9,000 with exit code 3; "),
+        (with_(ranks=EXITED_3), exited(), NO_LOG, "The training ended at step 1,200 of 9,000 with exit code 3; "),
     ],
 )
-def test_the_rank_and_the_reason_are_named(state: RunState, end: Exited, log: LogEvidence, start: str) -> None:
+def test_the_rank_and_the_reason_are_named(state: RunState, end: Exited, log: ExitLog, start: str) -> None:
     assert determine_outcome(state, end, log).sentence.startswith(start)
 
 
@@ -190,7 +230,7 @@ srun: Job step aborted: Waiting up to 62 seconds for job step to finish.
 
 def test_srun_names_the_node_that_failed(tmp_path: Path) -> None:
     (tmp_path / "output.log").write_text("step 7\n" + NODE_FAILURE)
-    evidence = read_log_evidence(tmp_path / "output.log")
+    evidence = read_exit_log(tmp_path / "output.log")
     assert determine_outcome(AT, exited(1), evidence).sentence == (
         "Node gpu-37 was lost at step 1,200 of 9,000: Slurm reports its failure."
     )
@@ -198,3 +238,69 @@ def test_srun_names_the_node_that_failed(tmp_path: Path) -> None:
     ended = slurm_end(AT, tmp_path / "slurm.log", evidence.failed_node)
     assert ended is not None
     assert ended.sentence == "Ended by Slurm because node gpu-37 failed at step 1,200 of 9,000."
+
+
+@pytest.mark.parametrize(
+    ("line", "killed"),
+    [
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ", True),
+        ("  exitcode  : -9 (pid: 77)", True),
+        ("traceback : Signal 9 (SIGKILL) received by PID 77", True),
+        ("  exitcode  : 1 (pid: 77)", False),
+        ("DataLoader worker is killed by signal: Segmentation fault.", False),
+    ],
+)
+def test_messages_of_a_kill(line: str, killed: bool) -> None:
+    assert reports_kill(line) is killed
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("100%|###\rerror: the data has no column `nope`.\n", "the data has no column `nope`"),
+        ("usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --x", "unrecognized arguments: --x"),
+        ("\x1b[31mERROR: no such file\x1b[0m\x07\n\n", "no such file"),
+        (
+            "python: can't open file '/w/train.py': [Errno 2] No such file or directory\nE1 launcher report\n",
+            "python: can't open file '/w/train.py': [Errno 2] No such file or directory",
+        ),
+        ("/env/bin/python3: No module named nothere", "python3: No module named nothere"),
+        ("/bin/bash: line 1: acelerate: command not found\n", "bash: line 1: acelerate: command not found"),
+        ("error: early\nbye\n", None),
+        ("eval_error: 0.2\n", None),
+        ("error: \n", None),
+        ("", None),
+    ],
+)
+def test_a_complaint_that_ends_the_log(tmp_path: Path, text: str, why: str | None) -> None:
+    log = tmp_path / "output.log"
+    log.write_bytes(text.encode())
+    assert read_exit_log(log).error == why
+
+
+TORCHRUN = (
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+    "port: {}, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [TORCHRUN, "RuntimeError: The server socket has failed to bind to [::]:{} (errno: 98 - Address already in use)."],
+)
+def test_the_process_and_a_free_port_are_named(message: str) -> None:
+    with socket.socket() as held:
+        held.bind(("", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        holder, free = taken_port_evidence(f"step 3\n{message.format(port)}\n")
+        assert holder.startswith(f"port {port} is used by process {os.getpid()} (")
+        number = int(free.removeprefix("port ").removesuffix(" is free"))
+        assert number != port
+        with socket.socket() as other:
+            other.bind(("", number))
+
+
+@pytest.mark.parametrize("log", ["", "port: 29500 is used", "[Errno 98] Address already in use"])
+def test_silence_without_a_taken_port(log: str) -> None:
+    assert taken_port_evidence(log) == ()

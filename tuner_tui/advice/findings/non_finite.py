@@ -14,7 +14,7 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.training_loop import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import DIVERGED
-from tuner_tui.runs.log_parsing.crash_patterns import Confidence
+from tuner_tui.runs.log_parsing.fatal_failure import Confidence
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
 
 NUMBER = r"['\"]?(?P<value>-?(?:nan|inf(?:inity)?|\d[\d.]*(?:e[+-]?\d+)?))\b['\"]?"

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner_tui.core.files import LockedError
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.supervise.detached import open_detached
+from tuner_tui.runs.supervise.run_processes import open_detached
 from tuner_tui.settings.job import Job
 
 START_TIMEOUT_S = 20.0

@@ -1,18 +1,24 @@
-"""Finds the failure in an output that ended the training, if any.
+"""What ended a training: the failure in its output, and the judgement of all that is known of its end.
 
-Steps: find every failure; match each against the crash patterns; drop those the training survived; of the rest, take
-the first that is not a consequence of another process's end.
+Steps for an output: find every failure; match each against the patterns of `crashes.yaml`, which are forms of error
+messages and what each means; drop those the training survived; of the rest, take the first that is not a consequence of
+another process's end.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from tuner_tui.runs.log_parsing.crash_patterns import TRANSPARENT, WRAPPERS, CrashPattern, crash_table
+from tuner_tui.core.files import read_data_file
+from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
+from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.failures import (
     DEALT_WITH,
     Failure,
@@ -21,8 +27,101 @@ from tuner_tui.runs.log_parsing.failures import (
     find_exceptions,
     find_progress_signs,
     is_launcher_error,
+    parse_launcher_report,
+    reports_success,
 )
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine
+
+Confidence = Literal["certain", "likely", "possible"]
+
+FILE = Path(__file__).with_name("crashes.yaml")
+GPU_MEMORY_FULL = "The GPU's memory is full"
+HOST_MEMORY_FULL = "Host memory is full"
+WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
+"""Causes whose messages often wrap the real cause."""
+GENERAL = frozenset(
+    {"precision-unsupported", "program-error", "bad-arguments", "checkpoint-io", "disk-full", "unknown", *WRAPPERS}
+)
+"""Causes whose words say less than the code that raised the error."""
+TRANSPARENT = re.compile(
+    r"/torch/nn/modules/module\.py:|:(?:wrapper|wrapped\w*|inner\w?|inner_f|new_init|decorate\w*)$"
+)
+"""Frames that only pass a call or an access on."""
+FRAGMENT = re.compile(r"\{([A-Z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashPattern:
+    """Forms of an error message and what they mean; `README.md` describes the fields."""
+
+    cause: str
+    sentence: str
+    regexes: tuple[re.Pattern[str], ...] = ()
+    confidence: Confidence = "certain"
+    bare: bool = False
+    consequence: bool = False
+    topic: str | None = None
+
+    def matches(self, text: str) -> bool:
+        return any(regex.search(text) for regex in self.regexes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramePattern(CrashPattern):
+    """An error recognised by its headline and one of the innermost `depth` frames, as `file:function`.
+
+    It takes the place of a pattern that was recognised by words alone if that has one of the causes `replaces`.
+    """
+
+    headline: re.Pattern[str]
+    frame: re.Pattern[str]
+    replaces: frozenset[str] = GENERAL
+    depth: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CrashTable:
+    """The patterns in the order in which they are tried; `bare` are those of `messages` for lines without exception."""
+
+    messages: tuple[CrashPattern, ...]
+    bare: tuple[CrashPattern, ...]
+    frames: tuple[FramePattern, ...]
+
+
+@cache
+def crash_table() -> CrashTable:
+    """The patterns of `crashes.yaml`, read when the first failure is looked at."""
+    document = read_data_file(FILE)
+    fragments = document["fragments"]
+    messages = tuple(
+        CrashPattern(regexes=tuple(_compile(form, fragments) for form in _forms(row)), **_common_fields(row))
+        for row in document["messages"]
+    )
+    frames = tuple(
+        FramePattern(
+            headline=_compile(row["headline"], fragments),
+            frame=_compile(row["frame"], fragments),
+            replaces=frozenset(row.get("replaces", GENERAL)),
+            depth=row.get("depth", 3),
+            **_common_fields(row),
+        )
+        for row in document["frames"]
+    )
+    return CrashTable(messages, tuple(pattern for pattern in messages if pattern.bare), frames)
+
+
+def _forms(row: Mapping[str, Any]) -> Sequence[str]:
+    return row["any"] if "any" in row else [row["match"]]
+
+
+def _compile(form: str, fragments: Mapping[str, str]) -> re.Pattern[str]:
+    return re.compile(FRAGMENT.sub(lambda name: fragments[name[1]], form))
+
+
+def _common_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    optional = {name: row[name] for name in ("confidence", "bare", "consequence", "topic") if name in row}
+    return {"cause": row["cause"], "sentence": row["say"], **optional}
+
 
 NEAR = 4
 """Lines after a failure in which a program logs that it handled it."""
@@ -295,3 +394,118 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         if pattern is not None:
             found.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
     return found
+
+
+OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})
+"""Causes that count as out of memory. A full /dev/shm does not: a smaller batch would not help."""
+MEMORY_CAUSES = frozenset({*OUT_OF_MEMORY_CAUSES, "shm"})
+STOP_SIGNALS = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
+Witness = Literal["kernel", "observer", "log", "exit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What ended a training. `by` is the best evidence: the kernel's count of kills, the `event` of the observer, the
+    `match` in the output, or only the exit of the process; None if nothing is known to have failed.
+
+    `event_pattern` explains the event. `exit_code` and `signal` are those of the process, else those that its launcher
+    reports.
+    """
+
+    launcher: LauncherReport
+    by: Witness | None = None
+    event: OutOfMemory | Raised | None = None
+    event_pattern: CrashPattern | None = None
+    match: FailureMatch | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @property
+    def cause(self) -> str:
+        """The identifier of the cause."""
+        if self.by == "kernel":
+            return "host-oom"
+        if self.by == "observer":
+            return self.event_cause
+        return self.match.cause if self.by == "log" and self.match is not None else "unknown"
+
+    @property
+    def event_cause(self) -> str:
+        """The cause by the observer alone."""
+        cause = "unknown" if self.event_pattern is None else self.event_pattern.cause
+        return "gpu-oom" if isinstance(self.event, OutOfMemory) and cause not in MEMORY_CAUSES else cause
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the training certainly ran out of memory."""
+        pattern = self.match.pattern if self.by == "log" and self.match is not None else self.event_pattern
+        sure = self.by == "kernel" or (self.by == "observer" and isinstance(self.event, OutOfMemory))
+        sure = sure or (pattern is not None and pattern.confidence == "certain")
+        return self.by is not None and sure and self.cause in OUT_OF_MEMORY_CAUSES
+
+
+def judge(lines: Sequence[LogLine], state: RunState, exited: Exited | None) -> Judgement:
+    """What ended a training, by its output, its events and its exit; `exited` is None if nobody saw that.
+
+    The supervisor's outcome and the diagnosis both follow from it.
+    """
+    launcher = parse_launcher_report(lines)
+    unseen = exited is None or (exited.exit_code is None and exited.signal is None)
+    code, number = (None, None) if exited is None else (exited.exit_code, exited.signal)
+    failed = None if unseen else bool(code or number)
+    if failed is False and not launcher.reported_failure:
+        return Judgement(launcher)
+    if number is None and code is not None and 128 < code < 160:
+        number = code - 128  # of a shell whose command was ended by that signal
+    event = fatal_event(state)
+    if unseen and isinstance(event, OutOfMemory) and state.raised is None:
+        event = None  # it may have been caught
+    judgement = Judgement(
+        launcher,
+        event=event,
+        event_pattern=None if event is None else _classify_event(event),
+        match=find_fatal_failure(lines, launcher, failed),
+        exit_code=code or launcher.exit_code,
+        signal=launcher.signal if number is None else number,
+    )
+    killed_for_memory = exited is not None and exited.oom_kill is True
+    return replace(judgement, by="kernel" if killed_for_memory else _best_witness(judgement, state, lines, failed))
+
+
+def _best_witness(
+    judgement: Judgement, state: RunState, lines: Sequence[LogLine], failed: bool | None
+) -> Witness | None:
+    # The kernel's count of kills is a fact and comes first. The log comes before the observer because it also shows
+    # native errors and other ranks, and because Python's last exception is often a consequence (a lost connection). An
+    # exception without pattern still says more than an exit code, but not where a signal ended the process: then the
+    # last exception in the log was survived.
+    match, number = judgement.match, judgement.signal
+    if judgement.event is not None and match is not None and _observer_contradicts(judgement, state, match):
+        return "observer"
+    if match is not None and match.pattern is not None:
+        return "log"
+    if judgement.event is not None:
+        return "observer"
+    if match is not None and number is None:
+        return "log"
+    if number in STOP_SIGNALS or (failed is None and reports_success(lines)):
+        return None
+    return "exit" if number is not None or judgement.exit_code else None
+
+
+def _observer_contradicts(judgement: Judgement, state: RunState, match: FailureMatch) -> bool:
+    """Whether the observer saw another end than the log: one for want of memory, or one after an error that was
+    caught."""
+    event, pattern = judgement.event, judgement.event_pattern
+    if isinstance(event, OutOfMemory):
+        return judgement.event_cause in MEMORY_CAUSES and match.cause not in MEMORY_CAUSES
+    if not isinstance(event, Raised) or match.cause not in MEMORY_CAUSES or is_memory_error(event.type, event.message):
+        return False
+    is_consequence = pattern is not None and (pattern.consequence or pattern.cause in WRAPPERS)
+    return state.out_of_memory is not None and not is_consequence and judgement.event_cause not in MEMORY_CAUSES
+
+
+def _classify_event(event: OutOfMemory | Raised) -> CrashPattern | None:
+    type_name = "OutOfMemoryError" if isinstance(event, OutOfMemory) else event.type
+    headline = f"{type_name}: {event.message.partition(chr(10))[0]}"
+    return classify(Failure(0, 0, headline, f"{type_name}: {event.message}", type_name))

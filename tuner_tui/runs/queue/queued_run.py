@@ -30,7 +30,7 @@ from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
-from tuner_tui.runs.supervise.detached import open_detached
+from tuner_tui.runs.supervise.run_processes import open_detached
 
 QUEUE_VERSION = 1
 WAITER_MODULE = "tuner_tui.runs.queue.waiter"

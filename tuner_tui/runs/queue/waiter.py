@@ -44,8 +44,12 @@ from tuner_tui.runs.queue.queued_run import (
 from tuner_tui.runs.queue.turns import Applicant, take_turns
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state
-from tuner_tui.runs.supervise.detached import FALLBACK_MODULE, SUPERVISOR_MODULE, open_detached
-from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
+from tuner_tui.runs.supervise.run_processes import (
+    FALLBACK_MODULE,
+    SUPERVISOR_MODULE,
+    ProcessSnapshot,
+    open_detached,
+)
 
 PERIOD_S = 2.0
 RETRY_S = 30.0

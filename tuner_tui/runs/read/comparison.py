@@ -13,8 +13,7 @@ from typing import Any
 
 from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
-from tuner_tui.runs.events.history import Series
-from tuner_tui.runs.events.progress import mean_rates
+from tuner_tui.runs.events.progress import Series, mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import same_training

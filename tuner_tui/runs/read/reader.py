@@ -12,8 +12,7 @@ from pathlib import Path
 from tuner_tui.core.files import LineTail
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.history import History, HistoryBuilder
-from tuner_tui.runs.events.progress import mean_rates, phase_at, seconds_left
+from tuner_tui.runs.events.progress import History, HistoryBuilder, mean_rates, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
 from tuner_tui.runs.read.checkpoints import output_dirs

@@ -16,8 +16,7 @@ from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.slurm import ENDS, LOG_FILE, JobList, JobState, SlurmJob, read_job, read_list
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
-from tuner_tui.runs.supervise.exit_evidence import read_log_tail
-from tuner_tui.runs.supervise.outcome import record_end, settle
+from tuner_tui.runs.supervise.outcome import read_log_tail, record_end, settle
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot, find_processes
 
 StatusKind = Literal["waiting", "pending", "starting", "running", "ended", "lost", "foreign", "broken"]

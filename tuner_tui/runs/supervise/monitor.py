@@ -23,16 +23,17 @@ from tuner_tui.runs.slurm import LOG_FILE
 from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import NO_SPACE, Order, SupervisorState, read_order, write_supervisor_state
-from tuner_tui.runs.supervise.exit_evidence import (
-    NO_EVIDENCE,
+from tuner_tui.runs.supervise.outcome import (
+    NO_LOG,
     ExitExaminer,
-    read_log_evidence,
+    determine_outcome,
+    finished_event,
+    read_exit_log,
+    slurm_end,
 )
-from tuner_tui.runs.supervise.outcome import determine_outcome, finished_event, slurm_end
 from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
 from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.training_process import (
-    EscalationInput,
     ExitStatus,
     StopEscalation,
     StopTimeouts,
@@ -215,8 +216,9 @@ class TrainingMonitor:
         state = self._state
         saving_since = self._saving_since(now) if self._exit is None else None
         evaluating = state.phase == "evaluating"
-        seen = EscalationInput(now.monotonic_s, state.accepts_orders, saving_since, state.rates.step_time_s, evaluating)
-        due = self._escalation.due(seen)
+        due = self._escalation.due(
+            now.monotonic_s, state.accepts_orders, saving_since, state.rates.step_time_s, evaluating
+        )
         if due is not None:
             self._signal(due)
 
@@ -275,10 +277,10 @@ class TrainingMonitor:
         succeeded = exited.exit_code == 0
         # On a full disk the last step that was recorded is not the one at which the training ended.
         state = replace(self._state, step=None) if self._writer.lacks_space else self._state
-        evidence = NO_EVIDENCE if succeeded else read_log_evidence(self._folder.output_log)
-        judged = determine_outcome(state, exited, evidence)
+        log = NO_LOG if succeeded else read_exit_log(self._folder.output_log)
+        judged = determine_outcome(state, exited, log)
         if judged.outcome in ("stopped", "failed"):
-            judged = slurm_end(state, self._folder.path / LOG_FILE, evidence.failed_node) or judged
+            judged = slurm_end(state, self._folder.path / LOG_FILE, log.failed_node) or judged
         names = orphans.names()
         sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:

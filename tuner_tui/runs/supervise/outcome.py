@@ -1,31 +1,215 @@
-"""The outcome of a run: determined from its events and the evidence, and recorded where no supervisor did."""
+"""How a run ended: the evidence of its exit, its outcome, and the record of it where no supervisor wrote one.
+
+Evidence are the exit and the log of the training, the kernel log, the cgroup, and a taken port.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import socket
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.core.files import LockedError, acquire_lock, append_line
-from tuner_tui.core.redaction import redact_text
+from tuner_tui.core.files import LockedError, acquire_lock, append_line, open_regular
+from tuner_tui.core.procfs import PROC, read_command, read_text
+from tuner_tui.core.redaction import redact_argv, redact_text
+from tuner_tui.hardware.system_info import Cgroups, listening_pids
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
+from tuner_tui.runs.log_parsing.failures import LauncherReport
+from tuner_tui.runs.log_parsing.fatal_failure import Judgement, judge
+from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail
 from tuner_tui.runs.slurm import LOG_FILE
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
-from tuner_tui.runs.supervise.exit_evidence import (
-    LOST_PEER,
-    NO_EVIDENCE,
-    FailedRank,
-    LogEvidence,
-    read_log_evidence,
-    read_log_tail,
+from tuner_tui.runs.supervise.run_processes import named_run
+from tuner_tui.runs.supervise.training_process import ExitStatus
+
+LOG_TAIL_BYTES = 16_384
+"""Messages of launchers, loaders and shells about an exit are the last ones, and short."""
+_ERROR_LINE = re.compile(r"(?:[\w./-]+: )?(?:fatal )?error: (?=\S)", re.IGNORECASE)
+_MISSING_SCRIPT = re.compile(
+    r"^\S*?(python[\d.]*: (?:can't open file .+|No module named .+)"
+    r"|(?:ba|da|z|k)?sh: .+: (?:No such file or directory|(?:command )?not found))$",
+    re.MULTILINE,
 )
+_FAILED_NODE = re.compile(r"^(?:\d+: )?srun: error: Node failure on (\S+)", re.MULTILINE)
+_KILLED = re.compile(r"killed by signal: Killed|exitcode *: *-9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL")
+
+
+@dataclass(frozen=True, slots=True)
+class ExitLog:
+    """What is read of the output of a training that ended badly: its beginning and end, the error message of its last
+    line, and the node that failed by a message of srun."""
+
+    lines: Sequence[LogLine] = ()
+    error: str | None = None
+    failed_node: str | None = None
+
+
+NO_LOG = ExitLog()
+
+
+def cgroup_oom_kills(proc: Path = PROC) -> int | None:
+    """Processes in the cgroup of this process that the kernel has killed for memory so far; None if unknown.
+
+    Read from `memory.events` (cgroup 2) or `memory.oom_control` (cgroup 1).
+    """
+    for folder in Cgroups.of_this_process(proc).memory:
+        for name in ("memory.events", "memory.oom_control"):
+            found = re.search(r"^oom_kill (\d+)$", read_text(folder / name), re.MULTILINE)
+            if found:
+                return int(found[1])
+    return None
+
+
+def kernel_log_oom_kill(pid: int) -> str | None:
+    """The line of the kernel log that says it killed `pid` for memory; None if there is none or it cannot be read."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return _find_kill(descriptor, pid)
+    finally:
+        os.close(descriptor)
+
+
+def read_exit_log(path: Path) -> ExitLog:
+    """What the output of a failed training says; empty if it cannot be read."""
+    try:
+        lines = parse_lines(read_head_and_tail(path))
+    except OSError:
+        return NO_LOG
+    tail = read_log_tail(path)
+    node = _FAILED_NODE.search(tail)
+    return ExitLog(lines, _last_error(tail), None if node is None else _printable(node[1]))
+
+
+def _last_error(tail: str) -> str | None:
+    """A script or command that does not exist, as Python or a shell says; else the last line, if it is an error
+    message."""
+    missing = _MISSING_SCRIPT.search(tail)
+    if missing is not None:
+        return _printable(missing[1])
+    text = tail.rpartition("\n")[2].strip()
+    found = _ERROR_LINE.match(text)
+    return None if found is None else _printable(text[found.end() :])
+
+
+def _printable(text: str) -> str:
+    return "".join(filter(str.isprintable, text))[:300].rstrip(". ")
+
+
+def read_log_tail(path: Path) -> str:
+    """The end of the log without escape sequences; empty if it cannot be read."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
+            tail = file.read(LOG_TAIL_BYTES)
+    except OSError:
+        return ""
+    return ANSI.sub("", tail.replace(b"\r", b"\n").decode("utf-8", "replace")).strip()
+
+
+def reports_kill(log_tail: str) -> bool:
+    """Whether the end of a log says that a process of the training was killed: a loader worker, a rank."""
+    return _KILLED.search(log_tail) is not None
+
+
+def _find_kill(descriptor: int, pid: int) -> str | None:
+    # /dev/kmsg gives one record a read, `priority,sequence,time,flags;text`, from the oldest that the kernel still has;
+    # without O_NONBLOCK the last read would wait for the next record.
+    wanted = re.compile(rf"[Kk]illed process {pid} \(")
+    found = None
+    while True:
+        try:
+            record = os.read(descriptor, 8192).decode("utf-8", "replace")
+        except BrokenPipeError:  # the oldest record was overwritten; the next read continues after it
+            continue
+        except OSError:  # the end of the log
+            return found
+        if wanted.search(record):
+            found = record.partition(";")[2].splitlines()[0][:200]
+
+
+TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+PORT = re.compile(r"port:? `?(\d{2,5})\b|\[?[\w.:]*\]?:(\d{4,5})\b")
+MAX_COMMAND_CHARS = 120
+
+
+def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
+    """What a log that says that a port is taken does not: the process that holds it, and a port that is free."""
+    port = next((found for line in log_tail.splitlines() if TAKEN.search(line) and (found := _port(line))), None)
+    if port is None:
+        return ()
+    holder = next(_holders(port), None)
+    held = f"port {port} is used by {holder}" if holder else f"no visible process uses port {port} now"
+    free = _free_port()
+    return (held, *(() if free is None else (f"port {free} is free",)))
+
+
+def _port(line: str) -> int | None:
+    found = PORT.search(line)
+    return None if found is None else int(found[1] or found[2])
+
+
+def _holders(port: int) -> Iterator[str]:
+    """The processes that listen on `port`: pid, command and, if it belongs to one, the run."""
+    for pid in listening_pids(port):
+        words = " ".join(" ".join(redact_argv(read_command(pid))).split())
+        run = named_run(pid)
+        yield f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
+
+
+def _free_port() -> int | None:
+    try:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return int(probe.getsockname()[1])
+    except OSError:
+        return None
+
+
+SHELL_SIGKILL_CODE = 128 + signal.SIGKILL
+"""Exit code of a shell whose command was killed."""
+
+
+class ExitExaminer:
+    """Examines how a process ended. Compares the kill counter of the cgroup with its value at the start."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._kills_before = cgroup_oom_kills()
+
+    def examine(self, pid: int, ended: ExitStatus, now: float) -> Exited:
+        """The `Exited` event of process `pid`, with evidence of an OOM kill."""
+        kills = cgroup_oom_kills()
+        counted = kills is not None and self._kills_before is not None and kills > self._kills_before
+        line = kernel_log_oom_kill(pid) if ended.signal == signal.SIGKILL else None
+        evidence = (["the cgroup counted an out-of-memory kill"] if counted else []) + ([line] if line else [])
+        if ended.exit_code:
+            evidence += taken_port_evidence(read_log_tail(self._log))
+        killed = line is not None or (counted and self._was_killed(ended))
+        return Exited(
+            t=now,
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            oom_kill=killed if kills is not None or line is not None else None,
+            evidence=tuple(evidence),
+        )
+
+    def _was_killed(self, ended: ExitStatus) -> bool:
+        """Whether the training or a process it needs was killed, by its exit status, that of a shell, or its log."""
+        if ended.signal == signal.SIGKILL or ended.exit_code == SHELL_SIGKILL_CODE:
+            return True
+        return ended.exit_code != 0 and reports_kill(read_log_tail(self._log))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +220,7 @@ class RunOutcome:
     sentence: str
 
 
-def determine_outcome(state: RunState, exited: Exited, log: LogEvidence = NO_EVIDENCE) -> RunOutcome:
+def determine_outcome(state: RunState, exited: Exited, log: ExitLog = NO_LOG) -> RunOutcome:
     """The outcome, from the events of the run, the exit of its process and its log.
 
     An out-of-memory error from which the training recovered does not count: the process must fail after it.
@@ -44,18 +228,18 @@ def determine_outcome(state: RunState, exited: Exited, log: LogEvidence = NO_EVI
     # From the strongest evidence to the weakest. Memory goes before a requested stop: the user who stopped a run that
     # had run out of memory needs to know. A stop goes before a failure, since trainings that are asked to stop may end
     # with any code. A lost node explains what the ranks of the others raise, so its sentence comes first.
-    if exited.exit_code is None and exited.signal is None:
-        return _unwatched_outcome(state, log)
     if exited.exit_code == 0:
         return _clean_exit_outcome(state)
-    memory = _memory_sentence(state, exited, log.out_of_memory)
-    if memory is not None and not _killed_on_request(state, exited):
-        return RunOutcome("out-of-memory", memory)
+    judgement = judge(log.lines, state, exited)
+    if judgement.out_of_memory and not _killed_on_request(state, exited):
+        return RunOutcome("out-of-memory", _memory_sentence(state, judgement))
+    if exited.exit_code is None and exited.signal is None:
+        return _unwatched_outcome(state, log)
     if state.stop_requested is not None:
         return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
     if log.failed_node is not None:
         return RunOutcome("failed", f"Node {log.failed_node} was lost{_at_step(state)}: Slurm reports its failure.")
-    return RunOutcome("failed", _failure_sentence(state, exited, log.failed_rank, log.error))
+    return RunOutcome("failed", _failure_sentence(state, exited, judgement.launcher, log.error))
 
 
 SLURM_ENDS = {
@@ -80,16 +264,11 @@ def slurm_end(state: RunState, job_log: Path, failed_node: str | None = None) ->
     return RunOutcome(outcome, f"{words.format(node=node)}{_at_step(state)}.")
 
 
-def _unwatched_outcome(state: RunState, log: LogEvidence) -> RunOutcome:
+def _unwatched_outcome(state: RunState, log: ExitLog) -> RunOutcome:
     """The training ended without a supervisor; only its own events are known."""
-    if state.raised is not None and isinstance(fatal_event(state), OutOfMemory):
-        return RunOutcome("out-of-memory", _out_of_memory(state))
     if state.raised is not None:
-        return RunOutcome(
-            "failed", f"{_rank_name(state, state.raised.rank)} failed{_at_step(state)}: {_exception(state)}."
-        )
-    if log.out_of_memory is not None:
-        return RunOutcome("out-of-memory", f"Out of memory{_at_step(state)}: {log.out_of_memory}")
+        who = _rank_name(state, state.raised.rank)
+        return RunOutcome("failed", f"{who} failed{_at_step(state)}: {_exception(state)}.")
     code = next((rank.exit_code for rank in state.ranks.values() if rank.exit_code), None)
     if code is not None:
         return RunOutcome("failed", _exit_code_sentence(state, "The training", code, log.error))
@@ -108,23 +287,17 @@ def _clean_exit_outcome(state: RunState) -> RunOutcome:
     return RunOutcome("completed", f"Completed{_at_step(state)}{seen}.")
 
 
-def _memory_sentence(state: RunState, exited: Exited, memory_line: str | None) -> str | None:
-    if exited.oom_kill:
+def _memory_sentence(state: RunState, judgement: Judgement) -> str:
+    if judgement.by == "kernel":
         return f"The kernel killed the training{_at_step(state)}: the machine or its cgroup ran out of memory."
-    event = fatal_event(state)
+    event = judgement.event
     if isinstance(event, OutOfMemory):
-        return _out_of_memory(state)
-    if event is not None:
-        return f"Out of memory{_at_step(state)}: {_exception(state)}." if is_memory_error(event.type) else None
-    return f"Out of memory{_at_step(state)}: {memory_line}" if memory_line is not None else None
-
-
-def _out_of_memory(state: RunState) -> str:
-    event = state.out_of_memory
-    assert event is not None
-    where = f" while {event.where}" if event.where else ""
-    whose = f" on rank {event.rank}" if len(state.ranks) > 1 and event.rank is not None else ""
-    return f"Out of memory{whose}{where}{_at_step(state)}: {_first_line(event.message)}"
+        where = f" while {event.where}" if event.where else ""
+        whose = f" on rank {event.rank}" if len(state.ranks) > 1 and event.rank is not None else ""
+        return f"Out of memory{whose}{where}{_at_step(state)}: {_first_line(event.message)}"
+    if judgement.by == "log" and judgement.match is not None:
+        return f"Out of memory{_at_step(state)}: {judgement.match.failure.headline[:200]}"
+    return f"Out of memory{_at_step(state)}: {_exception(state)}."
 
 
 def _killed_on_request(state: RunState, exited: Exited) -> bool:
@@ -132,15 +305,19 @@ def _killed_on_request(state: RunState, exited: Exited) -> bool:
     return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
 
 
-def _failure_sentence(state: RunState, exited: Exited, failed: FailedRank | None, error: str | None) -> str:
-    raised = state.raised
-    if failed is not None and failed.exit_code < 0 and not _raised_first(state, failed):
-        name = signal_name(-failed.exit_code)
-        return f"Rank {failed.rank} was ended{_at_step(state)} by {name}; the other ranks could not continue."
+LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
+"""In an exception that a rank raises because another one is gone."""
+
+
+def _failure_sentence(state: RunState, exited: Exited, launcher: LauncherReport, error: str | None) -> str:
+    raised, rank = state.raised, launcher.rank
+    if rank is not None and launcher.signal is not None and not _raised_first(state, rank, launcher.signal):
+        name = signal_name(launcher.signal)
+        return f"Rank {rank} was ended{_at_step(state)} by {name}; the other ranks could not continue."
     if raised is not None:
         return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}."
-    if failed is not None:
-        return _exit_code_sentence(state, f"Rank {failed.rank}", failed.exit_code, error)
+    if rank is not None and launcher.exit_code is not None:
+        return _exit_code_sentence(state, f"Rank {rank}", launcher.exit_code, error)
     if exited.signal is not None:
         why = "; ".join(exited.evidence) or "the sender is unknown"
         return f"The training was ended{_at_step(state)} by {signal_name(exited.signal)}: {why}."
@@ -153,15 +330,15 @@ def _exit_code_sentence(state: RunState, who: str, code: int | None, error: str 
     return f"{ended}: {error}." if error else f"{ended}; see the end of its output."
 
 
-def _raised_first(state: RunState, failed: FailedRank) -> bool:
+def _raised_first(state: RunState, failed_rank: int, number: int) -> bool:
     """Whether the first exception is the cause, not the exit that the launcher saw.
 
     A rank that lost its peers raises in turn, and native code may abort it as it ends.
     """
     raised = state.raised
-    if raised is None or raised.rank == failed.rank:
+    if raised is None or raised.rank == failed_rank:
         return raised is not None
-    return failed.exit_code == -signal.SIGABRT and LOST_PEER.search(raised.message) is None
+    return number == signal.SIGABRT and LOST_PEER.search(raised.message) is None
 
 
 def _rank_name(state: RunState, rank: int | None) -> str:
@@ -253,7 +430,7 @@ def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[
     if finished is not None:
         return replace(supervision, ended_t=finished.t, outcome=finished.outcome, sentence=finished.sentence)
     last_t = state.last_event_t or time.time()
-    judged = determine_outcome(state, state.exited or Exited(t=last_t), read_log_evidence(folder.output_log))
+    judged = determine_outcome(state, state.exited or Exited(t=last_t), read_exit_log(folder.output_log))
     if judged.outcome == "lost":
         judged = slurm_end(state, folder.path / LOG_FILE) or judged
     if judged.outcome == "lost":

@@ -1,4 +1,4 @@
-"""The processes of a run, and those that outlive its training.
+"""The processes of a run, those that outlive its training, and how one is started that outlives its starter.
 
 A process belongs to a run if it is below the supervisor, which is their subreaper, or below the training, or if its
 environment names the run folder: that holds after the supervisor and the launcher of the ranks were killed too.
@@ -12,11 +12,15 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from collections.abc import Collection, Iterable
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import IO
 
+from tuner_tui.core.files import open_to_append
 from tuner_tui.core.procfs import (
     PROC,
     ProcessId,
@@ -136,3 +140,38 @@ def signal_processes(processes: Iterable[ProcessStat], number: signal.Signals) -
         send_signal(process, number)
         if process.state == "T":
             send_signal(process, signal.SIGCONT)
+
+
+SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
+FALLBACK_MODULE = "tuner_tui.tuning.fallback"
+"""Started by its name, since its package is above this one."""
+
+
+def open_detached(
+    module: str,
+    arguments: Sequence[str],
+    log: Path,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start `python -m module arguments` in a session of its own, with its standard error in `log`. Raises `OSError`.
+
+    The module forks once more after it has imported what it needs: init adopts the second process, so that the starter
+    waits for a moment only and leaves no zombie.
+    """
+    descriptor = open_to_append(log)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments],
+            cwd="/",
+            # A detached process that is started from inside a training belongs to another run, or to none.
+            env={name: value for name, value in os.environ.items() if name != RUN_VARIABLE},
+            stdin=stdin,
+            stdout=stdout,
+            stderr=descriptor,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+    finally:
+        os.close(descriptor)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,17 +35,6 @@ class StopTimeouts:
 
 
 DEFAULT_TIMEOUTS = StopTimeouts()
-
-
-@dataclass(frozen=True, slots=True)
-class EscalationInput:
-    """The training at `now`, in monotonic seconds. `obeys`: it saves and stops when asked to."""
-
-    now: float
-    obeys: bool
-    saving_since: float | None = None
-    step_time_s: float | None = None
-    evaluating: bool = False
 
 
 class StopEscalation:
@@ -76,34 +67,31 @@ class StopEscalation:
     # Without `kill` a training that ignores SIGTERM is left alone: it may be about to write its last checkpoint. For
     # the same reason a save delays every signal but those of `kill`.
 
-    def due(self, situation: EscalationInput) -> signal.Signals | None:
-        """The signal to send now, or None; it counts as sent."""
-        if self._order is None or self._waits_for_save(situation):
+    def due(
+        self,
+        now: float,
+        obeys: bool,
+        saving_since: float | None = None,
+        step_time_s: float | None = None,
+        evaluating: bool = False,
+    ) -> signal.Signals | None:
+        """The signal to send at `now`, in monotonic seconds, or None; it counts as sent. `obeys`: the training saves
+        and stops when asked to."""
+        saves = saving_since is not None and now - saving_since < self._timeouts.saving_s
+        if self._order is None or (saves and self._order != "kill"):
             return None
         if self._terminated_s is None:
-            if not self._term_is_due(situation):
+            evaluation_s = self._timeouts.saving_s if evaluating else 0.0
+            grace_s = max(self._timeouts.stop_s, 5 * (step_time_s or 0.0), evaluation_s)
+            if self._order == "stop" and obeys and now - self._ordered_s < grace_s:
                 return None
-            self._terminated_s = situation.now
+            self._terminated_s = now
             return signal.SIGTERM
-        late = situation.now - max(self._terminated_s, self._ordered_s) >= self._timeouts.kill_s
+        late = now - max(self._terminated_s, self._ordered_s) >= self._timeouts.kill_s
         if self._order == "kill" and late and not self._killed:
             self._killed = True
             return signal.SIGKILL
         return None
-
-    def _term_is_due(self, situation: EscalationInput) -> bool:
-        if self._order != "stop" or not situation.obeys:
-            return True
-        evaluation_s = self._timeouts.saving_s if situation.evaluating else 0.0
-        grace_s = max(self._timeouts.stop_s, 5 * (situation.step_time_s or 0.0), evaluation_s)
-        return situation.now - self._ordered_s >= grace_s
-
-    def _waits_for_save(self, situation: EscalationInput) -> bool:
-        since = None if self._order == "kill" else situation.saving_since
-        return since is not None and situation.now - since < self._timeouts.saving_s
-
-
-MEMORY_LIMIT = Path(__file__).with_name("memory_limit.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,20 +124,18 @@ class StartedTraining(SupervisedTraining):
 
     def __init__(self, spec: LaunchSpec, log: Path) -> None:
         """Start it. Raises `OSError` if the command or its folder does not exist."""
-        argv = list(spec.argv)
-        if spec.data_limit_bytes is not None:
-            argv = [sys.executable, "-I", "-S", str(MEMORY_LIMIT), str(spec.data_limit_bytes), *argv]
         descriptor = open_to_append(log)
         try:
-            self._child = subprocess.Popen(
-                argv,
-                cwd=spec.cwd,
-                env=dict(spec.env),
-                stdin=subprocess.DEVNULL,
-                stdout=descriptor,
-                stderr=descriptor,
-                start_new_session=True,
-            )
+            with _data_limit(spec.data_limit_bytes):
+                self._child = subprocess.Popen(
+                    spec.argv,
+                    cwd=spec.cwd,
+                    env=dict(spec.env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=descriptor,
+                    stderr=descriptor,
+                    start_new_session=True,
+                )
         finally:
             os.close(descriptor)
         super().__init__(identify_process(self._child.pid) or ProcessId(self._child.pid, 0))
@@ -167,6 +153,20 @@ class StartedTraining(SupervisedTraining):
         if code is None:
             return None
         return ExitStatus(exit_code=code) if code >= 0 else ExitStatus(signal=-code)
+
+
+@contextmanager
+def _data_limit(limit_bytes: int | None) -> Iterator[None]:
+    """Limit the private writable memory (`RLIMIT_DATA`) of what is started meanwhile."""
+    # The limit is inherited. Setting it between fork and exec would run Python in a half-copied process.
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit_bytes is not None:
+        most = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limit_bytes, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _reap_child() -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from tuner_tui.view.sample_history import SampleHistory, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.events.history import History
+    from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
 
@@ -88,7 +88,7 @@ class PlotsPanel(Canvas):
     state: reactive[RunState | None] = reactive(None, repaint=False)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        from tuner_tui.runs.events.history import History  # not needed for the first frame
+        from tuner_tui.runs.events.progress import History  # not needed for the first frame
 
         history = self.history or History()
         return plots_rows(history, None if self.state is None else self.state.last_step, width, height)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.events.history import History
+    from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
