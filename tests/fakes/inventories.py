@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Cpu, Gpu, HostMemory, Inventory, Space
-from tuner_tui.hardware.known_cards import CARDS
+from tuner_tui.hardware.known_cards import known_cards
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
@@ -25,7 +25,7 @@ BARE_NAMES = tuple(name for name in OLD_NAMES if name not in ("tf32", "dataloade
 
 def card(name: str, index: int = 0, gib: float | None = None, **changes: Any) -> Gpu:
     """The card of that name as its driver describes it; `gib` what it reports, where that matters."""
-    known = next(one for one in CARDS if one.name == name)
+    known = next(known for known in known_cards() if known.name == name)
     memory = known.memory_bytes if gib is None else int(gib * GIB)
     figures = {"capability": known.capability, "architecture": known.architecture, "memory_total_bytes": memory}
     return Gpu(index, f"NVIDIA {name}", **{**figures, **changes})
@@ -53,8 +53,8 @@ def python(
 cards = st.builds(
     Gpu,
     index=st.just(0),
-    name=st.sampled_from([known.name for known in CARDS]),
-    capability=st.none() | st.sampled_from(sorted({known.capability for known in CARDS})),
+    name=st.sampled_from([known.name for known in known_cards()]),
+    capability=st.none() | st.sampled_from(sorted({known.capability for known in known_cards()})),
     memory_total_bytes=st.none() | st.integers(2 * GIB, 200 * GIB),
     memory_used_bytes=st.none() | st.integers(0, 300 * GIB),
     mig=st.none() | st.booleans(),

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.hardware.inventory import abilities, build_supports
+from tuner_tui.hardware.capabilities import abilities, build_supports
+from tuner_tui.hardware.inventory import Capability, Gpu
 
 CAN = {
     # card                     fp16   bf16   tf32   flash  fused  fp8    torch
@@ -22,28 +23,32 @@ CAN = {
 NAMES = ("fp16", "bf16", "tf32", "flash", "fused", "fp8", "torch")
 
 
+def gpu(capability: Capability | None, architecture: str | None = None) -> Gpu:
+    return Gpu(0, "card", architecture=architecture, capability=capability)
+
+
 @pytest.mark.parametrize(("card", "can"), CAN.items(), ids=lambda value: str(value[0]))
 def test_what_each_generation_can_do(card: tuple[str, tuple[int, int]], can: tuple[bool, ...]):
     architecture, capability = card
-    found = abilities(capability, architecture)
+    found = abilities(gpu(capability, architecture))
     assert tuple(ability.name for ability in found) == NAMES
     assert tuple(ability.able for ability in found) == can
 
 
 @pytest.mark.parametrize("capability", [capability for _, capability in CAN] + [None])
 def test_every_answer_has_a_whole_sentence_for_its_reason(capability: tuple[int, int] | None):
-    for ability in abilities(capability, "Whatever"):
+    for ability in abilities(gpu(capability, "Whatever")):
         assert "{" not in ability.reason
         assert ability.reason.endswith((".", ")"))
 
 
 def test_without_a_capability_nothing_is_claimed():
-    assert {ability.able for ability in abilities(None)} == {None}
-    assert tuple(ability.name for ability in abilities(None)) == NAMES
+    assert {ability.able for ability in abilities(gpu(None))} == {None}
+    assert tuple(ability.name for ability in abilities(gpu(None))) == NAMES
 
 
 def reason(name: str, capability: tuple[int, int]) -> str:
-    return next(ability.reason for ability in abilities(capability) if ability.name == name)
+    return next(ability.reason for ability in abilities(gpu(capability)) if ability.name == name)
 
 
 def test_remarks_that_a_plain_yes_leaves_out():

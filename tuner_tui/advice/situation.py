@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.core.procfs import this_machine
+from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Inventory, has_tensor_cores
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import ImportFootprint
@@ -165,18 +166,12 @@ class Situation:
 
         torch is not asked, because it counts emulation as support. None if the inventory or a capability is unknown.
         """
-        if self.inventory is None:
-            return None
-        capabilities = [card.capability for card in visible_cards(self.inventory)]
-        minimum = MINIMUM_CAPABILITY[feature]
-        if not capabilities or any(capability is not None and capability < minimum for capability in capabilities):
-            return False
-        return None if None in capabilities else True
+        return None if self.inventory is None else capabilities.supports(visible_cards(self.inventory), feature)
 
-    def has_gpu_below(self, capability: tuple[int, int]) -> bool:
-        """Whether a visible GPU is known to have a lower compute capability."""
+    def may_run(self, feature: str) -> bool:
+        """Whether neither the training nor a visible GPU is known to be without `feature`."""
         cards = () if self.inventory is None else visible_cards(self.inventory)
-        return any(card.capability is not None and card.capability < capability for card in cards)
+        return self.has_gpu is not False and capabilities.gpu_below(cards, feature) is None
 
     @property
     def best_precision(self) -> Precision:
@@ -184,7 +179,7 @@ class Situation:
         if self.supports("bf16"):
             return "bf16"
         cards = () if self.inventory is None else visible_cards(self.inventory)
-        able = all(card.capability is not None and has_tensor_cores(card.name, card.capability) for card in cards)
+        able = all(map(capabilities.has_tensor_cores, cards))
         return "fp16" if cards and able and not self.overflows_fp16 else "fp32"
 
     @property

@@ -14,7 +14,7 @@ from tuner_tui.cli.console import USAGE, fail, print_note
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, read_local_machine
 from tuner_tui.core.units import MIB, parse_size
 from tuner_tui.hardware.interpreter import Interpreter, resolve_executable
-from tuner_tui.hardware.planned import PlannedCards, UnknownCardError, parse_cards
+from tuner_tui.hardware.known_cards import PlannedCards, UnknownCardError, parse_cards
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, build_request, launch_summary, working_folder
 from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem

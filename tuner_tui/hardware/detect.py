@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import daemon_call
+from tuner_tui.hardware.capabilities import abilities
 from tuner_tui.hardware.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
 from tuner_tui.hardware.environment import detect_container, detect_multiplexer, logout_warning, sees_host_pids
-from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory, abilities
+from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
 from tuner_tui.hardware.known_cards import known_card
 from tuner_tui.hardware.nvml import NvmlReader
 from tuner_tui.hardware.process_names import with_command_line
@@ -104,4 +105,4 @@ def complete_gpu(gpu: Gpu) -> Gpu:
         )
     # In a container the pids are the host's and would name the wrong processes.
     processes = tuple(map(with_command_line, gpu.processes)) if sees_host_pids() else gpu.processes
-    return replace(gpu, abilities=abilities(gpu.capability, gpu.architecture, gpu.name), processes=processes)
+    return replace(gpu, abilities=abilities(gpu), processes=processes)

@@ -27,14 +27,8 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from tuner_tui.core.files import make_private, write_atomic
-from tuner_tui.hardware.inventory import (
-    TORCH_CUDA_12_6,
-    TORCH_CUDA_13,
-    Gpu,
-    Inventory,
-    build_supports,
-    describe_generation,
-)
+from tuner_tui.hardware.capabilities import build_supports, describe_generation, least_capability
+from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.hardware.probe_script import DISTRIBUTIONS
 
 FORMAT = 1
@@ -134,20 +128,19 @@ def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatib
     """A card that this torch has no code for: trainings on it fail with "no kernel image is available"."""
     if gpu.capability is None:
         return None
-    least = TORCH_CUDA_13 if major(torch_cuda) >= 13 else TORCH_CUDA_12_6
+    least = least_capability("torch-cuda-13" if major(torch_cuda) >= 13 else "torch")
     by_release = gpu.capability >= least or major(torch_cuda) < 12
     if build_supports(gpu.capability, archs) if archs else by_release:
         return None
     return Incompatibility(
-        f"This torch (CUDA {torch_cuda}) has no kernels for {gpu.name} "
-        f"({describe_generation(gpu.capability, gpu.architecture)}).",
+        f"This torch (CUDA {torch_cuda}) has no kernels for {gpu.name} ({describe_generation(gpu)}).",
         build_for(gpu.capability),
     )
 
 
 def build_for(capability: tuple[int, int]) -> str:
     """Advice on the torch build that has code for an older card."""
-    if capability >= TORCH_CUDA_12_6:
+    if capability >= least_capability("torch"):
         return f"Older GPUs need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
     return "CUDA 12 and all current torch wheels dropped it: install an old torch built for CUDA 11."
 

@@ -1,19 +1,27 @@
-"""Memory and compute capability of cards by name, for drivers that do not report them.
-
-Memory in GiB as sold (several sizes where one name is sold with several, none where no source was at hand). Sources:
-three digits are the field notes that the shipped presets come from. `list` is NVIDIA's list of compute capabilities
-(https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus), with the memory by
-https://github.com/huggingface/huggingface.js, packages/tasks/src/hardware-nvidia.ts, whose capabilities are the same;
-`mig` is NVIDIA's MIG User Guide, supported GPUs; `runpod` https://docs.runpod.io/references/gpu-types for the memory;
-`wikipedia` its list of NVIDIA's GPUs for the sizes of the P100.
-"""
+"""GPUs by name (`gpus.yaml`): what a driver does not report, and GPUs to plan for, such as `2x3090` or `A100-80GB`."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
-from tuner_tui.core.units import GIB
+from tuner_tui.core.files import read_data_file
+from tuner_tui.core.units import GIB, format_size, parse_size
+from tuner_tui.hardware.capabilities import abilities, parse_capability
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
+
+FILE = Path(__file__).with_name("gpus.yaml")
+MAX_CARDS = 64
+ASSUMED_CUDA = "13.0"
+"""CUDA version assumed for the interpreter there, whose torch may be a CPU build here."""
+_COUNT = re.compile(r"(?:(\d{1,3}) ?[x×*] ?)?(.+)", re.IGNORECASE)
+_SIZED = re.compile(r"(.+?)[- ]?(\d{1,3}) ?(?:gi?b?)?", re.IGNORECASE)
+_BRANDS = ("nvidia ", "tesla ", "geforce ", "rtx ", "gtx ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +31,7 @@ class KnownCard:
     name: str
     memory_gib: tuple[int, ...]
     architecture: str
-    capability: tuple[int, int]
-    source: str
+    capability: Capability
 
     @property
     def memory_bytes(self) -> int | None:
@@ -32,59 +39,13 @@ class KnownCard:
         return self.memory_gib[0] * GIB if len(self.memory_gib) == 1 else None
 
 
-LIST, MIG = "list", "mig"
-CARDS = (
-    KnownCard("K80", (12,), "Kepler", (3, 7), "004"),
-    KnownCard("P100", (12, 16), "Pascal", (6, 0), "list, wikipedia"),
-    KnownCard("P40", (24,), "Pascal", (6, 1), LIST),
-    KnownCard("GTX 1080 Ti", (11,), "Pascal", (6, 1), LIST),
-    KnownCard("V100", (16, 32), "Volta", (7, 0), "001, 004"),
-    KnownCard("T4", (16,), "Turing", (7, 5), "001, 004"),
-    KnownCard("RTX 2080 Ti", (11,), "Turing", (7, 5), LIST),
-    KnownCard("TITAN RTX", (24,), "Turing", (7, 5), LIST),
-    KnownCard("A100", (40, 80), "Ampere", (8, 0), "001, 004"),
-    KnownCard("A30", (24,), "Ampere", (8, 0), MIG),
-    KnownCard("A10", (24,), "Ampere", (8, 6), "001"),
-    KnownCard("A40", (48,), "Ampere", (8, 6), LIST),
-    KnownCard("RTX A4000", (16,), "Ampere", (8, 6), LIST),
-    KnownCard("RTX A5000", (24,), "Ampere", (8, 6), "list, runpod"),
-    KnownCard("RTX A6000", (48,), "Ampere", (8, 6), LIST),
-    KnownCard("RTX 3060", (8, 12), "Ampere", (8, 6), LIST),
-    KnownCard("RTX 3060 Ti", (8,), "Ampere", (8, 6), LIST),
-    KnownCard("RTX 3070", (8,), "Ampere", (8, 6), "000, 002"),
-    KnownCard("RTX 3070 Ti", (8,), "Ampere", (8, 6), LIST),
-    KnownCard("RTX 3080", (10, 12), "Ampere", (8, 6), LIST),
-    KnownCard("RTX 3080 Ti", (12,), "Ampere", (8, 6), LIST),
-    KnownCard("RTX 3090", (24,), "Ampere", (8, 6), "003, 004"),
-    KnownCard("RTX 3090 Ti", (24,), "Ampere", (8, 6), LIST),
-    KnownCard("L4", (24,), "Ada", (8, 9), LIST),
-    KnownCard("L40", (48,), "Ada", (8, 9), LIST),
-    KnownCard("L40S", (48,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 6000 Ada Generation", (48,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4060", (8,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4060 Ti", (8, 16), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4070", (12,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4070 SUPER", (12,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4070 Ti", (12,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4070 Ti SUPER", (16,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4080", (16,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4080 SUPER", (16,), "Ada", (8, 9), LIST),
-    KnownCard("RTX 4090", (24,), "Ada", (8, 9), "004"),
-    KnownCard("H100", (80, 94), "Hopper", (9, 0), MIG),
-    KnownCard("H200", (141,), "Hopper", (9, 0), MIG),
-    KnownCard("GH200", (), "Hopper", (9, 0), LIST),
-    KnownCard("B200", (180,), "Blackwell", (10, 0), MIG),
-    KnownCard("GB200", (186,), "Blackwell", (10, 0), MIG),
-    KnownCard("RTX 5050", (8,), "Blackwell", (12, 0), LIST),
-    KnownCard("RTX 5060", (8,), "Blackwell", (12, 0), LIST),
-    KnownCard("RTX 5060 Ti", (8, 16), "Blackwell", (12, 0), LIST),
-    KnownCard("RTX 5070", (12,), "Blackwell", (12, 0), LIST),
-    KnownCard("RTX 5070 Ti", (16,), "Blackwell", (12, 0), LIST),
-    KnownCard("RTX 5080", (16,), "Blackwell", (12, 0), LIST),
-    KnownCard("RTX 5090", (32,), "Blackwell", (12, 0), LIST),
-    KnownCard("RTX PRO 6000 Blackwell", (96,), "Blackwell", (12, 0), MIG),
-    KnownCard("GB10", (), "Blackwell", (12, 1), LIST),
-)
+@cache
+def known_cards() -> tuple[KnownCard, ...]:
+    """All cards of `gpus.yaml`."""
+    return tuple(
+        KnownCard(row["name"], tuple(row["memory"]), row["architecture"], parse_capability(row["capability"]))
+        for row in read_data_file(FILE)
+    )
 
 
 def known_card(driver_name: str) -> KnownCard | None:
@@ -92,8 +53,84 @@ def known_card(driver_name: str) -> KnownCard | None:
 
     A laptop's card shares name and generation with the desktop card, but not its memory.
     """
-    found = [card for card in CARDS if re.search(rf"\b{re.escape(card.name)}(?![\w])", driver_name, re.IGNORECASE)]
-    card = max(found, key=lambda card: len(card.name), default=None)
-    if card is not None and "laptop" in driver_name.lower():
-        return KnownCard(card.name, (), card.architecture, card.capability, card.source)
-    return card
+    named = [card for card in known_cards() if re.search(rf"(?i)\b{re.escape(card.name)}(?!\w)", driver_name)]
+    card = max(named, key=lambda card: len(card.name), default=None)
+    return replace(card, memory_gib=()) if card is not None and "laptop" in driver_name.lower() else card
+
+
+class UnknownCardError(ValueError):
+    """A card that is neither known by name nor a size of memory. The message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCards:
+    """`gpus` of one kind, all unused; `label` is the kind with its count and memory: `2 × RTX 3090 24 GiB`."""
+
+    label: str
+    gpus: tuple[Gpu, ...]
+
+
+def parse_cards(text: str) -> tuple[PlannedCards, ...]:
+    """The cards that a comma-separated list names, in its order. Raises `UnknownCardError`.
+
+    A name that is sold with several sizes of memory stands for each of them, unless it carries one (`A100-40GB`).
+    """
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if not entries:
+        raise UnknownCardError("Name a GPU, such as T4, 3090, A100-80GB or 24GiB.")
+    return tuple(planned for entry in entries for planned in _parse_entry(entry))
+
+
+def _parse_entry(entry: str) -> Iterator[PlannedCards]:
+    match = _COUNT.fullmatch(entry)
+    assert match is not None
+    count, name = int(match[1] or 1), match[2]
+    if not 1 <= count <= MAX_CARDS:
+        raise UnknownCardError(f"{entry!r} names {count} GPUs; 1 to {MAX_CARDS} can be planned.")
+    if name[0].isdigit() and re.search(r"[a-z]$", name, re.IGNORECASE) and (size := parse_size(name)):
+        yield _planned(count, Gpu(0, "card", memory_total_bytes=size), f"{format_size(size)} GPU")
+        return
+    card, sizes = _find(name)
+    if not sizes:
+        raise UnknownCardError(f"{card.name} is sold with different memory sizes; give the size, such as 64GiB.")
+    for size in (gib * GIB for gib in sizes):
+        gpu = Gpu(0, card.name, None, card.architecture, card.capability, size)
+        yield _planned(count, gpu, f"{card.name} {format_size(size)}")
+
+
+def _find(name: str) -> tuple[KnownCard, tuple[int, ...]]:
+    """The card and the sizes of memory in GiB that `name` can mean."""
+    wanted, cards = _short(name), {_short(card.name): card for card in known_cards()}
+    if wanted in cards:
+        return cards[wanted], cards[wanted].memory_gib
+    sized = _SIZED.fullmatch(wanted)
+    if sized is not None and sized[1] in cards and int(sized[2]) in cards[sized[1]].memory_gib:
+        return cards[sized[1]], (int(sized[2]),)
+    near = difflib.get_close_matches(wanted, cards, n=1)
+    hint = f"; did you mean {near[0].upper()}?" if near else "; a memory size such as 24GiB also works."
+    raise UnknownCardError(f"{name!r} is not a known GPU{hint}")
+
+
+def _short(name: str) -> str:
+    """The name in lower case without maker, brand and separators: `nvidia-rtx-3090` is `3090`."""
+    short = " ".join(name.lower().replace("-", " ").replace("_", " ").split())
+    for brand in _BRANDS:
+        short = short.removeprefix(brand)
+    return short
+
+
+def _planned(count: int, gpu: Gpu, label: str) -> PlannedCards:
+    gpu = replace(gpu, abilities=abilities(gpu))
+    gpus = tuple(replace(gpu, index=index) for index in range(count))
+    return PlannedCards(f"{count} × {label}" if count > 1 else label, gpus)
+
+
+def planned_inventory(inventory: Inventory, cards: PlannedCards) -> Inventory:
+    """This machine with `cards` in place of its own, all visible and unused; processor and memory stay."""
+    return replace(inventory, gpus=cards.gpus, problems=(), cuda_visible_devices=None)
+
+
+def planned_interpreter(interpreter: Interpreter) -> Interpreter:
+    """The interpreter as if its torch had a CUDA build with code for any card."""
+    packages = {name: version.partition("+cpu")[0] for name, version in interpreter.packages.items()}
+    return replace(interpreter, packages=packages, torch_cuda=interpreter.torch_cuda or ASSUMED_CUDA, torch_archs=())

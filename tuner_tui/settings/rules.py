@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu
+from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.argv import parse_long_options
 from tuner_tui.settings.dialects.hf import (
     BITSANDBYTES_OPTIMIZERS,
@@ -74,14 +75,11 @@ class RuleContext:
         """The GPU of the lowest known capability, which decides what a training on all GPUs can use."""
         if not self.gpus or self.no_gpu:
             return None
-        # All ranks run the same code: the card that supports least decides.
-        known = [gpu for gpu in self.gpus if gpu.capability is not None]
-        return min(known, key=lambda gpu: gpu.capability or (0, 0)) if known else None
+        return capabilities.weakest(self.gpus)
 
-    def gpu_below(self, capability: tuple[int, int]) -> Gpu | None:
-        """The weakest GPU if its capability is below `capability`, else None."""
-        gpu = self.weakest_gpu
-        return gpu if gpu is not None and gpu.capability is not None and gpu.capability < capability else None
+    def gpu_below(self, feature: str) -> Gpu | None:
+        """The weakest GPU if it is known not to support `feature`, else None."""
+        return None if self.gpus is None or self.no_gpu else capabilities.gpu_below(self.gpus, feature)
 
     def lacks(self, package: str) -> bool:
         """Whether `package` is known not to be installed."""
@@ -115,23 +113,19 @@ def describe_gpu(gpu: Gpu) -> str:
     return gpu.name if gpu.capability is None else f"{gpu.name} (capability {gpu.capability[0]}.{gpu.capability[1]})"
 
 
-TRITON_MIN_CAPABILITY = (7, 0)
-"""Below it torch/_inductor/scheduler.py raises GPUTooOldForTriton."""
-
-
 def precision(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     """bf16 and fp16 on hardware without them."""
     if settings.precision == "fp32":
         return
     if context.no_gpu:
         yield from _half_precision_without_gpu(settings.precision, context)
-    elif settings.precision == "bf16" and (gpu := context.gpu_below(MINIMUM_CAPABILITY["bf16"])) is not None:
-        instead = "fp16" if gpu.capability is not None and gpu.capability >= MINIMUM_CAPABILITY["fp16"] else "fp32"
+    elif settings.precision == "bf16" and (gpu := context.gpu_below("bf16")) is not None:
+        instead = "fp16" if capabilities.supports([gpu], "fp16") else "fp32"
         why = "it needs capability 8.0 (Ampere) and is only emulated below"
         yield Problem(
             ("precision",), "error", f"{describe_gpu(gpu)} has no bf16: {why}. Use {instead}.", {"precision": instead}
         )
-    elif settings.precision == "fp16" and (gpu := context.gpu_below(MINIMUM_CAPABILITY["fp16"])) is not None:
+    elif settings.precision == "fp16" and (gpu := context.gpu_below("fp16")) is not None:
         sentence = f"{describe_gpu(gpu)} does not compute in fp16, which needs 5.3. Use fp32."
         yield Problem(("precision",), "error", sentence, {"precision": "fp32"})
 
@@ -161,7 +155,7 @@ def tf32(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     if context.no_gpu:
         sentence = "On the CPU there is no TF32, and TrainingArguments rejects it. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
-    elif (gpu := context.gpu_below(MINIMUM_CAPABILITY["tf32"])) is not None:
+    elif (gpu := context.gpu_below("tf32")) is not None:
         why = "it needs Ampere (8.0), and TrainingArguments rejects it"
         sentence = f"{describe_gpu(gpu)} has no TF32: {why}. Leave it empty."
         yield Problem(("tf32",), "error", sentence, {"tf32": None})
@@ -183,13 +177,13 @@ def _flash_attention(settings: Settings, context: RuleContext) -> Iterator[Probl
     where = ("attn_implementation",)
     if context.no_gpu:
         yield Problem(where, "error", "Flash attention needs a GPU. Use sdpa.", sdpa)
-    elif (gpu := context.gpu_below(MINIMUM_CAPABILITY["flash"])) is not None:
+    elif (gpu := context.gpu_below("flash")) is not None:
         yield Problem(where, "error", f"{describe_gpu(gpu)} cannot run {package}, which needs 8.0. Use sdpa.", sdpa)
     elif context.lacks(package):
         sentence = f"{package} is not installed. Use sdpa, which has PyTorch's own flash kernels, or install it."
         yield Problem(where, "error", sentence, sdpa)
     if settings.precision == "fp32":
-        half = "fp16" if context.gpu_below(MINIMUM_CAPABILITY["bf16"]) is not None else "bf16"
+        half = "fp16" if context.gpu_below("bf16") is not None else "bf16"
         fix: dict[str, Value] = sdpa if context.no_gpu else {"precision": half}
         sentence = f"Flash attention needs fp16 or bf16. Set precision {half}, or use sdpa."
         yield Problem(("attn_implementation", "precision"), "error", sentence, fix)
@@ -205,7 +199,7 @@ def compilation(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     elif context.is_older("torch", (2, 4)) and not context.is_python_older((3, 12)):
         sentence = "torch.compile on Python 3.12 needs torch 2.4. Turn compile off, or upgrade torch."
         yield Problem(("torch_compile",), "error", sentence, off)
-    if (gpu := context.gpu_below(TRITON_MIN_CAPABILITY)) is not None:
+    if (gpu := context.gpu_below("triton")) is not None:
         sentence = f"{describe_gpu(gpu)} is too old for torch.compile: its Triton kernels need 7.0. Turn compile off."
         yield Problem(("torch_compile",), "error", sentence, off)
 
@@ -301,8 +295,6 @@ def overflows_fp16(model: str | None) -> bool:
     return model is not None and OVERFLOWS_FP16.search(model.lower()) is not None
 
 
-INT8_LEAST, FOUR_BIT_LEAST = (7, 5), (7, 0)
-"""Capabilities that bitsandbytes needs for int8 products (Turing) and for 4-bit weights (torch's wheels: Volta)."""
 OWN_QUANTIZATION = frozenset({"torchtune"})
 """Dialects of tools that quantize without bitsandbytes: torchtune has the NF4 of torchao."""
 
@@ -326,18 +318,15 @@ def quantization(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     if context.lacks("bitsandbytes"):
         sentence = f"{name} needs bitsandbytes, which is not installed. Run pip install bitsandbytes, or use none."
         yield Problem(fields, "error", sentence, off)
-    least = INT8_LEAST if name == "int8" else FOUR_BIT_LEAST
-    if (gpu := context.gpu_below(least)) is not None:
-        sentence = f"{describe_gpu(gpu)} cannot compute with {name} weights: bitsandbytes needs {least[0]}.{least[1]}."
-        yield Problem(fields, "error", sentence, {"quantization": "nf4"} if gpu_runs_4bit(gpu, name) else off)
-    if settings.bnb_4bit_compute_dtype == "bf16" and (gpu := context.gpu_below(MINIMUM_CAPABILITY["bf16"])) is not None:
+    feature = "int8" if name == "int8" else "4-bit"
+    if (gpu := context.gpu_below(feature)) is not None:
+        least = ".".join(map(str, capabilities.least_capability(feature)))
+        sentence = f"{describe_gpu(gpu)} cannot compute with {name} weights: bitsandbytes needs {least}."
+        runs_4bit = name == "int8" and capabilities.supports([gpu], "4-bit")
+        yield Problem(fields, "error", sentence, {"quantization": "nf4"} if runs_4bit else off)
+    if settings.bnb_4bit_compute_dtype == "bf16" and (gpu := context.gpu_below("bf16")) is not None:
         sentence = f"{describe_gpu(gpu)} only emulates bf16, slowly. Leave bnb_4bit_compute_dtype to precision."
         yield Problem(("bnb_4bit_compute_dtype",), "warning", sentence, {"bnb_4bit_compute_dtype": "auto"})
-
-
-def gpu_runs_4bit(gpu: Gpu, name: str) -> bool:
-    """Whether 4-bit weights run where those of `name` do not."""
-    return name == "int8" and gpu.capability is not None and gpu.capability >= FOUR_BIT_LEAST
 
 
 def weights(settings: Settings, _context: RuleContext) -> Iterator[Problem]:
@@ -357,8 +346,7 @@ def overflow(settings: Settings, context: RuleContext) -> Iterator[Problem]:
     if settings.precision != "fp16" or context.no_gpu or not overflows_fp16(model):
         return
     gpu = context.weakest_gpu
-    able = gpu is not None and gpu.capability is not None and gpu.capability >= MINIMUM_CAPABILITY["bf16"]
-    instead = "bf16" if able else "fp32"
+    instead = "bf16" if gpu is not None and capabilities.supports([gpu], "bf16") else "fp32"
     sentence = (
         f"{model} was trained in bf16, and its activations overflow in fp16: the loss becomes nan. Use {instead}."
     )

@@ -18,9 +18,9 @@ from tuner_tui.advice.recommend.duration_estimate import estimate_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation, recommend
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.settings_check import verify_settings
+from tuner_tui.hardware.capabilities import abilities
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.inventory import abilities
-from tuner_tui.hardware.known_cards import CARDS
+from tuner_tui.hardware.known_cards import known_cards
 from tuner_tui.settings.dialects.hf import from_hf
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
@@ -64,17 +64,16 @@ def loaded(name: str) -> Preset:
 
 
 def capability(card: str) -> str:
-    major, minor = next(one.capability for one in CARDS if one.name == card)
+    major, minor = next(one.capability for one in known_cards() if one.name == card)
     return f"{major}.{minor}"
 
 
 def memory(card: str) -> int:
-    return next(one.memory_gib[0] for one in CARDS if one.name == card)
+    return next(one.memory_gib[0] for one in known_cards() if one.name == card)
 
 
 def able(card: str, name: str) -> bool | None:
-    known = next(one for one in CARDS if one.name == card)
-    return next(one.able for one in abilities(known.capability, known.architecture) if one.name == name)
+    return next(ability.able for ability in abilities(inventories.card(card)) if ability.name == name)
 
 
 def preset(name: str, key: str) -> Any:

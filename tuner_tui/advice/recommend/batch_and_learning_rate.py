@@ -10,12 +10,10 @@ from tuner_tui.advice.recommend.target import RecommendationDraft, TrainingTarge
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_share
-from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value
-from tuner_tui.settings.rules import FOUR_BIT_LEAST
 
 MEMORY_SHORT_SHARE = 1 / 3
 """Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
@@ -53,8 +51,7 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     target = draft.target
     size = _gb(_full_bytes(workload, "adamw_torch"))
     short = f"{workload.model.label} needs {size} with full AdamW states, too much for this GPU"
-    card = target.weakest
-    if card is None or card.capability is None or card.capability < FOUR_BIT_LEAST:
+    if not target.able("4-bit"):
         draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes needs capability 7.0", NOTES_3070_8BIT)
         return False
     if not target.has("bitsandbytes"):
@@ -112,8 +109,7 @@ def _quantization(draft: RecommendationDraft, workload: Workload, memory: int) -
         return
     small = _frozen_bytes(workload, Settings(peft_method="lora", quantization="nf4", bnb_4bit_use_double_quant=True))
     why = f"the frozen weights of {model.label} take {_gb(small)} in 4 bits, {_gb(saved)} as saved"
-    card = target.weakest
-    if card is None or card.capability is None or card.capability < FOUR_BIT_LEAST:
+    if not target.able("4-bit"):
         draft.reject("quantization", "nf4", f"{why}; but bitsandbytes needs capability 7.0", QLORA)
     elif not target.has("bitsandbytes"):
         draft.reject(
@@ -259,14 +255,10 @@ def _ways_to_fit(draft: RecommendationDraft) -> str:
     settings, ways = draft.settings, ["shorter samples", "a smaller model"]
     if settings.peft_method == "none":
         ways.append("LoRA")
-    elif settings.quantization == "none" and _can_quantize(draft.target.weakest):
+    elif settings.quantization == "none" and draft.target.able("4-bit"):
         ways.append("quantized weights")
     held = any(other_processes_bytes(card) for card in draft.target.cards)
     return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else ' or a larger GPU'}"
-
-
-def _can_quantize(card: Gpu | None) -> bool:
-    return card is not None and card.capability is not None and card.capability >= FOUR_BIT_LEAST
 
 
 def _certainly(draft: RecommendationDraft, workload: Workload) -> str:

@@ -12,7 +12,7 @@ from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
-from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import trace_together
 from tuner_tui.settings.job import SHAPES, BuiltinJob

@@ -19,15 +19,16 @@ from tuner_tui.advice.recommend.target import (
 from tuner_tui.advice.recommend.workload import Workload, workload_of
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_size
+from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
-from tuner_tui.hardware.inventory import FP16_SLOW, Gpu, Inventory, has_tensor_cores
+from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value
-from tuner_tui.settings.rules import MAX_WORKERS, SPARE_CORES, TRITON_MIN_CAPABILITY, overflows_fp16
+from tuner_tui.settings.rules import MAX_WORKERS, SPARE_CORES, overflows_fp16
 
 PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"
 
@@ -59,14 +60,13 @@ def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> N
         draft.reject("precision", "fp16", why, "transformers: notes on Gemma and T5")
         draft.advise("precision", "fp32", f"{label} has no bf16, and in fp16 this model's loss becomes nan", "PyTorch")
         return
-    if all(has_tensor_cores(card.name, capability) for card in draft.target.cards):
+    if all(map(has_tensor_cores, draft.target.cards)):
         reason = f"{label} has fp16 tensor cores and no bf16; training uses a loss scaler"
         draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
         _note_16_bit_weights(draft)
         return
     slow = "at 1/64 of fp32's speed" if capability == FP16_SLOW else "without tensor cores, so there is little to gain"
-    has = capability >= (5, 3)
-    why = f"{label} computes in fp16 {slow}" if has else f"{label} does not compute in fp16"
+    why = f"{label} computes in fp16 {slow}" if draft.target.able("fp16") else f"{label} does not compute in fp16"
     draft.reject("precision", "fp16", why, PRECISION_SOURCE)
     draft.advise("precision", "fp32", f"{why}", PRECISION_SOURCE)
 
@@ -117,8 +117,7 @@ def attention(draft: RecommendationDraft) -> None:
 def compilation(draft: RecommendationDraft) -> None:
     """Rejects `torch.compile` as a default: fast but fragile in the notes."""
     target = draft.target
-    below = target.machine.gpu_below(TRITON_MIN_CAPABILITY)
-    if below is not None:
+    if target.machine.gpu_below("triton") is not None:
         why = f"{target.card_label} is too old for its kernels, which need capability 7.0"
     else:
         why = (

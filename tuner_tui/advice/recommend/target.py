@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.hardware.capabilities import describe_generation, supports
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.inventory import MINIMUM_CAPABILITY, Gpu, Inventory, describe_generation
+from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.memory.device import Device
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
@@ -83,10 +84,7 @@ class TrainingTarget:
 
     def able(self, name: str) -> bool:
         """Whether all GPUs are known to support `name` (bf16, tf32, fp16, flash, fused)."""
-        capabilities = [card.capability for card in self.cards]
-        return bool(capabilities) and all(
-            capability is not None and capability >= MINIMUM_CAPABILITY[name] for capability in capabilities
-        )
+        return supports(self.cards, name) is True
 
     def has(self, package: str, at_least: tuple[int, int] = (0, 0)) -> bool:
         """Whether the interpreter is known to have the package in version `at_least` or newer."""
@@ -102,7 +100,7 @@ class TrainingTarget:
             return "no GPU is visible" if self.inventory.gpus else "this machine has no GPU"
         if card.capability is None:
             return f"{card.name} (capability unknown)"
-        return f"{card.name} ({describe_generation(card.capability, card.architecture)})"
+        return f"{card.name} ({describe_generation(card)})"
 
 
 def target_of(

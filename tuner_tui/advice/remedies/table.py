@@ -13,7 +13,6 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings, Value
-from tuner_tui.settings.rules import FOUR_BIT_LEAST, TRITON_MIN_CAPABILITY
 
 Ladder = list[str] | dict[str, list[str]]
 
@@ -78,13 +77,12 @@ def _holds(word: str, wanted: object, situation: Situation, settings: Settings |
 
 def runs_bitsandbytes(situation: Situation) -> bool:
     """Whether bitsandbytes may run here: on a GPU of Volta or newer, unless it is known to be missing."""
-    missing = situation.has_package("bitsandbytes") is False
-    return situation.has_gpu is not False and not missing and not situation.has_gpu_below(FOUR_BIT_LEAST)
+    return situation.may_run("4-bit") and situation.has_package("bitsandbytes") is not False
 
 
 FACTS: Mapping[str, Callable[[Situation], object]] = {
     "gpu": lambda situation: situation.has_gpu,
-    "triton": lambda situation: situation.has_gpu is not False and not situation.has_gpu_below(TRITON_MIN_CAPABILITY),
+    "triton": lambda situation: situation.may_run("triton"),
     "bitsandbytes": runs_bitsandbytes,
     "best-precision": lambda situation: situation.best_precision,
     "runs-tf32": lambda situation: situation.supports("tf32"),

@@ -28,7 +28,7 @@ from tuner_tui.cli.options import (
 )
 from tuner_tui.cli.render.recommend import recommend_report
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.planned import PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.distributed import read_accelerate_config

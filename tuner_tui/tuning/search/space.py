@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
+from tuner_tui.hardware.capabilities import supports
 from tuner_tui.hardware.interpreter import Interpreter
-from tuner_tui.hardware.inventory import FLASH_3, Inventory
+from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.distributed import AccelerateConfig
@@ -237,7 +238,7 @@ def _flash_rejection(space: SearchSpace, value: str) -> str | None:
     """Return why a flash kernel is not known to run: its package is missing, or the card is too old."""
     package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
     card = space.machine.weakest_gpu
-    if value == "flash_attention_3" and (card is None or card.capability is None or card.capability < FLASH_3):
+    if value == "flash_attention_3" and (card is None or not supports([card], "flash-3")):
         return "FlashAttention-3 needs capability 9.0"
     if space.machine.version_text(package) is None:
         return f"{package} is not installed; sdpa runs the same kind of kernel"
