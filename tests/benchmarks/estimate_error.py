@@ -63,7 +63,7 @@ def empty_model(model: str, task: str) -> Any:
     from accelerate import init_empty_weights
 
     from tests.gpu.measure_memory import build_model
-    from tuner_tui.trainer.config import JobArguments
+    from tuner_tui.trainer.job_file import JobArguments
 
     with init_empty_weights():
         return build_model(Case(model, task), JobArguments(task=task))

@@ -29,10 +29,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 
 from tests.gpu.cases import EVERY, Case, Measured, compiled_cases, cpu_cases, family_cases, gpu_cases, measured_from
 from tests.gpu.meters import CpuMeter, CudaMeter, Meter, storage_bytes
-from tuner_tui.trainer.config import JobArguments, parse_config
-from tuner_tui.trainer.job_trainer import JobTrainer, classification_loss, predicted_class
+from tuner_tui.trainer.built_in import shape_config
+from tuner_tui.trainer.job_file import JobArguments, parse_config
 from tuner_tui.trainer.models import add_adapters
-from tuner_tui.trainer.shapes import shape_config
+from tuner_tui.trainer.training import JobTrainer, classification_loss, predicted_class
 
 RESULTS = Path(__file__).parent / "results"
 STEPS = 3

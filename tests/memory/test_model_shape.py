@@ -34,7 +34,7 @@ def test_parameters_are_those_of_the_model_itself(model: str, task: str, adapter
     import torch
 
     from tests.gpu.measure_memory import build_model, quiet
-    from tuner_tui.trainer.config import JobArguments
+    from tuner_tui.trainer.job_file import JobArguments
 
     case = Case(model, task, adapter=adapter)
     with quiet(), torch.device("meta"):

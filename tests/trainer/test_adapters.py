@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.trainer.config import JobArguments
+from tuner_tui.trainer.job_file import JobArguments
 from tuner_tui.trainer.models import add_adapters, find_heads
 
 pytestmark = [

@@ -16,10 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.model import Settings
-from tuner_tui.trainer.config import JobArguments
-from tuner_tui.trainer.errors import JobError
+from tuner_tui.trainer.built_in import shape_tokenizer
+from tuner_tui.trainer.job_file import JobArguments, JobError
 from tuner_tui.trainer.models import add_adapters, count_parameters, load_model
-from tuner_tui.trainer.shapes import shape_tokenizer
 from tuner_tui.trainer.training import refuse_16_bit_gradients
 
 pytestmark = [

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,11 +23,10 @@ import yaml
 from transformers import TrainingArguments
 
 import tuner_tui
-from tests.trainer.data.test_sources import write_csv
-from tuner_tui.trainer.config import parse_config
-from tuner_tui.trainer.errors import JobError
+from tests.trainer.test_dataset import write_csv
+from tuner_tui.trainer.job_file import JobError, parse_config
 from tuner_tui.trainer.main import main
-from tuner_tui.trainer.training import run_job
+from tuner_tui.trainer.training import classification_metrics, predicted_class, run_job
 
 pytestmark = [
     pytest.mark.train,
@@ -99,6 +99,17 @@ def start(config: Path, *launcher: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_accuracy_is_the_share_of_right_classes() -> None:
+    prediction = SimpleNamespace(predictions=[[0], [0], [1], [1], [2]], label_ids=[0, 0, 0, 1, 2])
+    assert classification_metrics(prediction) == {"accuracy": 0.8}
+
+
+def test_predicted_class_is_the_highest_score() -> None:
+    scores = torch.tensor([[0.1, 0.9], [2.0, -1.0]])
+    assert predicted_class(scores, None).tolist() == [1, 0]
+    assert predicted_class((scores, "hidden states"), None).tolist() == [1, 0]
 
 
 def test_classification_of_a_file_as_a_script(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ BUILT_IN: Mapping[tuple[str, Task], ModelShape] = {
     **{(shape.name, "classification"): replace(shape, task="classification") for shape in (GPT2, LLAMA_1B)},
     **{(shape.name, "causal-lm"): shape for shape in (TINY_DECODER, GPT2, LLAMA_1B)},
 }
-"""The shapes of the built-in job, the same as in `trainer/shapes.py` builds them."""
+"""The shapes of the built-in job, the same as in `trainer/built_in.py` builds them."""
 
 
 def known_shape(model: str, task: Task) -> ModelShape | None:

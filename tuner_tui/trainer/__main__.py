@@ -1,6 +1,6 @@
 """Starts the job: loads this folder as the package `tuner_trainer` and runs it.
 
-With the name of a probe in place of a configuration file, such as `trace-memory`, it answers a question (`probes`).
+With the name of a question in place of a file, such as `trace-memory`, it answers that (`PROBES` in main.py).
 
 Python puts the folder of a script on `sys.path`, where modules such as `data` would hide those of libraries. So the
 folder is removed from the path and loaded as a package with a name of its own.
@@ -27,8 +27,4 @@ def load_package() -> None:
 
 if __name__ == "__main__":  # a worker process that re-imports the main module must not train again
     load_package()
-    words = sys.argv[1:]
-    probes = import_module(f"{PACKAGE}.probes")
-    if len(words) == 1 and words[0] in probes.PROBES:
-        sys.exit(probes.answer_question(probes.PROBES[words[0]]))
-    sys.exit(import_module(f"{PACKAGE}.main").main(words))
+    sys.exit(import_module(f"{PACKAGE}.main").main(sys.argv[1:]))

@@ -16,10 +16,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .config import JobArguments
-from .errors import JobError, first_line
-from .hub import SHAPES
-from .shapes import shape_config, shape_tokenizer
+from .built_in import shape_config, shape_tokenizer
+from .job_file import SHAPES, JobArguments, JobError, first_line
 
 
 def load_tokenizer(job: JobArguments) -> PreTrainedTokenizerBase:

@@ -1,22 +1,22 @@
-"""Runs the job from data to trained model."""
+"""Runs the job from data to trained model: the `Trainer` with its loss and metrics, and the GPUs that it uses."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from transformers import DataCollatorWithPadding, TrainingArguments, default_data_collator, set_seed
+from torch.nn.functional import cross_entropy
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, default_data_collator, set_seed
 
-from .config import JobArguments
-from .data.sources import SplitData, open_split_data
-from .data.tokenization import class_names, tokenize_data
-from .errors import JobError, first_line
-from .gpu_choice import use_one_kind_of_card
-from .job_trainer import JobTrainer, classification_loss, classification_metrics, predicted_class
+from .dataset import SplitData, class_names, open_split_data, tokenize_data
+from .job_file import JobArguments, JobError, first_line
 from .models import add_adapters, count_parameters, load_model, load_tokenizer
-from .sigterm_checkpoint import EXIT_CODE, CheckpointOnSigterm
+from .sigterm_checkpoint import EXIT_CODE, CheckpointOnSigterm, EvaluationInterrupted, IgnoreSigtermInWorker
 
 TENSOR_CORE_MULTIPLE = 8
 """Batches are padded to a multiple of it on a GPU, where other sizes miss the tensor cores."""
@@ -138,3 +138,117 @@ def finish_training(trainer: JobTrainer) -> None:
         trainer.evaluate()
     if arguments.save_strategy.value != "no":
         trainer.save_model(str(Path(arguments.output_dir, "final")))
+
+
+def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) -> None:
+    """Train on the best card alone where the others differ: in DataParallel each step waits for the slowest.
+
+    The best has most memory, then the newest generation, as the recommendation has it. Where CUDA does not count it
+    first, the process starts again with this card alone, since the Trainer takes the first. Quantized weights train on
+    one card, too: DataParallel cannot copy them to others.
+    """
+    if arguments.n_gpu < 2:
+        return
+    cards = [torch.cuda.get_device_properties(number) for number in range(arguments.n_gpu)]
+    best = max(range(len(cards)), key=lambda number: (*rank(cards[number]), -number))
+    if len({(card.name, card.total_memory // 2**30) for card in cards}) > 1:
+        arguments._n_gpu = 1
+        chosen = f"training on {cards[best].name} only (set CUDA_VISIBLE_DEVICES to choose others)"
+        print(f"the GPUs differ: {chosen}", flush=True)
+        if best > 0:
+            start_again_on(best)
+    elif quantized:
+        arguments._n_gpu = 1
+        print(f"quantized weights train on one GPU per process: torchrun starts {len(cards)}")
+
+
+def rank(card: Any) -> tuple[int, int, int]:
+    return card.total_memory // 2**30, card.major, card.minor
+
+
+def start_again_on(number: int) -> None:
+    """Replace this process by the same command with only the card that CUDA counts as `number` visible."""
+    # CUDA has been initialised by now, and then ignores changes of CUDA_VISIBLE_DEVICES: only a new process sees
+    # another card. exec keeps the pid, which the supervisor watches.
+    visible = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+    chosen = visible[number] if visible else str(number)
+    argv = [sys.executable, *sys.orig_argv[1:]]
+    os.execve(sys.executable, argv, {**os.environ, "CUDA_VISIBLE_DEVICES": chosen})  # noqa: S606  the same program
+
+
+def predicted_class(logits: Any, labels: Any) -> Any:
+    """The class of the highest logit, shape (batch,).
+
+    Computed on the device, so that the evaluation keeps one integer per sample instead of its logits. `logits` has
+    shape (batch, classes), or is a tuple with that tensor first.
+    """
+    scores = logits[0] if isinstance(logits, tuple) else logits
+    return scores.argmax(dim=-1)
+
+
+def classification_metrics(prediction: Any) -> dict[str, float]:
+    """The accuracy of an `EvalPrediction` whose predictions are class numbers."""
+    return {"accuracy": float((np.ravel(prediction.predictions) == np.ravel(prediction.label_ids)).mean())}
+
+
+def classification_loss(arguments: TrainingArguments) -> Callable[..., Any]:
+    """Cross entropy summed over the micro batch and divided by the samples of the whole optimizer step.
+
+    The gradient is then independent of how a step is split into micro batches. The built-in losses differ: some
+    classifiers (ModernBERT in 5.23) accept `num_items_in_batch` and ignore it, so that the Trainer does not divide by
+    the accumulation and the gradient grows with it; a mean of means gives samples of a short last micro batch more
+    weight.
+    """
+
+    def loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        smoothing = arguments.label_smoothing_factor
+        if num_items_in_batch is None:
+            return cross_entropy(logits.float(), labels, label_smoothing=smoothing)
+        total = cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=smoothing)
+        items = num_items_in_batch.float().mean() if hasattr(num_items_in_batch, "float") else num_items_in_batch
+        return total / items / max(1, arguments.n_gpu)  # under DataParallel the Trainer multiplies by the devices
+
+    return loss
+
+
+class JobTrainer(Trainer):  # type: ignore[misc]  # Transformers is not typed
+    """A Trainer that reports the perplexity of language models and whose evaluations SIGTERM can interrupt."""
+
+    language_model = False
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the Trainer, with perplexity added to the metrics of a language model."""
+        output = super().evaluation_loop(*args, **kwargs)
+        for name in [name for name in output.metrics if name.endswith("_loss") and self.language_model]:
+            output.metrics[name.removesuffix("loss") + "perplexity"] = float(np.exp(output.metrics[name]))
+        return output
+
+    def get_train_dataloader(self) -> Any:
+        """As in the Trainer, with the configured micro batch: before 5, resuming uses that of the checkpoint."""
+        # Before version 5 the Trainer takes the batch size from trainer_state.json when it resumes. A run that resumes
+        # with a smaller micro batch, because the old one ran out of memory, would run out of memory again.
+        if not self.args.auto_find_batch_size:
+            self._train_batch_size = self.args.train_batch_size
+        return _ignore_sigterm(super().get_train_dataloader())
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the Trainer, with workers that ignore SIGTERM."""
+        return _ignore_sigterm(super().get_eval_dataloader(*args, **kwargs))
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As in the Trainer; an interrupted evaluation returns no metrics, and the training saves and stops."""
+        try:
+            return super().evaluate(*args, **kwargs)
+        except EvaluationInterrupted:
+            self.control.should_save = True
+            self.control.should_training_stop = True
+            return {}
+
+
+def _ignore_sigterm(loader: Any) -> Any:
+    """Make the workers of `loader` ignore SIGTERM, which the training answers with a checkpoint."""
+    inner = getattr(loader, "base_dataloader", loader)  # accelerate's loader wraps the one with workers
+    if not isinstance(inner.worker_init_fn, IgnoreSigtermInWorker):
+        inner.worker_init_fn = IgnoreSigtermInWorker(inner.worker_init_fn)
+    return loader

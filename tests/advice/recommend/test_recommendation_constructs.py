@@ -31,7 +31,7 @@ BOXES = [
 JOBS = [DEFAULT_JOB, BuiltinJob(task="causal-lm", model="llama-1b")]
 CONSTRUCT = """
 import json, sys, yaml
-from tuner_tui.trainer.config import parse_config
+from tuner_tui.trainer.job_file import parse_config
 for path in json.loads(sys.stdin.read()):
     parse_config(yaml.safe_load(open(path).read()), path)
 print("constructed")

@@ -29,7 +29,7 @@ import dataclasses, json, sys, yaml
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
-from tuner_tui.trainer.config import parse_config
+from tuner_tui.trainer.job_file import parse_config
 
 given = json.loads(sys.stdin.read())
 answer = {"names": [f.name for f in dataclasses.fields(TrainingArguments)]}

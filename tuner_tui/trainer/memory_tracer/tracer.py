@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..errors import first_line
+from ..job_file import first_line
 from .caching_allocator import Event
 from .training_events import BatchEvents, FixedEvents, allocator_slack, events_at
 
@@ -29,8 +29,7 @@ def answer_request(request: dict[str, Any]) -> dict[str, Any]:
 
 def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[str, Any]:
     """What was traced, or `{"problem": sentence}`. `evaluations` are those traced before, for requests alike."""
-    from ..errors import JobError
-    from ..hub import find_config_problem, go_offline_if_unreachable, needs_hub
+    from ..job_file import JobError, find_config_problem, go_offline_if_unreachable, needs_hub
 
     if needs_hub({"model": request["job"]["model"]}):
         go_offline_if_unreachable()
@@ -63,7 +62,7 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from ..config import JobArguments
+    from ..job_file import JobArguments
     from .cuda_emulation import emulate_cuda
     from .training_step import TracedStep, build_meta_model, build_optimizer, make_fake
 

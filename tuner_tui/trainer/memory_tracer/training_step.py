@@ -15,7 +15,7 @@ import torch
 import transformers
 from torch.nn.functional import cross_entropy
 
-from ..config import JobArguments
+from ..job_file import JobArguments
 from ..models import add_adapters, model_class, model_config, model_options
 from .storage_counter import STATES, WEIGHTS, StorageCounter
 

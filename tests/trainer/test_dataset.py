@@ -13,10 +13,14 @@ import pytest
 datasets = pytest.importorskip("datasets")
 pytest.importorskip("transformers")
 
-from tuner_tui.trainer.config import JobArguments  # noqa: E402
-from tuner_tui.trainer.data.sources import open_split_data, usable_rows  # noqa: E402
-from tuner_tui.trainer.data.tokenization import class_names, class_numbers, cut_blocks  # noqa: E402
-from tuner_tui.trainer.errors import JobError  # noqa: E402
+from tuner_tui.trainer.dataset import (  # noqa: E402
+    class_names,
+    class_numbers,
+    cut_blocks,
+    open_split_data,
+    usable_rows,
+)
+from tuner_tui.trainer.job_file import JobArguments, JobError  # noqa: E402
 
 ROWS: list[tuple[Any, Any]] = [(f"this is text number {n}", ("good", "bad")[n % 2]) for n in range(40)]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import JobError, first_line
+from .job_file import JobError, first_line
 
 SEED = 7
 MOST_FILE_BYTES = 2**28
@@ -70,7 +70,7 @@ def open_rows(name: str, folder: Path, most: int) -> tuple[list[Mapping[str, Any
     elif path.suffix in (".jsonl", ".json") and path.is_file():
         rows = list(read_json(path))
     else:
-        from .sources import open_files, open_hub_dataset
+        from .dataset import open_files, open_hub_dataset
 
         table, _ = open_files(path) if path.exists() else open_hub_dataset(name)
         chosen = random.Random(SEED).sample(range(len(table)), min(len(table), most))  # noqa: S311

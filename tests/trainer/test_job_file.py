@@ -14,11 +14,9 @@ pytest.importorskip("transformers")
 import torch
 from transformers import TrainingArguments
 
-from tuner_tui.trainer.config import parse_config
-from tuner_tui.trainer.errors import JobError
-from tuner_tui.trainer.gpu_choice import use_one_kind_of_card
-from tuner_tui.trainer.hub import needs_hub
+from tuner_tui.trainer.job_file import JobError, needs_hub, parse_config
 from tuner_tui.trainer.main import main
+from tuner_tui.trainer.training import use_one_kind_of_card
 
 
 def values(tmp_path: Path, **more: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from tuner_tui.trainer.data import stdlib_corpus
-from tuner_tui.trainer.shapes import shape_tokenizer
+from tuner_tui.trainer import built_in
+from tuner_tui.trainer.built_in import shape_tokenizer
 
 
 def test_any_text_survives_encoding_and_decoding() -> None:
@@ -26,8 +26,8 @@ def test_every_process_trains_the_same_tokenizer() -> None:
 
 
 def test_snippets_are_many_and_of_installed_packages_none() -> None:
-    snippets = stdlib_corpus.snippets()
+    snippets = built_in.snippets()
     assert len(snippets) > 3000
-    assert len(set(snippets.values())) == stdlib_corpus.LABEL_COUNT
-    assert all(len(text.splitlines()) == stdlib_corpus.LINES_PER_SNIPPET for text in snippets)
-    assert not {module for module, _ in stdlib_corpus.source_files()} & stdlib_corpus.SKIPPED_FOLDERS
+    assert len(set(snippets.values())) == built_in.LABEL_COUNT
+    assert all(len(text.splitlines()) == built_in.LINES_PER_SNIPPET for text in snippets)
+    assert not {module for module, _ in built_in.source_files()} & built_in.SKIPPED_FOLDERS
