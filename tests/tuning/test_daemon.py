@@ -13,8 +13,8 @@ from tests.tuning.builders import resolved
 from tuner_tui.core.files import acquire_lock, wait_unlocked
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, start_tuning
-from tuner_tui.tuning.store import AlreadyTuningError, TuningFolder, list_tunings, tunings_dir
+from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
+from tuner_tui.tuning.store import AlreadyTuningError, TuningFolder, TuningOptions, list_tunings, tunings_dir
 
 WAITS = "import signal\nwhile True: signal.pause()"
 

@@ -16,7 +16,7 @@ from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.create import time_needed
-from tuner_tui.tuning.earlier_runs import expected_trial_s
+from tuner_tui.tuning.time_budget import expected_trial_s
 
 
 def write_run(root: Path, *events: Event, job: CommandJob = SCRIPT, tuning: str | None = None) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.tuning.search.builders import measured, run_search, space
 from tuner_tui.hardware.other_load import BusyProcess, OtherLoad
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.disturbance import Quiet
 from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.search.space import Quiet
 from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial, TuningConclusion
 
 SPINNING = tuple(BusyProcess(command=f"python spin{number}.py", cores=1.0) for number in (1, 2))

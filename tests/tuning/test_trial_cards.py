@@ -19,8 +19,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.side_by_side import comparable
+from tuner_tui.tuning.search.search import Search, comparable
 from tuner_tui.tuning.store import TuningFolder, TuningRecord
 from tuner_tui.tuning.trial import Measurement, Trial
 from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError

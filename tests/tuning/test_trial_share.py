@@ -14,8 +14,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.queue.turns import Card
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.tuning.free_cards import choose_cards, free_cards
-from tuner_tui.tuning.trial_share import bind, inventory_of_trial
+from tuner_tui.tuning.trial_cards import bind, choose_cards, free_cards, inventory_of_trial
 
 
 def cards(*names: str) -> tuple[str, ...]:

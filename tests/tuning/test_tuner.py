@@ -11,11 +11,12 @@ from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measure
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.create import TuningOptions, create_tuning, tuning_title
+from tuner_tui.tuning.create import create_tuning, tuning_title
 from tuner_tui.tuning.store import (
     AlreadyTuningError,
     TuningFolder,
     TuningNotFoundError,
+    TuningOptions,
     ensure_no_other_tuning,
     find_tuning,
 )
@@ -275,7 +276,7 @@ def test_a_new_folder_is_private_and_holds_no_secret(tmp_path: Path) -> None:
     job = CommandJob(command=("python", "train.py", "--token", "hf_abcdefghijklmnopqrst"), apply="inject")
     environ = {"TUNER_STATE_DIR": str(tmp_path), "HF_TOKEN": "secret"}
     request = LaunchRequest(job=job, resolved=resolved(learning_rate=1e-3), cwd=tmp_path, environ=environ)
-    folder = create_tuning(request, TuningOptions(True, 3, "mine", "steady"))
+    folder = create_tuning(request, TuningOptions(free_batch=True, most_minutes=3, save_as="mine", objective="steady"))
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert folder.record.stat().st_mode & 0o777 == 0o600
     assert "hf_abc" not in folder.record.read_text()

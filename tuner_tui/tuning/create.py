@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.command import LaunchError
@@ -14,45 +14,22 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import redact_job, resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.tuning.earlier_runs import expected_trial_s
 from tuner_tui.tuning.store import (
     WHY_EXCLUSIVE,
     AlreadyTuningError,
-    Cluster,
     TuningFolder,
+    TuningOptions,
     TuningRecord,
     create_tuning_folder,
     ensure_no_other_tuning,
     tunings_dir,
     write_tuning_record,
 )
-from tuner_tui.tuning.time_budget import least_minutes
-from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
+from tuner_tui.tuning.time_budget import expected_trial_s, least_minutes
+from tuner_tui.tuning.trial import DEFAULT_MINUTES
 
 MAX_TITLE = 80
-
-
-TUNER_MODULE = "tuner_tui.tuning.daemon"
-
-
-@dataclass(frozen=True, slots=True)
-class TuningOptions:
-    """How to tune; `TuningRecord` has the same fields.
-
-    With `free_batch`, the effective batch may change. `save_as` is the name of the winner's preset.
-
-    `objective` is what is made faster: the whole job where its length is known, or its steady throughput.
-    `cards` are the UUIDs of the cards on which trials run side by side; empty for one trial at a time. `on` a cluster
-    they run on its workers, on `most_gpus` at most.
-    """
-
-    free_batch: bool = False
-    most_minutes: float = DEFAULT_MINUTES
-    save_as: str | None = None
-    objective: Objective = "job"
-    cards: tuple[str, ...] = ()
-    on: Cluster | None = None
-    most_gpus: int | None = None
+TUNER_MODULE = "tuner_tui.tuning.tuner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +58,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
             interpreter=None if request.interpreter is None else str(request.interpreter),
             preset=request.preset,
             memory_limit_bytes=request.memory_limit_bytes,
-            **asdict(options),
+            **options.model_dump(),
         )
         write_tuning_record(folder, record)
     except OSError as error:

@@ -25,9 +25,8 @@ from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.distributed import best_kind
 from tuner_tui.tuning.store import NO_RAY, TuningFolder, TuningRecord, read_tuning_record
 from tuner_tui.tuning.trial import Trial
-from tuner_tui.tuning.trial_cards import CardLostError
+from tuner_tui.tuning.trial_cards import CardLostError, bind, share_of
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
-from tuner_tui.tuning.trial_share import bind, share_of
 
 Actor = TypeVar("Actor")
 POLL_S = 0.5

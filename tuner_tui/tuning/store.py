@@ -15,7 +15,7 @@ from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
 from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import Resolved
-from tuner_tui.tuning.trial import Objective
+from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
 
 TUNINGS = NumberedFolders("t")
 ABORT = "abort"
@@ -142,11 +142,10 @@ Cluster = Literal["ray"]
 NO_RAY = "--on ray needs the package ray, here and on all nodes: pip install 'tuner-tui[ray]'."
 
 
-class TuningRecord(BaseModel):
-    """What is tuned and how, with secrets redacted. Written once.
+class TuningOptions(BaseModel):
+    """How to tune.
 
     Attributes:
-        settings, origins: The settings to start from, see `resolved`.
         free_batch: Whether the effective batch may change.
         most_minutes: The time that the tuning may take.
         save_as: Name of the winner's preset; None to derive it from the preset or the command.
@@ -157,6 +156,18 @@ class TuningRecord(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    free_batch: bool = False
+    most_minutes: float = DEFAULT_MINUTES
+    save_as: str | None = None
+    objective: Objective = "job"
+    cards: tuple[str, ...] = ()
+    on: Cluster | None = None
+    most_gpus: int | None = None
+
+
+class TuningRecord(TuningOptions):
+    """What is tuned and how, with secrets redacted. Written once. `settings` and `origins` make up `resolved`."""
 
     v: int = TUNING_RECORD_VERSION
     id: str
@@ -169,13 +180,6 @@ class TuningRecord(BaseModel):
     interpreter: str | None = None
     preset: str | None = None
     memory_limit_bytes: int | None = None
-    free_batch: bool = False
-    most_minutes: float
-    save_as: str | None = None
-    objective: Objective = "job"
-    cards: tuple[str, ...] = ()
-    on: Cluster | None = None
-    most_gpus: int | None = None
 
     @property
     def resolved(self) -> Resolved:

@@ -1,18 +1,34 @@
-"""Where trials run: on this machine, one at a time or one on each of its cards, or on the workers of a cluster."""
+"""Where trials run: on this machine, one at a time or one on each of its free cards, or on the workers of a cluster.
+
+One of several trials gets one card, and the same part of the cores as each of the others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from tuner_tui.hardware.detect import read_inventory
-from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_cards
+from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.queue.cards import cards_now
+from tuner_tui.runs.queue.turns import Card
+from tuner_tui.runs.store.folder import runs_dir
+from tuner_tui.settings.distributed import best_kind, process_count
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.tuning.trial import Trial
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
-from tuner_tui.tuning.trial_share import bind
 
+NO_CARDS = (
+    "Trials side by side need GPUs: those that share the cores and the memory bus of one processor slow each other "
+    "down, so that their figures would not compare."
+)
 NO_CARD_LEFT = "All GPUs or workers that trials ran on are gone."
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 
 class CardLostError(Exception):
@@ -55,3 +71,53 @@ class LocalCards:
         """Return whether the driver shows the card; true if it shows none, as when it does not answer."""
         shown = {gpu.uuid for gpu in read_inventory(Path("/")).gpus}
         return not shown or card in shown
+
+
+def inventory_of_trial(inventory: Inventory, cards: Sequence[str]) -> Inventory:
+    """Return the machine as each of the trials on `cards` sees it: the card with the least memory, and its cores."""
+    found = [gpu for gpu in inventory.gpus if gpu.uuid in cards]
+    least = min(found, key=lambda gpu: (gpu.memory_total_bytes or 0) - (gpu.memory_used_bytes or 0), default=None)
+    return share_of(inventory, least, inventory.cpu.usable_cores / len(cards))
+
+
+def share_of(inventory: Inventory, gpu: Gpu | None, cores: float) -> Inventory:
+    """Return the machine as a trial on one GPU, or on none, sees it that may use so many cores."""
+    cpu = replace(inventory.cpu, quota_cores=max(1.0, min(cores, inventory.cpu.usable_cores)))
+    return replace(inventory, gpus=() if gpu is None else (gpu,), cpu=cpu, cuda_visible_devices=None)
+
+
+def bind(request: LaunchRequest, card: str | None, cores: int) -> LaunchRequest:
+    """Return the launch on one card with threads for `cores` cores; None: on a machine without cards."""
+    bound = {THREADS_VARIABLE: str(cores)} | ({} if card is None else {CARDS_VARIABLE: card})
+    job = request.job  # whose own variables may say otherwise
+    if isinstance(job, CommandJob) and job.env:
+        job = job.model_copy(update={"env": {**job.env, **{name: bound[name] for name in bound if name in job.env}}})
+    return replace(request, job=job, environ={**request.environ, **bound})
+
+
+def free_cards(job: Job, inventory: Inventory, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the UUIDs of the free cards that trials of `job` may use.
+
+    Raises `SettingsError` if there are none, or a trial takes several.
+    """
+    ensure_one_process(job)
+    if not inventory.gpus:
+        raise SettingsError(NO_CARDS)
+    return choose_cards(inventory, cards_now(runs_dir(environ)))
+
+
+def ensure_one_process(job: Job) -> None:
+    """Raise `SettingsError` if a trial of `job` takes several GPUs."""
+    processes = process_count(job, 1)
+    if processes > 1:
+        raise SettingsError(f"Trials side by side get one GPU each, but this training starts {processes} processes.")
+
+
+def choose_cards(inventory: Inventory, cards: Sequence[Card]) -> tuple[str, ...]:
+    """Return the UUIDs of the free cards of the best kind. Raises `SettingsError` if there are none."""
+    free = {card.uuid for card in cards if card.holder is None}
+    gpus = tuple(gpu for gpu in visible_cards(inventory) if gpu.uuid in free)
+    if not gpus:
+        holders = [f"{card.label}: {card.holder}" for card in cards if card.holder is not None]
+        raise SettingsError(f"No GPU is free for trials ({'; '.join(holders) or 'none is visible here'}).")
+    return tuple(gpu.uuid for gpu in best_kind(gpus) if gpu.uuid is not None)

@@ -1,10 +1,16 @@
-"""The tuning loop: reads the machine, builds the search, runs one trial after another, and saves the winner."""
+"""The detached process that tunes, `python -m tuner_tui.tuning.tuner DIR`: it runs one trial after another.
+
+It needs no screen and no terminal. Its folder holds all of its state: others read it there, abort it there, and a tuner
+that was killed is started again from it without repeating a trial.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -22,9 +28,11 @@ from tuner_tui.hardware.other_load import OtherLoad, measure_other_load
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.detached_process import detach
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import RunFolder, runs_dir, state_dir
+from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
@@ -32,14 +40,11 @@ from tuner_tui.settings.job import CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import save_preset
 from tuner_tui.tuning.create import TunerSpec
-from tuner_tui.tuning.disturbance import Quiet
-from tuner_tui.tuning.earlier_runs import expected_trial_s
 from tuner_tui.tuning.ray_cluster import open_ray_workers
-from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.side_by_side import comparable, proposals_on
-from tuner_tui.tuning.search.space import TUNED_FIELDS, SearchSpace, build_space, with_candidates
-from tuner_tui.tuning.store import TuningFolder, TuningRecord, read_tuning_record
-from tuner_tui.tuning.time_budget import TimeBudget, give_up_s, minutes_for
+from tuner_tui.tuning.search.search import Search, comparable, proposals_on
+from tuner_tui.tuning.search.space import TUNED_FIELDS, Quiet, SearchSpace, build_space, with_candidates
+from tuner_tui.tuning.store import TuningFolder, TuningRecord, acquire_locks, read_tuning_record
+from tuner_tui.tuning.time_budget import TimeBudget, expected_trial_s, give_up_s, minutes_for
 from tuner_tui.tuning.trial import (
     CompletedTrial,
     Trial,
@@ -47,7 +52,7 @@ from tuner_tui.tuning.trial import (
     TuningConclusion,
     WholeJob,
 )
-from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, LocalCards, TrialCards
+from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, LocalCards, TrialCards, inventory_of_trial
 from tuner_tui.tuning.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -59,7 +64,6 @@ from tuner_tui.tuning.trial_log import (
     read_entries,
 )
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner, end_run
-from tuner_tui.tuning.trial_share import inventory_of_trial
 from tuner_tui.tuning.tuned_preset import (
     ObservedTraining,
     preset_mismatch,
@@ -478,3 +482,32 @@ def _save_winner(
         return replace(ended, preset=str(save_tuned_preset(preset)))
     except (SettingsError, LaunchError) as error:
         return replace(ended, sentence=f"The winner could not be saved: {error}")
+
+
+def main(argv: list[str]) -> None:
+    """Tune in the folder `argv[0]`."""
+    folder = TuningFolder(Path(argv[0]))
+    spec, locks = detach(lambda data: (TunerSpec.load(data), acquire_locks(folder)))
+    try:
+        run_tuner(folder, spec)
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def run_tuner(folder: TuningFolder, spec: TunerSpec) -> None:
+    """Tune, and log how it ended."""
+    log = TrialLog(folder)
+    try:
+        ended = tune(folder, spec, log)
+    except (LaunchError, SettingsError, RecordError) as error:
+        ended = TuningEnded(t=time.time(), status="failed", sentence=str(error))
+    except Exception as error:  # noqa: BLE001  the log must say that the tuning has ended
+        traceback.print_exc()
+        sentence = f"The tuner failed: {type(error).__name__}: {error}. See {folder.log}."
+        ended = TuningEnded(t=time.time(), status="failed", sentence=sentence)
+    log.add(ended)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -21,8 +21,7 @@ from tests.benchmarks.tuning.simulated_training import (
     seconds_of,
 )
 from tuner_tui.tuning.search.batch_search import RESERVE
-from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.side_by_side import comparable, proposals_on, scaled
+from tuner_tui.tuning.search.search import Search, comparable, proposals_on, scaled
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial
 
 WANTED = 0.97

@@ -161,7 +161,7 @@ def is_tuner_of(cmdline: Path, shell: Shell) -> bool:
         words = cmdline.read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"tuner_tui.tuning.daemon" in words and str(tuning(shell).path).encode() in words
+    return b"tuner_tui.tuning.tuner" in words and str(tuning(shell).path).encode() in words
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from tuner_tui.observer.site._tuner_observer.counters.batch_stats import IteratorStats
-from tuner_tui.observer.site._tuner_observer.counters.step_gap import StepGapClassifier, covered_s
+from tuner_tui.observer.site._tuner_observer.counters.evaluation import StepGapClassifier, covered_s
 
 Span = tuple[float, float]
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.counters.evaluation_detector import EvaluationDetector
+from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import optimizer_steps
 from tuner_tui.observer.site._tuner_observer.session import Session

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 sys.path.insert(0, sys.argv[1])
-ignores_accumulation = importlib.import_module("_tuner_observer.frameworks.transformers_trainer").ignores_accumulation
+ignores_accumulation = importlib.import_module("_tuner_observer.hooks.transformers_trainer").ignores_accumulation
 
 ENCODER = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
            "intermediate_size": 16, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip

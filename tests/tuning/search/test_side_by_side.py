@@ -12,8 +12,7 @@ from tests.benchmarks.tuning.tune_quality import searched, searched_on
 from tests.tuning.search.builders import measured, run_search, space
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.results import SearchContext
-from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.side_by_side import comparable, proposals_on
+from tuner_tui.tuning.search.search import Search, comparable, proposals_on
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, Trial
 
 START = Settings(per_device_train_batch_size=8, precision="bf16")

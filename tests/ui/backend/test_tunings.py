@@ -13,8 +13,8 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.tuning.create import TuningOptions, create_tuning
-from tuner_tui.tuning.store import TuningFolder, read_tuning_record
+from tuner_tui.tuning.create import create_tuning
+from tuner_tui.tuning.store import TuningFolder, TuningOptions, read_tuning_record
 from tuner_tui.tuning.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
 from tuner_tui.ui.backend.records import BackendError, TrainingConfig, TrialPlacement, TuningWish
 from tuner_tui.ui.backend.tunings import Tunings, resumed_job

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Annotated, cast, get_args
 
@@ -54,14 +53,14 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings, format_value
 from tuner_tui.settings.presets import preset_path
 from tuner_tui.settings.resolve import LaunchOptions, apply_job_options
-from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, ensure_tunable, start_tuning, time_needed
-from tuner_tui.tuning.free_cards import ensure_one_process, free_cards
+from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
 from tuner_tui.tuning.store import (
     NO_RAY,
     AlreadyTuningError,
     Cluster,
     TuningFolder,
     TuningNotFoundError,
+    TuningOptions,
     find_tuning,
     read_tuning_record,
     tunings_dir,
@@ -77,6 +76,7 @@ from tuner_tui.tuning.trial import (
     format_throughput,
     group_by_reason,
 )
+from tuner_tui.tuning.trial_cards import ensure_one_process, free_cards
 from tuner_tui.tuning.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -312,10 +312,10 @@ def tune(
         if resume is None:
             options = parse_launch_options(options, values, memory_limit)
             wanted = TuningOptions(
-                free_batch,
-                most_minutes,
-                save_as,
-                parse_objective(objective),
+                free_batch=free_batch,
+                most_minutes=most_minutes,
+                save_as=save_as,
+                objective=parse_objective(objective),
                 on=parse_cluster(on),
                 most_gpus=gpus,
             )
@@ -366,7 +366,8 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
         ensure_one_process(request.job)
     elif parallel:
         inventory = read_training_machine(options.interpreter).inventory
-        wanted = replace(wanted, cards=free_cards(request.job, inventory, request.environ)[: wanted.most_gpus])
+        cards = free_cards(request.job, inventory, request.environ)[: wanted.most_gpus]
+        wanted = wanted.model_copy(update={"cards": cards})
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training is running as {twin.id}; trials at the same time would measure nothing.", ALREADY_RUNNING)

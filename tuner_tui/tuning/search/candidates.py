@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.model import FIELDS, Settings, Value
-from tuner_tui.tuning.search import speedup_bounds
+from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.baseline import fields_not_applied
 from tuner_tui.tuning.search.knobs import KnobChange, knob_changes, loader_changes
 from tuner_tui.tuning.search.micro_batch import MicroBatchSizes, fastest_fitting, group_by_knobs, knobs_of
@@ -212,7 +212,7 @@ class JointMoves:
     def _faster_loader(self, result: SettingsResult) -> Iterator[KnobChange]:
         """A faster loader for knobs that compute faster than the best, but waited for data."""
         # Of two results that both wait for data, the one that computes faster wins once nothing waits.
-        gain, best_gain = (speedup_bounds.gain_without(one.breakdown.data_wait) or 0.0 for one in (result, self.best))
+        gain, best_gain = (knobs.gain_without(one.breakdown.data_wait) or 0.0 for one in (result, self.best))
         if self._ratio_to_best(result) * (1 + gain) <= (1 + best_gain) * (1 + self.context.results.noise):
             return
         for change in loader_changes(result.settings, result.breakdown, self.context.space):
@@ -231,12 +231,12 @@ class JointMoves:
             return
         micro = max(sizes.micro, self._size_with_checkpointing(sizes))
         after = sizes.with_micro(micro).changed(**{CHECKPOINTING: True})
-        bound = None if growth is None else (1 + growth) / speedup_bounds.CHECKPOINTING_COST.value - 1
+        bound = None if growth is None else (1 + growth) / knobs.CHECKPOINTING_COST.value - 1
         yield self._change(CHECKPOINTING, after, bound, "gradient checkpointing makes room for a larger micro batch")
 
     def _size_with_checkpointing(self, sizes: MicroBatchSizes) -> int:
         """The size that fits with the usual saving; without a memory model, at most twice the present size."""
-        saving, model = speedup_bounds.CHECKPOINTING_ACTIVATIONS.value, sizes.memory_model()
+        saving, model = knobs.CHECKPOINTING_ACTIVATIONS.value, sizes.memory_model()
         if model is not None:
             return sizes.largest_allowed(model.steeper(saving).largest_batch(self._limit_bytes))
         twice = (self.best.peak_bytes or 0) * 2 * saving  # as if all memory were activations
@@ -248,11 +248,11 @@ class JointMoves:
             return
         model, micro = sizes.memory_model(), sizes.micro
         if model is not None and self.context.space.limit_bytes is not None:
-            steeper = model.steeper(speedup_bounds.KEPT_ACTIVATIONS.value)
+            steeper = model.steeper(knobs.KEPT_ACTIVATIONS.value)
             micro = max(1, min(micro, sizes.largest_allowed(steeper.largest_batch(self._limit_bytes))))
         micro = self._below_failed(sizes, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}))
-        bound = speedup_bounds.compute_bound(self.best.breakdown, speedup_bounds.RECOMPUTING)
-        reason = f"saves the recomputation ({speedup_bounds.RECOMPUTING.source})"
+        bound = knobs.compute_bound(self.best.breakdown, knobs.RECOMPUTING)
+        reason = f"saves the recomputation ({knobs.RECOMPUTING.source})"
         yield self._change(CHECKPOINTING, sizes.with_micro(micro).changed(**{CHECKPOINTING: False}), bound, reason)
 
     def _below_failed(self, sizes: MicroBatchSizes, settings: Settings) -> int:

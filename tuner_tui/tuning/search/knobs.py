@@ -1,4 +1,7 @@
-"""The changes of one knob other than the micro batch, each with the most it can gain."""
+"""The changes of one knob other than the micro batch, each with the most it can gain.
+
+The bounds follow from where the time of a step goes, and from the largest factor known for each change.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3090, NOTES_T4
 from tuner_tui.settings.model import Settings, Value, format_value
-from tuner_tui.tuning.search import speedup_bounds
 from tuner_tui.tuning.search.results import SettingsResult
 from tuner_tui.tuning.search.space import PERSISTENT, PIN, PREFETCH, WORKERS, SearchSpace
 from tuner_tui.tuning.trial import StepBreakdown
@@ -15,6 +18,57 @@ from tuner_tui.tuning.trial import StepBreakdown
 SAMPLING = "train_sampling_strategy"
 WORKER_MARGIN = 1.25
 """Safety factor on the loading time when the number of workers is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor with its unit and its source."""
+
+    value: float
+    unit: str
+    source: str
+
+
+SIXTEEN_BIT = Factor(16, "× the products of FP32", "NVIDIA A100 data sheet: 312 over 19.5 TFLOPS, dense")
+SIXTEEN_BIT_AFTER_TF32 = Factor(2, "× the products of TF32", "NVIDIA A100 data sheet: 312 over 156 TFLOPS, dense")
+SIXTEEN_BIT_ON_CPU = Factor(2, "× FP32", f"{JUDGEMENT}: only processors with AMX gain, most lose")
+TF32 = Factor(8, "× the products of FP32", "NVIDIA A100 data sheet: 156 over 19.5 TFLOPS")
+COMPILE = Factor(1.5, "× a step", f"{NOTES_T4}, {NOTES_3090}: 1.1–1.5×")
+SDPA_OVER_EAGER = Factor(3, "× a step", "FlashAttention (Dao et al. 2022): GPT-2 at 1,024 tokens")
+FLASH_OVER_SDPA = Factor(1.15, "× a step", f"{JUDGEMENT}: SDPA runs the same kind of kernel, padding included")
+FLASH_3_OVER_SDPA = Factor(2, "× attention", "FlashAttention-3 (Shah et al. 2024): 1.5–2.0× on H100")
+RECOMPUTING = Factor(4 / 3, "× a step", "one more forward pass (Chen et al. 2016), a third of forward and backward")
+CHECKPOINTING_COST = Factor(1.2, "× a step", f"{NOTES_T4}, {NOTES_3090}: about 20 % slower")
+CHECKPOINTING_ACTIVATIONS = Factor(0.6, "of the activations", f"{NOTES_T4}, {NOTES_3090}: about 40 % less")
+KEPT_ACTIVATIONS = Factor(
+    6,
+    "× the activations",
+    f"{JUDGEMENT}: a layer keeps up to 17 times its input (Korthikanti et al. 2022), one is live",
+)
+FEWER_WORKERS = Factor(0.15, "of throughput", f"{JUDGEMENT}: workers take cores from the training")
+SMALLER_ON_CPU = Factor(0.1, "of throughput", f"{JUDGEMENT}: caches may hold a smaller batch")
+
+
+def gain_without(share: float | None) -> float | None:
+    """Return the gain if this share of a step's time vanished, or None if the share is unknown."""
+    if share is None:
+        return None
+    return 1 / (1 - min(max(share, 0.0), 0.99)) - 1
+
+
+def compute_share(breakdown: StepBreakdown) -> float:
+    """Return the share of a step in forward and backward: what is neither data wait nor optimizer step."""
+    return max(0.0, 1 - (breakdown.data_wait or 0.0) - (breakdown.optimizer or 0.0))
+
+
+def padding_bound(breakdown: StepBreakdown) -> float | None:
+    """Bound of grouping samples by length: forward and backward compute no padding."""
+    return None if breakdown.padding is None else gain_without(breakdown.padding * compute_share(breakdown))
+
+
+def compute_bound(breakdown: StepBreakdown, factor: Factor) -> float | None:
+    """Bound of a change that computes forward and backward `factor` times as fast."""
+    return gain_without(compute_share(breakdown) * (1 - 1 / factor.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,35 +99,35 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
     """Yield every change of one knob away from the best settings, whatever its bound."""
     now, parts = best.settings, best.breakdown
     if now.precision == "fp32":  # never back, and never from one 16-bit type to the other
-        sixteen_bit = speedup_bounds.SIXTEEN_BIT_AFTER_TF32 if now.tf32 else speedup_bounds.SIXTEEN_BIT
+        sixteen_bit = SIXTEEN_BIT_AFTER_TF32 if now.tf32 else SIXTEEN_BIT
         for value in _other_values("precision", now, space):
-            factor = sixteen_bit if space.on_gpu else speedup_bounds.SIXTEEN_BIT_ON_CPU
+            factor = sixteen_bit if space.on_gpu else SIXTEEN_BIT_ON_CPU
             yield _compute_change("precision", value, parts, factor)
         if True in _other_values("tf32", now, space):  # under autocast, matrix products are in 16 bit already
-            yield _compute_change("tf32", True, parts, speedup_bounds.TF32)
+            yield _compute_change("tf32", True, parts, TF32)
     for value in _other_values("attn_implementation", now, space):
         over_sdpa = {
-            "flash_attention_2": speedup_bounds.FLASH_OVER_SDPA,
-            "flash_attention_3": speedup_bounds.FLASH_3_OVER_SDPA,
+            "flash_attention_2": FLASH_OVER_SDPA,
+            "flash_attention_3": FLASH_3_OVER_SDPA,
         }.get(str(value))
-        kernel = speedup_bounds.SDPA_OVER_EAGER if now.attn_implementation == "eager" else over_sdpa
+        kernel = SDPA_OVER_EAGER if now.attn_implementation == "eager" else over_sdpa
         if kernel is not None and value != "eager":
             yield _compute_change("attn_implementation", value, parts, kernel)
     if True in _other_values("torch_compile", now, space):
-        yield _compute_change("torch_compile", True, parts, speedup_bounds.COMPILE)
+        yield _compute_change("torch_compile", True, parts, COMPILE)
     # Another optimizer than the same with fused kernels would change the result of the training.
     if now.optim == "adamw_torch" and "adamw_torch_fused" in _other_values("optim", now, space):
-        bound = speedup_bounds.gain_without(parts.optimizer)
+        bound = gain_without(parts.optimizer)
         yield KnobChange("optim", {"optim": "adamw_torch_fused"}, bound, "the optimizer's share of the step")
     if "group_by_length" in _other_values(SAMPLING, now, space):
-        bound = speedup_bounds.padding_bound(parts)
+        bound = padding_bound(parts)
         yield KnobChange(SAMPLING, {SAMPLING: "group_by_length"}, bound, "the share of padding")
     yield from loader_changes(now, parts, space)
 
 
 def loader_changes(now: Settings, breakdown: StepBreakdown, space: SearchSpace) -> Iterator[KnobChange]:
     """As many workers as the data wait calls for, then prefetching, persistent workers and pinned memory."""
-    wait, reason = speedup_bounds.gain_without(breakdown.data_wait), "the wait for data"
+    wait, reason = gain_without(breakdown.data_wait), "the wait for data"
     for count in _more_workers(now, breakdown, space):
         yield KnobChange(WORKERS, _with_workers(count, now, space), wait, reason)
     if now.dataloader_num_workers > 0:
@@ -108,9 +162,7 @@ def _fewer_workers(now: Settings, space: SearchSpace) -> Iterator[KnobChange]:
     crowded = space.cores is not None and now.dataloader_num_workers >= space.cores
     if smaller and (crowded or not space.on_gpu):
         change = _with_workers(smaller[-1], now, space)
-        yield KnobChange(
-            WORKERS, change, speedup_bounds.FEWER_WORKERS.value, "workers use cores of the training process"
-        )
+        yield KnobChange(WORKERS, change, FEWER_WORKERS.value, "workers use cores of the training process")
 
 
 def _counts(now: Settings, space: SearchSpace) -> list[int]:
@@ -132,6 +184,6 @@ def _other_values(name: str, now: Settings, space: SearchSpace) -> list[Value]:
     return [value for value in space.candidates.get(name, ()) if value != present]
 
 
-def _compute_change(knob: str, value: Value, parts: StepBreakdown, factor: speedup_bounds.Factor) -> KnobChange:
+def _compute_change(knob: str, value: Value, parts: StepBreakdown, factor: Factor) -> KnobChange:
     reason = f"computing, {factor.value:.3g} {factor.unit} at best ({factor.source})"
-    return KnobChange(knob, {knob: value}, speedup_bounds.compute_bound(parts, factor), reason)
+    return KnobChange(knob, {knob: value}, compute_bound(parts, factor), reason)

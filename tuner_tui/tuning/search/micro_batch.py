@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
 from tuner_tui.settings.model import Settings, Value
-from tuner_tui.tuning.search import speedup_bounds
+from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
 from tuner_tui.tuning.search.results import SearchContext, SearchResults, SettingsResult, same_memory_line
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO
@@ -79,7 +79,7 @@ class MicroBatchSizes:
         held = self.context.space.hold_effective_batch
         optimizer = 0.0 if held else self.current.breakdown.optimizer or 0.0
         share = fixed_s / self.micro * self.current.throughput + optimizer
-        return speedup_bounds.gain_without(min(MAX_FIXED_SHARE, share))
+        return knobs.gain_without(min(MAX_FIXED_SHARE, share))
 
     def larger(self) -> SizeOption | None:
         """Return the size that the search for the largest one proposes, else one that fitted with other knobs."""
@@ -116,7 +116,7 @@ class MicroBatchSizes:
             return None
         sizes = self.allowed or range(1, self.micro)
         half = max((size for size in sizes if size <= self.micro // 2), default=1)
-        return SizeOption(half, speedup_bounds.SMALLER_ON_CPU.value, "a smaller batch may be faster without a GPU")
+        return SizeOption(half, knobs.SMALLER_ON_CPU.value, "a smaller batch may be faster without a GPU")
 
     def search(self) -> BatchSearch | None:
         """Return the search for the largest size; None if the memory limit is unknown."""
@@ -168,7 +168,7 @@ class MicroBatchSizes:
         if fixed_s is None or not self.current.throughput:
             return None
         saved_s = fixed_s * (1 / self.micro - 1 / micro)
-        return speedup_bounds.gain_without(max(0.0, saved_s * self.current.throughput))
+        return knobs.gain_without(max(0.0, saved_s * self.current.throughput))
 
     def _probes(self) -> tuple[BatchProbe, ...]:
         """One probe per size, from all settings whose memory depends on the micro batch in the same way."""
@@ -254,5 +254,5 @@ def _fixed_cost_s(same_knobs: list[SettingsResult], current: SettingsResult, sig
 def _time_point(result: SettingsResult) -> tuple[int, float]:
     """The micro batch and the seconds that a sample computes, padding (which grows with the batch) excluded."""
     parts = result.breakdown
-    share = speedup_bounds.compute_share(parts) * (1 - (parts.padding or 0.0))
+    share = knobs.compute_share(parts) * (1 - (parts.padding or 0.0))
     return result.micro, share / (result.throughput or 1.0)

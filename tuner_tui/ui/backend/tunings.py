@@ -38,7 +38,7 @@ def _free_cards(job: Job) -> tuple[str, ...]:
     """The free cards of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
     from tuner_tui.hardware.detect import read_inventory
     from tuner_tui.runs.store.folder import state_dir
-    from tuner_tui.tuning.free_cards import free_cards
+    from tuner_tui.tuning.trial_cards import free_cards
 
     inventory = read_inventory(state_dir())
     return free_cards(job, inventory, os.environ) if len(inventory.gpus) > 1 else ()
@@ -81,7 +81,8 @@ class Tunings:
     @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         """Start a detached tuning and return its folder."""
-        from tuner_tui.tuning.create import TunerSpec, TuningOptions, create_tuning, start_tuning
+        from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
+        from tuner_tui.tuning.store import TuningOptions
 
         request = _tunable_request(config)
         cards = self._free_cards(request.job) if wish.placement == "gpus" else ()

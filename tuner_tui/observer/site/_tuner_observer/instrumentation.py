@@ -6,26 +6,25 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from . import trial_controller
 from .counters import memory_peaks
-from .counters.evaluation_detector import EvaluationDetector
+from .counters.evaluation import EvaluationDetector
 from .counters.planned_length import planned_length
 from .counters.step_counters import StepCounters
-from .frameworks import lightning_trainer, transformers_trainer
 from .hooks import (
     backward_loss,
-    compilation,
     dataloaders,
     grad_mode,
+    injection,
+    lightning_trainer,
     loggers,
     optimizer_steps,
     rank_waits,
-    script_options,
     torch_save,
+    transformers_trainer,
 )
 from .import_hooks import call_safely
-from .inject import injection, trainer_checkpoints
-from .settings_in_effect import SettingsInEffect
-from .trial import trial_controller, trial_hooks
+from .settings_in_effect import ScriptOptions, SettingsInEffect
 
 if TYPE_CHECKING:
     from .session import Session
@@ -60,7 +59,7 @@ class Instrumentation:
         self.counters.on_flush.append(self._logged.write)
         self._rank_waits = rank_waits.RankWaits(self.counters)
         self.counters.on_flush.append(lambda: self._rank_waits.hook_backward(torch.autograd))
-        self._script_options = script_options.ScriptOptions(session)
+        self._script_options = ScriptOptions(session)
         self.counters.on_flush.append(self._script_options.write)
         self._saved = torch_save.SavedFiles(session, self.counters)
         self.counters.on_flush.append(self._saved.write)
@@ -97,23 +96,23 @@ class Instrumentation:
             self._rank_waits.hook_ddp(module.DistributedDataParallel)
         elif name == "torch._dynamo.callback":
             began = (self.counters.compiling, self._settings_in_effect.set_compiled, self._no_grad.compiling)
-            compilation.hook_compilation(module, began)
+            optimizer_steps.hook_compilation(module, began)
         elif name == "torch._dynamo.eval_frame":
-            compilation.hook_compiled_modules(module, self._no_grad.compiling)
+            optimizer_steps.hook_compiled_modules(module, self._no_grad.compiling)
         elif name == "transformers.modeling_utils":
             self.counters.evaluation.hook_eval_mode(module.PreTrainedModel, self.counters.invalidate)
         elif name == "transformers.trainer":
             transformers_trainer.hook_transformers_trainer(
                 module, self._session, self.counters, self._settings_in_effect
             )
-            trainer_checkpoints.hook_trainer_resume(module, self._session)
+            injection.hook_trainer_resume(module, self._session)
         elif name == "transformers.training_args":
-            trainer_checkpoints.hook_sigterm_checkpoint(module, self._session)
+            injection.hook_sigterm_checkpoint(module, self._session)
         elif name == "safetensors.torch":
             torch_save.hook_safetensors(module, self.counters, self._saved)
         elif name in LIGHTNING_MODULES:
             lightning_trainer.hook_lightning_trainer(module, self._session, self.counters, self._settings_in_effect)
-            trainer_checkpoints.hook_lightning_resume(module, self._session)
+            injection.hook_lightning_resume(module, self._session)
         elif name in loggers.LOGGERS:
             loggers.hook_logger(name, module, self._logged)
             if name == "accelerate.accelerator":
@@ -134,15 +133,15 @@ class Instrumentation:
     def _hook_trial(self, name: str, module: Any, controller: trial_controller.TrialController) -> None:
         """Install the hooks of a trial first, so that they run inside those of the counters."""
         if name == "torch.utils.data.dataloader":
-            trial_hooks.hook_trial_loaders(module, controller)
+            trial_controller.hook_trial_loaders(module, controller)
         elif name == "torch.optim.optimizer":
-            trial_hooks.hook_trial_optimizers(module, controller)
+            trial_controller.hook_trial_optimizers(module, controller)
         elif name == "torch._dynamo.callback":
-            compilation.hook_compilation(module, (controller.compiling,))
+            optimizer_steps.hook_compilation(module, (controller.compiling,))
         elif name == "transformers.training_args":
-            trial_hooks.inject_trial_arguments(module, self._session)
+            trial_controller.inject_trial_arguments(module, self._session)
         elif name == "transformers.trainer":
-            trial_hooks.hook_trial_trainer(module, controller)
+            trial_controller.hook_trial_trainer(module, controller)
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""

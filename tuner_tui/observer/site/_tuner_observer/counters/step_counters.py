@@ -1,23 +1,97 @@
-"""Counters of a training, computed from the records of every batch and every optimizer step."""
+"""Counters of a training, computed from the records of every batch and every optimizer step.
+
+The hot path appends the records to a buffer, which the counters read about once a second.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakKeyDictionary
 
 from ..process_role import is_distributed
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
-from .evaluation_detector import EvaluationDetector, EvaluationPlaces
-from .record_buffer import TRAINER_KEY, RecordBuffer
-from .step_gap import StepGapClassifier
+from .evaluation import EvaluationDetector, EvaluationPlaces, StepGapClassifier
 from .training_clock import TrainingClock
 
 if TYPE_CHECKING:
     from ..session import Session
-    from .batch_stats import IteratorStats
+    from .batch_stats import BatchMeasure, IteratorStats
+
+    BatchRecord = tuple[IteratorStats, float, float, int, BatchMeasure]
+    """Iterator, start and end of the wait for the batch, waiting thread, and contents."""
+    StepRecord = tuple[int, float, int]
+    """`id` of the optimizer or `TRAINER_KEY`, when the step finished, and `RecordBuffer.backwards` at that time."""
+
+TRAINER_KEY = 0
+"""Key of a step reported by a Trainer instead of an optimizer."""
+
+MAX_NO_GRAD_SPANS = 4096
+"""Maximum number of unread spans without gradients; in a process that never trains the oldest are dropped."""
+
+MAX_MASK_RECORDS = 16
+"""Maximum number of unread records that hold a mask."""
+
+
+class RecordBuffer:
+    """Written by the hooks and read by the counters.
+
+    In a training the CPU caches are cold when the observer runs, so memory access dominates its cost. A hook only
+    appends a tuple to `records`; many of them are processed together later.
+
+    `steady`: batches are for training unless gradients are disabled, without asking the evaluation detector.
+    `due_s`: time of `perf_counter` after which the next hook calls the counters.
+    `optimizers`: weak references to known optimizers, by id.
+    `no_grad_spans`: (start, end) of spans without gradients, oldest first.
+    `calls`: the optimizer calls so far.
+    `backwards`: calls of `backward` so far, at the place in the code where the loss is read.
+    """
+
+    __slots__ = ("_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizers", "records", "steady")
+
+    def __init__(self) -> None:
+        self.records: list[BatchRecord | StepRecord] = []
+        self.optimizers: dict[int, ReferenceType[Any]] = {}
+        self.no_grad_spans: deque[tuple[float, float]] = deque(maxlen=MAX_NO_GRAD_SPANS)
+        self._taken = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Reset everything."""
+        self.records.clear()
+        self.optimizers.clear()
+        self.no_grad_spans.clear()
+        self.calls = 0
+        self.backwards = 0
+        self.due_s = 0.0
+        self.steady = False
+
+    def take(self) -> list[BatchRecord | StepRecord]:
+        """Remove and return all records. Other threads may append meanwhile."""
+        taken = self.records[:]
+        del self.records[: len(taken)]
+        self._taken += len(taken)
+        return taken
+
+    def is_alternating(self, key: int, others: set[int]) -> bool:
+        """Whether the optimizer `key` steps alternately with `others`, as in a GAN, rather than replacing them."""
+        if not others or key in others:
+            return False
+        gone = {each for each, found in self.optimizers.items() if found() is None}
+        return key in gone or not gone.issuperset(others)
+
+    def written(self) -> int:
+        """Total number of records ever appended."""
+        return self._taken + len(self.records)
+
+    def invalidate(self) -> None:
+        """Have the next batch and step processed immediately instead of buffered."""
+        self.steady = False
+        self.due_s = 0.0
+
 
 WRITE_INTERVAL_S = 1.0
 MAX_OPTIMIZER_CALLS = 256

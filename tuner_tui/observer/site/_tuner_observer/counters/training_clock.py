@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .step_gap import covered_s
+from .evaluation import covered_s
 
 if TYPE_CHECKING:
     from ..session import Session

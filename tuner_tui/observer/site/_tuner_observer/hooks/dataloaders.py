@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
-from ..counters.record_buffer import MAX_MASK_RECORDS
+from ..counters.step_counters import MAX_MASK_RECORDS
 from ..import_hooks import call_safely
 
 if TYPE_CHECKING:

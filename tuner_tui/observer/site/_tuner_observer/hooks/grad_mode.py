@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from ..counters.evaluation_detector import Place
+    from ..counters.evaluation import Place
     from ..counters.step_counters import StepCounters
 
     ForwardHooks = dict[Any, Callable[..., None]]

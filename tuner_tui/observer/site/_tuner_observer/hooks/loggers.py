@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..frameworks.reporter import as_float
 from ..import_hooks import call_after
+from .reporter import as_float
 
 if TYPE_CHECKING:
     from ..counters.step_counters import StepCounters

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..process_role import is_distributed
-from .compilation import is_compiling_function
+from .optimizer_steps import is_compiling_function
 
 if TYPE_CHECKING:
     from ..counters.step_counters import StepCounters

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe
-from tuner_tui.observer.site._tuner_observer.trial import longest_batch
-from tuner_tui.observer.site._tuner_observer.trial.throughput import ThroughputEstimate
+from tuner_tui.observer.site._tuner_observer import longest_batch
+from tuner_tui.observer.site._tuner_observer.trial_figures import ThroughputEstimate
 from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, OutOfMemory, Phase, TrialMeasured
 
 pytestmark = pytest.mark.train

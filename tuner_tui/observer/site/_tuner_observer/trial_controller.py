@@ -8,6 +8,7 @@ runs.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -16,17 +17,17 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .. import process_role
-from ..import_hooks import call_safely
-from ..process_exit import is_out_of_memory, redact
-from . import longest_batch
-from .throughput import GpuStopwatch, ThroughputEstimate
-from .trial_memory import TrialMemory
+from . import longest_batch, process_role
+from .hooks.injection import InjectionLog, inject_training_arguments
+from .hooks.optimizer_steps import is_compiling_function
+from .import_hooks import call_before, call_safely
+from .process_exit import is_out_of_memory, redact
+from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
 
 if TYPE_CHECKING:
-    from ..counters.evaluation_detector import EvaluationDetector
-    from ..counters.step_counters import StepCounters
-    from ..session import Session
+    from .counters.evaluation import EvaluationDetector
+    from .counters.step_counters import StepCounters
+    from .session import Session
 
 
 def evaluate_one_batch(
@@ -347,3 +348,63 @@ def _exit_process() -> None:
         if child.daemon:
             call_safely(child.kill)
     os._exit(0)
+
+
+TRIAL_ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy": "no", "evaluation_strategy": "no",
+             "load_best_model_at_end": False, "push_to_hub": False, "report_to": "none"}  # fmt: skip
+"""Values of TrainingArguments in a trial, which neither ends early nor leaves files."""
+
+
+def hook_trial_loaders(module: Any, trial: TrialController) -> None:
+    """Notify the trial before a loader is iterated."""
+    call_before(module.DataLoader, "__iter__", trial.loader_opened)
+
+
+def hook_trial_optimizers(module: Any, trial: TrialController) -> None:
+    """Notify the trial of optimizer steps. torch 1 has no such hooks."""
+    if not hasattr(module, "register_optimizer_step_pre_hook"):
+        return
+    is_compiling = is_compiling_function()
+
+    def begins(_: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            call_safely(trial.optimizer_begins, args, kwargs)
+
+    def ends(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            call_safely(trial.optimizer_ends, optimizer)
+
+    module.register_optimizer_step_pre_hook(begins)
+    module.register_optimizer_step_post_hook(ends)
+
+
+def inject_trial_arguments(module: Any, session: Session) -> None:
+    """Disable saving, evaluation and reporting in TrainingArguments."""
+    inject_training_arguments(module, _SilentInjection(session, TRIAL_ARGUMENTS))
+
+
+def hook_trial_trainer(module: Any, trial: TrialController) -> None:
+    """Notify the trial when a Trainer starts and ends training."""
+    original = module.Trainer.train
+
+    @functools.wraps(original)
+    def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        call_safely(trial.set_trainer, trainer)
+        try:
+            return original(trainer, *args, **kwargs)
+        finally:
+            if sys.exc_info()[1] is None:
+                call_safely(trial.training_ended)
+
+    module.Trainer.train = train
+
+
+class _SilentInjection(InjectionLog):
+    """Injects without a report: these are not settings of the user. The training's own `max_steps` is kept aside."""
+
+    def set_values(self, arguments: Any, values: dict[str, Any]) -> None:
+        arguments.__dict__.setdefault(MAX_STEPS_KEPT, getattr(arguments, "max_steps", None))
+        super().set_values(arguments, values)
+
+    def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+        return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.inject.trainer_checkpoints import (
+from tuner_tui.observer.site._tuner_observer.hooks.injection import (
     hook_lightning_resume,
     hook_trainer_resume,
 )

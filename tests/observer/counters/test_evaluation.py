@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.counters.evaluation_detector import EvaluationPlaces
+from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationPlaces
 
 HERE, THERE = ("here", 1), ("there", 2)
 

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..hooks.loggers import kind_of, training_loss
 from ..import_hooks import call_safely
 from ..settings_in_effect import count_parameters
+from .loggers import kind_of, training_loss
 from .reporter import FrameworkReporter, as_float, hook_pause
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner_tui.observer.site._tuner_observer.frameworks.control_file import ControlFile
+from tuner_tui.observer.site._tuner_observer.hooks.reporter import ControlFile
 
 
 def test_a_request_is_returned_once_and_not_if_it_is_old(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..counters.batch_stats import TOKEN_NAMES
+from .counters.batch_stats import TOKEN_NAMES
 
 ROWS_A_READ = 2048
 """Table rows per read."""

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.counters.evaluation_detector import EvaluationDetector
+from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationDetector
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
-from tuner_tui.observer.site._tuner_observer.frameworks import transformers_trainer
+from tuner_tui.observer.site._tuner_observer.hooks import transformers_trainer
 from tuner_tui.observer.site._tuner_observer.process_exit import ExitReporter
 from tuner_tui.observer.site._tuner_observer.session import Session
 

@@ -1,0 +1,216 @@
+"""Base of the framework reporters: evaluations and checkpoints as pauses, metrics at most once a second, control file.
+
+The control file of the run folder holds a request for a checkpoint, or for a checkpoint and a stop. All ranks have to
+act at the same step, or one would wait forever for a gradient of another. Rank 0 reads the request and writes its next
+step, at which all ranks act, to `agreed`. No rank can finish that step before rank 0 has started it, so every rank sees
+the file in time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .. import process_role
+from ..import_hooks import call_safely
+
+if TYPE_CHECKING:
+    from ..counters.step_counters import StepCounters
+    from ..session import Session
+    from ..settings_in_effect import SettingsInEffect
+
+
+class FrameworkReporter:
+    """Reports the events of one Trainer class. Methods may raise, so hooks call them with `call_safely`."""
+
+    def __init__(self, session: Session, counters: StepCounters, settings_in_effect: SettingsInEffect) -> None:
+        self.session = session
+        self.counters = counters
+        self.settings_in_effect = settings_in_effect
+        self.control_file = ControlFile(session.run_dir)
+        self.saving_s: float | None = None
+        self._last_metrics_s = -math.inf
+        self._metrics: dict[str, Any] | None = None
+
+    def enter(self, phase: str) -> bool:
+        """Start an evaluation or a checkpoint. Returns whether training was running."""
+        self.counters.invalidate()
+        if phase == "evaluating":
+            self.counters.evaluation.depth += 1
+        return self.counters.pause(phase, time.perf_counter())
+
+    def leave(self, phase: str, outermost: bool) -> None:
+        """End an evaluation or a checkpoint."""
+        if phase == "evaluating":
+            self.counters.evaluation.depth -= 1
+        else:
+            self.saving_s = self.paused_s()
+        if outermost:
+            self.counters.end_pause()
+
+    def failed(self, phase: str, error: BaseException) -> None:
+        """Remember the phase in which `error` was raised, in case it is not caught."""
+        if self.session.failure is None or self.session.failure[0] != id(error):
+            self.session.failure = (id(error), phase)
+
+    def paused_s(self) -> float | None:
+        """Seconds of the current pause so far."""
+        seconds = self.counters.clock.paused_s(time.perf_counter())
+        return None if seconds is None else round(seconds, 6)
+
+    def report_metrics(self, fields: dict[str, Any]) -> None:
+        """Write a `metrics` event, at most once a second; the newest fields are kept until then."""
+        self._metrics = fields
+        if time.perf_counter() - self._last_metrics_s >= 1.0:
+            self.write_metrics()
+
+    def write_metrics(self) -> None:
+        """Write the newest metrics unless they were written."""
+        if self._metrics is not None:
+            self.session.report_counters("metrics", self._metrics)
+            self._metrics = None
+            self._last_metrics_s = time.perf_counter()
+
+    def report_evaluation(self, step: int, metrics: Any) -> None:
+        """Report the numeric metrics of an evaluation, under the framework's names."""
+        numbers = {name: as_float(value) for name, value in (metrics or {}).items()}
+        metrics = {name: value for name, value in numbers.items() if value is not None}
+        self.session.report("evaluated", step=step, metrics=metrics, seconds=self.paused_s())
+
+
+def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -> None:
+    """Pause training while the method `name` of `owner` runs. Does nothing if there is no such method."""
+    original = owner.__dict__.get(name)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        paused = call_safely(reporter.enter, phase)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            call_safely(reporter.failed, phase, error)
+            raise
+        finally:
+            call_safely(reporter.leave, phase, paused)
+
+    setattr(owner, name, method)
+
+
+def as_float(value: Any) -> float | None:
+    """Convert a number, its text (Trainer's logs since transformers 5) or a CPU tensor to float, else None.
+
+    Tensors on a device are not read, since that would synchronise.
+    """
+    if value is None or isinstance(value, bool) or not getattr(value, "is_cpu", True):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+POLL_INTERVAL_S = 1.0
+MAX_CONTROL_BYTES = 256
+RESERVED_BYTES = 64
+
+
+class ControlFile:
+    """Polled at most once a second. A request is returned once, when the file changes."""
+
+    def __init__(
+        self,
+        run_dir: str,
+        clock: Callable[[], float] = time.perf_counter,
+        rank_and_world: Callable[[], tuple[int, int]] = process_role.rank_and_world,
+    ) -> None:
+        self._path = os.path.join(run_dir, "control")
+        self._agreed_path = os.path.join(run_dir, "agreed")
+        self._clock = clock
+        self._rank_and_world = rank_and_world
+        self._rank, self._world = 0, 1
+        self._seen: tuple[int, int, int] | None = None
+        self._agreed_seen: tuple[int, int, int] | None = None
+        self._agreed: tuple[str, int] | None = None
+        self._next_poll_s = 0.0
+
+    def start(self) -> None:
+        """Ignore requests made to an earlier process of this run."""
+        self._rank, self._world = self._rank_and_world()
+        self._seen, self._agreed_seen = _file_stamp(self._path), _file_stamp(self._agreed_path)
+        self._agreed = None
+
+    def request(self, step: int) -> str | None:
+        """The request to act on after `step`, or None."""
+        if self._world == 1:
+            return self._read()
+        if self._rank == 0 and self._agreed is None:
+            self._announce(self._read(), step + 1)
+        elif self._agreed is None:
+            self._listen()
+        if self._agreed is None or step < self._agreed[1]:
+            return None
+        request, self._agreed = self._agreed[0], None
+        return request
+
+    def _read(self) -> str | None:
+        """The first word if the file has changed, else None."""
+        now = self._clock()
+        if now < self._next_poll_s:
+            return None
+        self._next_poll_s = now + POLL_INTERVAL_S
+        stamp = _file_stamp(self._path)
+        if stamp is None or stamp == self._seen:
+            return None
+        self._seen = stamp
+        fields = _read_fields(self._path)
+        return fields[0] if fields else None
+
+    def _announce(self, request: str | None, step: int) -> None:
+        """Rank 0 acts only if the other ranks can read the request."""
+        if request is None:
+            return
+        try:  # in place: the launch reserved the space, and the disk may be full
+            descriptor = os.open(
+                self._agreed_path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+            )
+        except OSError:
+            return
+        try:
+            os.pwrite(descriptor, f"{request} {step}".ljust(RESERVED_BYTES - 1).encode("ascii") + b"\n", 0)
+        except OSError:
+            return
+        finally:
+            os.close(descriptor)
+        self._agreed = (request, step)
+
+    def _listen(self) -> None:
+        """Polled at every step by the other ranks: a second later may be too late."""
+        stamp = _file_stamp(self._agreed_path)
+        if stamp is None or stamp == self._agreed_seen:
+            return
+        self._agreed_seen = stamp
+        fields = _read_fields(self._agreed_path)
+        if len(fields) == 2 and fields[1].isdigit():
+            self._agreed = (fields[0], int(fields[1]))
+
+
+def _file_stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read_fields(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(MAX_CONTROL_BYTES).split()
+    except (OSError, ValueError):
+        return []
