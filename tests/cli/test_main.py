@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.screen.first_paint import seconds_until
+from tests.benchmarks.screen.peers import OURS, commands, fake_box, open_terminal
+from tests.fakes.nvml.scenario import two_gpus
 from tuner_tui import __version__
 from tuner_tui.cli.commands import COMMANDS
-from tuner_tui.cli.main import ALIASES, build_app, main
+from tuner_tui.cli.main import ALIASES, main
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 
 
@@ -41,13 +45,6 @@ def test_help_names_every_command_but_the_hidden_screen(capsys: pytest.CaptureFi
     code, out, _ = said(capsys, "--help")
     assert code == 0
     assert all(f"  {name} " in out for name in COMMANDS if name != "screen")
-
-
-def test_every_command_is_there_when_only_its_module_is_imported() -> None:
-    for name in COMMANDS:
-        app = build_app([name])
-        commands, groups = app.registered_commands, app.registered_groups
-        assert [*(part.name for part in commands), *(part.name for part in groups)] == [name]
 
 
 def test_commands_of_the_release_before_are_still_known(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,3 +91,30 @@ def test_the_shell_completes(
     found = said(capsys)[1].split()
     assert offered <= set(found)
     assert len(found) <= len(offered) + 2
+
+
+OPENSSL = ("libssl", "libcrypto", "/_ssl.", "/_hashlib.")
+WITHOUT = """
+import sys
+from tuner_tui.cli.main import skip_openssl
+skip_openssl()
+import asyncio, hashlib
+print([name for name in ("ssl", "_ssl", "_hashlib") if name in sys.modules], hashlib.sha256(b"").hexdigest()[:8])
+import ssl
+print(ssl.create_default_context().__class__.__name__)
+"""
+
+
+def test_asyncio_and_hashlib_load_without_openssl_which_can_be_imported_later() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[] e3b0c442", "SSLContext"]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the fake driver")
+@pytest.mark.parametrize(("words", "seen"), [((), b"demo"), (("watch",), b"GiB")])
+def test_a_screen_in_use_has_no_openssl(words: tuple[str, ...], seen: bytes) -> None:
+    command = [*commands()[OURS], *words]
+    with fake_box(two_gpus) as (environment, folder), open_terminal(command, environment, folder) as terminal:
+        seconds_until(terminal, lambda written: seen in written)
+        maps = Path(f"/proc/{terminal.pid}/maps").read_text()
+    assert [name for name in OPENSSL if name in maps] == []

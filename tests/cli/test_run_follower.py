@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.cli.console import DONE
-from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.console import DONE, Interrupts
 from tuner_tui.cli.run_follower import follow
 from tuner_tui.runs.events.types import Event, Finished, InEffect, Launched
 from tuner_tui.runs.store.codec import encode_event

@@ -11,7 +11,7 @@ import typer
 from textual.binding import Binding
 from typer.core import TyperCommand, TyperGroup
 
-from tuner_tui.cli.main import build_app
+from tuner_tui.cli.options import build_app
 from tuner_tui.runs.log_parsing.fatal_failure import crash_table
 from tuner_tui.settings.presets import load_preset
 from tuner_tui.ui import keys

@@ -30,7 +30,7 @@ def texts() -> list[Text]:
         ("runs/log_parsing/crashes.yaml", "The disk is full"),
         ("settings/model.py", "Peak learning rate, reached at the end of the warmup."),
         ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),
-        ("cli/options.py", "Number of processes, one per GPU."),
+        ("cli/training_options.py", "Number of processes, one per GPU."),
         ("ui/keys.py", "Save a checkpoint now and continue"),
         ("ui/status_text.py", "No problems found."),
         ("ui/screens/tune.py", "Trials"),

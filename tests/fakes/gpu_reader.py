@@ -14,6 +14,7 @@ from tuner_tui.hardware.driver import (
     gpu_problem,
 )
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
+from tuner_tui.hardware.nvml import NvmlCard, NvmlReader
 
 
 class Clock:
@@ -26,10 +27,11 @@ class Clock:
         return self.now_s
 
 
-class FakeCard:
+class FakeCard(NvmlCard):
     """One card: `fast` counts its readings as utilisation; `lost` makes it fail; `gate` holds its answers up."""
 
-    def __init__(self, name: str = "Tesla T4") -> None:
+    def __init__(self, name: str = "Tesla T4", index: int = 0) -> None:
+        super().__init__(None, index)
         self.name = name
         self.lost = False
         self.gate = threading.Event()
@@ -37,47 +39,50 @@ class FakeCard:
         self.asked = threading.Event()
         self.fast_reads = 0
         self.slow_reads = 0
-        self.xids: list[int] = []
+        self.reported: list[int] = []
 
-    def enter(self, index: int) -> None:
+    def _enter(self) -> None:
         self.asked.set()
         self.gate.wait()
         if self.lost:
-            raise CardUnavailable(gpu_problem(GpuProblemKind.GPU_LOST, index))
+            raise CardUnavailable(gpu_problem(GpuProblemKind.GPU_LOST, self.index))
+
+    def describe(self) -> Gpu:
+        self._enter()
+        return Gpu(self.index, self.name, power_limit_w=70.0)
+
+    def fast(self) -> FastFigures:
+        self._enter()
+        self.fast_reads += 1
+        return FastFigures(utilisation_pct=self.fast_reads, memory_total_bytes=16)
+
+    def slow(self) -> SlowFigures:
+        self._enter()
+        self.slow_reads += 1
+        return SlowFigures(temperature_c=60 + self.slow_reads, processes=(GpuProcess(7, 8),))
+
+    def xids(self) -> tuple[int, ...]:
+        reported, self.reported = tuple(self.reported), []
+        return reported
 
 
-class FakeReader:
-    """A `GpuReader` over fake cards; `problem` makes it fail as a whole, `opening` holds up its start."""
+class FakeReader(NvmlReader):
+    """Opens fake cards; `problem` makes it fail as a whole, `opening` holds up its start."""
 
     def __init__(self, *cards: FakeCard, problem: GpuProblemKind | None = None) -> None:
-        self.cards: Sequence[FakeCard] = cards
+        super().__init__()
+        self.cards = cards
+        for index, card in enumerate(cards):
+            card.index = index
         self.problem = problem
         self.opening = threading.Event()
         self.opening.set()
 
-    def open(self) -> int:
+    def open(self) -> Sequence[FakeCard]:
         self.opening.wait()
         if self.problem is not None:
             raise GpusUnavailable(gpu_problem(self.problem))
-        return len(self.cards)
+        return self.cards
 
     def driver(self) -> Driver:
         return Driver("580.65.06", "13.0")
-
-    def describe(self, index: int) -> Gpu:
-        self.cards[index].enter(index)
-        return Gpu(index, self.cards[index].name, power_limit_w=70.0)
-
-    def fast(self, index: int) -> FastFigures:
-        self.cards[index].enter(index)
-        self.cards[index].fast_reads += 1
-        return FastFigures(utilisation_pct=self.cards[index].fast_reads, memory_total_bytes=16)
-
-    def slow(self, index: int) -> SlowFigures:
-        self.cards[index].enter(index)
-        self.cards[index].slow_reads += 1
-        return SlowFigures(temperature_c=60 + self.cards[index].slow_reads, processes=(GpuProcess(7, 8),))
-
-    def xids(self, index: int) -> tuple[int, ...]:
-        reported, self.cards[index].xids = tuple(self.cards[index].xids), []
-        return reported

@@ -7,8 +7,7 @@ from dataclasses import replace
 from threading import Event
 
 from tests.fakes.watched_box import CARDS, cardless_view, view
-from tuner_tui.hosts.address import Host
-from tuner_tui.hosts.watcher import HostView
+from tuner_tui.hosts import Host, HostView, SshConnection
 
 HOSTS = (
     HostView("gpu1", view()),
@@ -19,7 +18,7 @@ HOSTS = (
 )
 
 
-class FakeConnection:
+class FakeConnection(SshConnection):
     """Plays chunks; after the last one it is silent until it is closed, or ends if that is `b""`."""
 
     def __init__(self, chunks: Sequence[bytes], silent: Event) -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
+from tests.fakes.gpu_reader import Clock, FakeCard
 from tuner_tui.hardware.sampler import FAST_PERIOD_S, LOST_PERIOD_S, SLOW_EVERY, STALE_AFTER_S, GpuMonitor
 
 
 def watch(card: FakeCard) -> tuple[GpuMonitor, Clock]:
     clock = Clock()
-    return GpuMonitor(FakeReader(card), 0, clock), clock
+    return GpuMonitor(card, clock), clock
 
 
 def test_a_card_not_yet_read_is_unknown_and_says_how_long_it_has_been_silent():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner_tui.hardware.process_table import (
+from tuner_tui.hardware.processes import (
     HostProcess,
     JobTree,
     find_jobs,

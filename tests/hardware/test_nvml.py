@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.fakes.gpu_reader import FakeCard, FakeReader
 from tests.fakes.nvml import scenario
 from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario, Wave
 from tests.hardware.conftest import Box
 from tuner_tui.hardware.detect import read_gpus
-from tuner_tui.hardware.driver import Driver
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.hardware.nvml import THROTTLE_REASONS, NvmlReader, throttle_reasons
+from tuner_tui.hardware.nvml import THROTTLE_REASONS, throttle_reasons
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,8 @@ print(json.dumps(asdict(sampler.sample())))
 SHARES = """
 import json
 from tuner_tui.hardware.nvml import NvmlReader
-reader = NvmlReader()
-reader.open()
-looks = [{row.pid: row.sm_pct for row in reader.slow(0).processes} for _ in range(2)]
+card, *_ = NvmlReader().open()
+looks = [{row.pid: row.sm_pct for row in card.slow().processes} for _ in range(2)]
 print(json.dumps(looks))
 """
 LIVE = replace(scenario.two_gpus, frozen_s=0.0)
@@ -234,9 +233,7 @@ def test_a_card_lost_on_the_way_is_told_by_its_row(box: BoxOf):
 import json
 from tuner_tui.hardware.sampler import GpuMonitor
 from tuner_tui.hardware.nvml import NvmlReader
-reader = NvmlReader()
-reader.open()
-watch = GpuMonitor(reader, 1, lambda: 0.0)
+watch = GpuMonitor(NvmlReader().open()[1], lambda: 0.0)
 rows = []
 while not rows or not rows[-1].lost:
     watch.refresh()
@@ -260,21 +257,16 @@ def test_a_hung_driver_delays_neither_a_sample_nor_the_end_of_the_program(box: B
 
 
 def test_cards_are_asked_side_by_side():
-    count, together = 8, threading.Barrier(8)
+    together = threading.Barrier(8)
 
-    class Meeting(NvmlReader):
-        def open(self) -> int:
-            return count
-
-        def driver(self) -> Driver:
-            return Driver()
-
-        def describe(self, index: int) -> Gpu:
+    class MeetingCard(FakeCard):
+        def describe(self) -> Gpu:
             together.wait()  # returns once all cards are being asked
-            return Gpu(index, f"card {index}")
+            return Gpu(self.index, self.name)
 
-    _, gpus, problems = read_gpus(Meeting(), timeout_s=300.0)
-    assert [gpu.name for gpu in gpus] == [f"card {index}" for index in range(count)]
+    names = [f"card {index}" for index in range(together.parties)]
+    _, gpus, problems = read_gpus(FakeReader(*map(MeetingCard, names)), timeout_s=300.0)
+    assert [gpu.name for gpu in gpus] == names
     assert problems == ()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes.procfs import write_process, write_tree
 from tuner_tui.hardware.inventory import GpuProcess
-from tuner_tui.hardware.process_names import brief_command, identify_gpu_processes, with_command_line
+from tuner_tui.hardware.processes import brief_command, identify_gpu_processes, with_command_line
 
 HOST, CONTAINER = "pid:[4026531836]", "pid:[4026532999]"
 

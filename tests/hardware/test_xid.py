@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.fakes.gpu_reader import Clock, FakeCard, FakeReader
+from tests.fakes.gpu_reader import Clock, FakeCard
 from tests.fakes.nvml import scenario
 from tests.fakes.nvml.scenario import Scenario
 from tests.hardware.conftest import Box
-from tuner_tui.hardware.driver import XID_MEANINGS, format_xid, xid_meaning
+from tuner_tui.hardware.driver import format_xid, xid_meaning, xid_meanings
 from tuner_tui.hardware.sampler import LOST_PERIOD_S, GpuMonitor
 
 LISTEN = """
 import json
 from tuner_tui.hardware.nvml import NvmlReader
-reader = NvmlReader()
-reader.open()
-reported = [reader.xids(1)]
-reader.fast(1)
-reported += [reader.xids(1), reader.xids(1), reader.xids(0)]
+first, second = NvmlReader().open()
+reported = [second.xids()]
+second.fast()
+reported += [second.xids(), second.xids(), first.xids()]
 print(json.dumps(reported))
 """
 
@@ -28,7 +27,7 @@ def test_words() -> None:
     assert format_xid(13).startswith("Xid 13: exception in a kernel")
     assert format_xid(9999) == "Xid 9999: see NVIDIA's list of Xid errors"
     assert (xid_meaning(31).fault, xid_meaning(48).fault, xid_meaning(9999).fault) == ("program", "card", "unknown")
-    assert set(XID_MEANINGS) >= {13, 31, 43, 45, 48, 63, 64, 74, 79, 92, 94, 95, 119}
+    assert set(xid_meanings()) >= {13, 31, 43, 45, 48, 63, 64, 74, 79, 92, 94, 95, 119}
 
 
 def test_the_driver_is_listened_to(box: Callable[[Scenario], Box]) -> None:
@@ -46,7 +45,7 @@ def test_a_driver_that_tells_nothing_is_asked_once(box: Callable[[Scenario], Box
 
 def watched(card: FakeCard) -> tuple[GpuMonitor, Clock]:
     clock = Clock()
-    return GpuMonitor(FakeReader(card), 0, clock, lambda processes: processes), clock
+    return GpuMonitor(card, clock, lambda processes: processes), clock
 
 
 def test_a_cards_own_error_stands_whatever_comes_of_it() -> None:
@@ -55,7 +54,7 @@ def test_a_cards_own_error_stands_whatever_comes_of_it() -> None:
     watch.refresh()
     assert watch.newest().xid is None
     for xids, shown in (([31], 31), ([43, 48, 45], 48), ([13], 48), ([95], 95)):
-        card.xids = list(xids)
+        card.reported = list(xids)
         for _ in range(3):
             watch.refresh()
         assert watch.newest().xid == shown
@@ -67,7 +66,7 @@ def test_a_lost_card_says_why() -> None:
     card = FakeCard()
     watch, _ = watched(card)
     watch.refresh()
-    card.lost, card.xids = True, [79]
+    card.lost, card.reported = True, [79]
     watch.refresh()
     newest = watch.newest()
     assert (newest.lost, newest.xid) == (True, 79)

@@ -11,7 +11,7 @@ from tests.benchmarks.tuning.simulated_training import SimulatedTraining, random
 from tests.fakes.inventories import box
 from tests.fakes.listed_search import RUNNER, measured
 from tuner_tui.cli.commands.tune import follow_tuning
-from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.console import Interrupts
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search

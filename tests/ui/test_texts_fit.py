@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.ui.pilots import dialog, on_screen, screen_text, settled, until
-from tuner_tui.cli.main import build_app
+from tuner_tui.cli.options import build_app
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, SETTINGS_KEYS, TUNE_KEYS
 
 SIZE = (80, 24)

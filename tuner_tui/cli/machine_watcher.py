@@ -35,8 +35,8 @@ from tuner_tui.ui.theme import wants_colour
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 if TYPE_CHECKING:
-    from tuner_tui.cli.interrupts import Interrupts
-    from tuner_tui.hosts.watcher import HostsWatcher
+    from tuner_tui.cli.console import Interrupts
+    from tuner_tui.hosts import HostsWatcher
 
 PERIOD_S = 1.0
 FIRST_ANSWER_S = 5.0
@@ -90,7 +90,7 @@ def _pid_of(what: str) -> int:
 
 def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
     """Print the machine until the job ends, the pipe is closed or a signal arrives."""
-    from tuner_tui.cli.interrupts import Interrupts
+    from tuner_tui.cli.console import Interrupts
     from tuner_tui.view.watch_rows import snapshot_rows
 
     machine = open_machine_monitor(runs_dir())
@@ -151,8 +151,7 @@ def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoRetur
 
 def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, ascii_only: bool) -> NoReturn:
     """Watch the hosts in `words` on a screen, or print them."""
-    from tuner_tui.hosts.address import parse_host
-    from tuner_tui.hosts.watcher import HostsWatcher
+    from tuner_tui.hosts import HostsWatcher, parse_host
     from tuner_tui.settings.presets import preset_names
 
     preset = next((word for word in words if word in preset_names()), None)
@@ -171,7 +170,7 @@ def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, 
 
 def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     """Print all hosts until the pipe is closed or a signal arrives; with `once`, 1 if no host has answered."""
-    from tuner_tui.cli.interrupts import Interrupts
+    from tuner_tui.cli.console import Interrupts
     from tuner_tui.view.hosts_rows import host_rows
 
     def next_text() -> tuple[str, bool]:

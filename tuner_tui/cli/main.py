@@ -6,22 +6,16 @@ without options pays for none of them.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-from collections.abc import Iterable
-from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from importlib.util import find_spec
+from typing import Any, cast
 
-from tuner_tui import __version__
 from tuner_tui.cli.commands import COMMANDS
 from tuner_tui.cli.console import INTERRUPTED, fail, protect_streams, reopen_closed_streams, report_io_errors
-from tuner_tui.cli.startup_memory import reduce_startup_memory
 
-if TYPE_CHECKING:
-    from typer import Typer
-
-COMPLETION = "_TUNER_TUI_COMPLETE"
 ALIASES = {
     "attach": ("logs", "--follow", "--events"),
     "detect": ("doctor", "--hardware"),
@@ -30,8 +24,6 @@ ALIASES = {
     "import": ("presets", "import"),
 }
 """Commands of the release before, and what they are now."""
-PASSED_ON = frozenset({"run", "tune"})
-"""Commands that take a training command: options behind its first word belong to it."""
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
 
 
@@ -47,8 +39,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def dispatch(words: list[str]) -> None:
-    """Import the module of the command in `words` and run it."""
-    if COMPLETION in os.environ:
+    """Run the command in `words`, or open the screen."""
+    if "_TUNER_TUI_COMPLETE" in os.environ:
+        from tuner_tui.cli.options import complete
+
         complete()
     for word in words:
         if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
@@ -64,60 +58,11 @@ def dispatch(words: list[str]) -> None:
         from tuner_tui.cli.machine_watcher import open_watch
 
         open_watch(words[1:])
-    # A command imports its own module alone. `--help` and an option of the screen need the names of all commands.
     if words[0] not in (*COMMANDS, *GLOBAL_FLAGS):
         words = ["screen", *words]
-    names = words[:1] if words[0] in COMMANDS else [] if words[0] == "--version" else COMMANDS
-    build_app(names)(words, prog_name="tuner-tui")
+    from tuner_tui.cli.options import build_app
 
-
-def build_app(names: Iterable[str] = COMMANDS) -> Typer:
-    """Return the command-line application with the commands of these names."""
-    import typer
-
-    from tuner_tui.cli.options import RootGroup
-
-    def show_version(asked: bool) -> None:
-        if asked:
-            typer.echo(__version__)
-            raise typer.Exit
-
-    def root(
-        version: bool = typer.Option(
-            False, "--version", help="Show the version and exit.", is_eager=True, callback=show_version
-        ),
-    ) -> None:
-        """Options before the command."""
-
-    app = typer.Typer(
-        cls=RootGroup,
-        help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
-        "`tuner-tui` opens the screen; `tuner-tui RUN|PRESET|FILE`, such as `tuner-tui r007`, opens it on that.",
-        no_args_is_help=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(root)
-    for name in names:
-        module = import_module(f"tuner_tui.cli.commands.{COMMANDS[name]}")
-        if hasattr(module, "register"):
-            module.register(app)
-        else:
-            settings = {"allow_interspersed_args": name not in PASSED_ON}
-            app.command(name, hidden=name == "screen", context_settings=settings)(getattr(module, name))
-    return app
-
-
-def complete() -> NoReturn:
-    """Answer the shell's completion script. It passes its words in the environment."""
-    from tuner_tui.cli.options import answer_bash
-
-    app = partial(build_app(), [], prog_name="tuner-tui")
-    if os.environ[COMPLETION] == "complete_bash":
-        print(answer_bash(app))  # noqa: T201
-    else:
-        app()
-    raise SystemExit
+    build_app()(words, prog_name="tuner-tui")
 
 
 def opens_screen(words: list[str]) -> bool:
@@ -125,3 +70,41 @@ def opens_screen(words: list[str]) -> bool:
     if words == ["demo"]:
         return sys.stdin.isatty() and sys.stdout.isatty()
     return not words or (len(words) == 1 and words[0] not in COMMANDS and not words[0].startswith("-"))
+
+
+OPENSSL = ("ssl", "_hashlib")
+OPENSSL_USERS = ("asyncio", "hashlib", "hmac")
+BUILTIN_HASHES = (("_md5",), ("_sha1",), ("_sha2", "_sha512"), ("_sha3",), ("_blake2",))
+M_ARENA_MAX = -8
+"""A parameter of glibc's mallopt(3)."""
+
+
+def reduce_startup_memory() -> None:
+    """Do without OpenSSL, and make all threads share one heap. Call it before Textual and asyncio are imported."""
+    skip_openssl()
+    # By default each thread gets an arena whose memory is never returned. Python's lock makes contention unlikely.
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # glibc
+        mallopt(M_ARENA_MAX, 1)
+
+
+def skip_openssl() -> None:
+    """Import asyncio and hashlib without OpenSSL, for which both have fallbacks. The screen opens no connections.
+
+    Does nothing where OpenSSL is loaded already or Python lacks its
+    own hashes. `import ssl` works again afterwards.
+    """
+    if any(name in sys.modules for name in OPENSSL) or not _has_builtin_hashes():
+        return
+    modules = cast("dict[str, Any]", sys.modules)
+    modules.update(dict.fromkeys(OPENSSL))  # None makes an import fail
+    try:
+        for user in OPENSSL_USERS:
+            import_module(user)
+    finally:
+        for name in OPENSSL:
+            del modules[name]
+
+
+def _has_builtin_hashes() -> bool:
+    return all(any(find_spec(name) for name in names) for names in BUILTIN_HASHES)

@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import os
 import re
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
-from tuner_tui.cli.commands import PANELS
-from tuner_tui.settings.job import MAX_FALLBACKS
-from tuner_tui.settings.model import FIELDS
+from tuner_tui import __version__
+from tuner_tui.cli.commands import COMMANDS, PANELS
 
+COMPLETION = "_TUNER_TUI_COMPLETE"
 MOST_RUNS = 30
+PASSED_ON = frozenset({"run", "tune"})
+"""Commands that take a training command: options behind its first word belong to it."""
+
+
+def build_app() -> typer.Typer:
+    """Return the command-line application, which imports the module of a command when it is named."""
+
+    def show_version(asked: bool) -> None:
+        if asked:
+            typer.echo(__version__)
+            raise typer.Exit
+
+    def root(
+        version: bool = typer.Option(
+            False, "--version", help="Show the version and exit.", is_eager=True, callback=show_version
+        ),
+    ) -> None:
+        """Options before the command."""
+
+    app = typer.Typer(
+        cls=RootGroup,
+        help="Watch, tune and diagnose PyTorch and Hugging Face trainings.\n\n"
+        "`tuner-tui` opens the screen; `tuner-tui RUN|PRESET|FILE`, such as `tuner-tui r007`, opens it on that.",
+        no_args_is_help=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(root)
+    return app
+
+
+def complete() -> NoReturn:
+    """Answer the shell's completion script. It passes its words in the environment."""
+    app = partial(build_app(), [], prog_name="tuner-tui")
+    if os.environ[COMPLETION] == "complete_bash":
+        print(answer_bash(app))  # noqa: T201
+    else:
+        app()
+    raise SystemExit
 
 
 def answer_bash(app: Callable[[], None]) -> str:
@@ -51,6 +93,8 @@ def complete_run(incomplete: str) -> list[str]:
 
 def complete_setting(incomplete: str) -> list[str]:
     """`name=` for each setting, and `name=value` for one with known values."""
+    from tuner_tui.settings.model import FIELDS
+
     name, equals, start = incomplete.partition("=")
     if not equals:
         return [f"{field}=" for field in FIELDS if field.startswith(name)]
@@ -62,29 +106,48 @@ def complete_setting(incomplete: str) -> list[str]:
 
 
 class RootGroup(TyperGroup):
-    """Lists the commands under the headings of `PANELS`, and completes presets and runs: a name opens the screen."""
+    """Imports a command when it is named, and lists all under the headings of `PANELS`.
+
+    Where a command may stand it also completes presets and runs: a name opens the screen.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"tuner_tui.cli.commands.{COMMANDS[cmd_name]}")
+        if hasattr(module, "group"):
+            return typer.main.get_group(module.group)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        settings = {"allow_interspersed_args": cmd_name not in PASSED_ON}
+        app.command(cmd_name, hidden=cmd_name == "screen", context_settings=settings)(getattr(module, cmd_name))
+        return typer.main.get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in PANELS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(80)) for name in names])
+                formatter.write_dl([(name, first_sentence(name)) for name in names])
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
-            return found
-        return found + [CompletionItem(name) for name in (*complete_preset(incomplete), *complete_run(incomplete))]
+            return items
+        return items + [CompletionItem(name) for name in (*complete_preset(incomplete), *complete_run(incomplete))]
 
 
-CommandWords = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- COMMAND...]", help="Your training command; default: the preset's job."),
-]
-LauncherName = Annotated[
-    str | None,
-    typer.Option("--launcher", metavar="NAME", help="What starts COMMAND: plain, torchrun, accelerate or deepspeed."),
-]
-ProcessCount = Annotated[int | None, typer.Option("--processes", metavar="N", help="Number of processes, one per GPU.")]
+def first_sentence(command: str) -> str:
+    """Return what a command does, from the docstring of its function, or of the module of a group.
+
+    It is read without importing the modules, which takes a second for all.
+    """
+    source = ast.parse(Path(__file__).with_name("commands").joinpath(f"{COMMANDS[command]}.py").read_bytes())
+    functions = [node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == command]
+    text = ast.get_docstring(functions[0] if functions else source) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
 MemoryLimit = Annotated[
     str | None,
     typer.Option("--memory-limit", metavar="SIZE", help="Limit the memory of the training, such as 6GiB."),
@@ -94,10 +157,6 @@ ModelName = Annotated[
     typer.Option("--model", metavar="M", help="Model: a Hub id, a local folder, or a shape such as llama-1b."),
 ]
 TaskName = Annotated[str | None, typer.Option("--task", metavar="T", help="classification or causal-lm.")]
-DataName = Annotated[
-    str | None,
-    typer.Option("--data", metavar="D", help="Data: a CSV, JSONL or Parquet file, a Hub dataset, or stdlib."),
-]
 Detached = Annotated[bool, typer.Option("--detach", help="Start in the background and return.")]
 InterpreterPath = Annotated[
     Path | None, typer.Option("--interpreter", metavar="PATH", help="Python of the training environment.")
@@ -118,47 +177,12 @@ SettingValues = Annotated[
         help="Override a setting; with run and tune also model, task and data.",
     ),
 ]
-ApplyMode = Annotated[
-    str | None,
-    typer.Option(
-        "--apply", metavar="MODE", help="How settings are passed: placeholders, hf-args, yaml, inject or none."
-    ),
-]
 OtherGpus = Annotated[
     str | None,
     typer.Option("--gpu", metavar="GPUS", help="Plan for other GPUs, such as T4,2x3090,A100-80GB or 24GiB."),
 ]
 AssumedMemory = Annotated[
     str | None, typer.Option("--memory", metavar="SIZE", help="Assume this much memory per GPU, such as 24GiB.")
-]
-ResumedRun = Annotated[
-    str | None,
-    typer.Option(
-        "--resume",
-        metavar="RUN",
-        autocompletion=complete_run,
-        help="Resume from the newest complete checkpoint of RUN or its parents.",
-    ),
-]
-RetryCount = Annotated[
-    int | None,
-    typer.Option(
-        "--fallback",
-        metavar="N",
-        min=0,
-        max=MAX_FALLBACKS,
-        help="OOM retries: after out of memory, restart with a smaller micro batch and the same effective batch, at "
-        "most N times. Default: TUNER_FALLBACK, then the preset's job.",
-    ),
-]
-NotifyTarget = Annotated[
-    str | None,
-    typer.Option(
-        "--notify",
-        metavar="COMMAND|URL",
-        help="Notify when the run ends: a command, which gets the message as its last argument, or an Apprise URL. "
-        "Default: TUNER_NOTIFY.",
-    ),
 ]
 AsciiOnly = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

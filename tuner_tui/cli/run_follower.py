@@ -17,13 +17,12 @@ from tuner_tui.cli.console import (
     INTERRUPTED,
     OUT_OF_MEMORY,
     TERMINATED,
+    Interrupts,
     print_line,
     print_note,
 )
-from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.core.clock import ClockReading
-from tuner_tui.core.terminal_sequences import terminal_notification
-from tuner_tui.core.text import format_observed
+from tuner_tui.core.text import format_observed, terminal_notification
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.progress import phase_at, seconds_left

@@ -12,17 +12,16 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.hardware.capabilities import abilities
-from tuner_tui.hardware.driver import CardUnavailable, Driver, GpuReader, GpusUnavailable, gpu_problem
+from tuner_tui.hardware.driver import CardUnavailable, Driver, GpusUnavailable, gpu_problem
 from tuner_tui.hardware.environment import detect_container, detect_multiplexer, logout_warning, sees_host_pids
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
 from tuner_tui.hardware.known_cards import known_card
 from tuner_tui.hardware.nvml import NvmlReader
-from tuner_tui.hardware.process_names import with_command_line
+from tuner_tui.hardware.processes import with_command_line
 from tuner_tui.hardware.system_info import Cgroups, read_cpu, read_memory, read_space
 
 TIMEOUT_S, BRIEF_TIMEOUT_S = 10.0, 1.2
@@ -33,7 +32,7 @@ SHM = Path("/dev/shm")  # noqa: S108  its size is read, nothing is written
 
 def read_inventory(
     disk_folder: Path,
-    reader: GpuReader | None = None,
+    reader: NvmlReader | None = None,
     environment: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Inventory:
@@ -62,7 +61,7 @@ def read_inventory(
 
 
 def read_gpus(
-    reader: GpuReader, timeout_s: float = TIMEOUT_S
+    reader: NvmlReader, timeout_s: float = TIMEOUT_S
 ) -> tuple[Driver, tuple[Gpu, ...], tuple[GpuProblem, ...]]:
     """The driver, its cards, and their problems. A card that does not answer keeps its place in the list.
 
@@ -70,17 +69,17 @@ def read_gpus(
     """
     deadline_s = time.monotonic() + timeout_s
     try:
-        count = daemon_call(reader.open).result(timeout_s)
+        cards = daemon_call(reader.open).result(timeout_s)
     except GpusUnavailable as error:
         return Driver(), (), (error.problem,)
     except TimeoutError:
         return Driver(), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
     # All calls start before the first is waited for. A call that never returns keeps its daemon thread until the
     # program ends; the later ones share what is left of the time.
-    calls = [daemon_call(partial(reader.describe, index)) for index in range(count)]
-    cards = [read_gpu(index, call, max(0.0, deadline_s - time.monotonic())) for index, call in enumerate(calls)]
-    problems = tuple(problem for _, problem in cards if problem is not None)
-    return reader.driver(), tuple(complete_gpu(gpu) for gpu, _ in cards), problems
+    calls = [daemon_call(card.describe) for card in cards]
+    answers = [read_gpu(index, call, max(0.0, deadline_s - time.monotonic())) for index, call in enumerate(calls)]
+    problems = tuple(problem for _, problem in answers if problem is not None)
+    return reader.driver(), tuple(complete_gpu(gpu) for gpu, _ in answers), problems
 
 
 def read_gpu(index: int, call: Future[Gpu], timeout_s: float) -> tuple[Gpu, GpuProblem | None]:

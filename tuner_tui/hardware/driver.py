@@ -1,19 +1,16 @@
-"""The interface to a GPU driver (`GpuReader`), its errors, the meaning of each Xid, and what to do about them.
-
-`nvml.NvmlReader` implements it. Every call may block for as long as the driver does, so callers keep each card in a
-thread of its own; a figure the card does not give is `None`.
-
-Sources: NVIDIA's catalogue, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, and
-the names in the driver's source (`nverror.h` of open-gpu-kernel-modules), which still has 61. A number alone rarely
-proves a cause: errors that a program's bug brings about can come from broken memory too.
-"""
+"""What a GPU driver reports, its errors, the meaning of each Xid, and what to do about them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, GpuProcess
+from tuner_tui.core.files import read_data_file
+from tuner_tui.hardware.inventory import GpuProblem, GpuProblemKind, GpuProcess
+
+XIDS_FILE = Path(__file__).with_name("xids.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +57,6 @@ class GpusUnavailable(_GpuError):
 
 class CardUnavailable(_GpuError):
     """One card does not answer (it fell off the bus, or its driver hangs); the others may."""
-
-
-class GpuReader(Protocol):
-    """Reads the cards of a machine. `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does."""
-
-    def open(self) -> int:
-        """Starts the driver's library and returns the number of cards, at least 1. Raises `GpusUnavailable`."""
-
-    def driver(self) -> Driver:
-        """The driver's versions. Requires `open`."""
-
-    def describe(self, index: int) -> Gpu:
-        """The card, without its abilities. Raises `CardUnavailable`."""
-
-    def fast(self, index: int) -> FastFigures:
-        """The figures that change every second. Raises `CardUnavailable`."""
-
-    def slow(self, index: int) -> SlowFigures:
-        """The figures that change slowly. Raises `CardUnavailable`."""
-
-    def xids(self, index: int) -> tuple[int, ...]:
-        """The driver's critical errors (Xid) on the card since the previous call, oldest first.
-
-        Errors before the first call are not reported. Empty where the driver does not report errors; raises nothing.
-        """
 
 
 PROBLEM_TEXTS: dict[GpuProblemKind, tuple[str, str]] = {
@@ -143,45 +115,22 @@ def gpu_problem(kind: GpuProblemKind, index: int | None = None, error: str = "un
 Fault = Literal["program", "card", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class XidMeaning:
+class XidMeaning(NamedTuple):
     """`text` names the error; `fault` is where to look first."""
 
     text: str
     fault: Fault = "unknown"
 
 
-XID_MEANINGS = {
-    8: XidMeaning("the GPU stopped processing", "program"),
-    13: XidMeaning("exception in a kernel, such as an index out of bounds", "program"),
-    31: XidMeaning("page fault: a kernel used an illegal address", "program"),
-    32: XidMeaning("corrupted command stream"),
-    38: XidMeaning("driver firmware error"),
-    43: XidMeaning("a program was stopped after its own error", "program"),
-    45: XidMeaning("a program was cleaned up after an earlier error", "program"),
-    46: XidMeaning("the GPU stopped processing and needs a reset"),
-    48: XidMeaning("uncorrectable ECC memory error (double bit)", "card"),
-    61: XidMeaning("breakpoint in an internal microcontroller, not fatal"),
-    62: XidMeaning("internal microcontroller halted", "card"),
-    63: XidMeaning("bad memory was retired or remapped; takes effect after a reset", "card"),
-    64: XidMeaning("bad memory could not be retired or remapped", "card"),
-    69: XidMeaning("graphics engine class error"),
-    74: XidMeaning("NVLink error", "card"),
-    79: XidMeaning("the GPU has fallen off the bus", "card"),
-    92: XidMeaning("many corrected ECC memory errors", "card"),
-    94: XidMeaning("contained memory error: ends the program that hit it", "card"),
-    95: XidMeaning("uncontained memory error: the GPU needs a reset", "card"),
-    109: XidMeaning("context switch timed out"),
-    119: XidMeaning("the GPU System Processor (GSP) does not respond", "card"),
-    120: XidMeaning("error in the GPU System Processor (GSP)", "card"),
-    121: XidMeaning("corrected error on the CPU link (C2C), harmless", "card"),
-    140: XidMeaning("unrecovered memory error", "card"),
-}
+@cache
+def xid_meanings() -> dict[int, XidMeaning]:
+    """The meaning of each Xid that `xids.yaml` has."""
+    return {number: XidMeaning(**row) for number, row in read_data_file(XIDS_FILE).items()}
 
 
 def xid_meaning(number: int) -> XidMeaning:
     """The meaning of an Xid; also of an unknown one."""
-    return XID_MEANINGS.get(number, XidMeaning("see NVIDIA's list of Xid errors"))
+    return xid_meanings().get(number, XidMeaning("see NVIDIA's list of Xid errors"))
 
 
 def format_xid(number: int) -> str:

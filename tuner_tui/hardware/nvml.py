@@ -7,7 +7,7 @@ PCIe throughput (20 ms a call by definition) and graphics processes (4.5 ms meas
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,14 +82,14 @@ MAX_XIDS = 64
 
 
 class NvmlReader:
-    """Reads the cards that NVML reports (a `GpuReader`). Threads may share it, one per card."""
+    """Opens the cards that NVML reports. Every call may block for as long as the driver does."""
 
     def __init__(self, library: str = LIBRARY) -> None:
         self._library = library
         self._nvml: Any = None
-        self._cards: dict[int, NvmlCard] = {}
 
-    def open(self) -> int:
+    def open(self) -> Sequence[NvmlCard]:
+        """Start the driver's library; return the cards, at least one, in its order. Raises `GpusUnavailable`."""
         nvml = load_pynvml(self._library)
         try:
             nvml.nvmlInit()
@@ -100,8 +100,7 @@ class NvmlReader:
         if count == 0:
             raise GpusUnavailable(gpu_problem(GpuProblemKind.NO_GPU))
         self._nvml = nvml
-        self._cards = {index: NvmlCard(nvml, index) for index in range(count)}
-        return count
+        return [NvmlCard(nvml, index) for index in range(count)]
 
     def driver(self) -> Driver:
         """The driver's version and the newest CUDA it supports; `Driver()` where NVML does not report them."""
@@ -112,38 +111,30 @@ class NvmlReader:
         except nvml.NVMLError:
             return Driver()
 
-    def describe(self, index: int) -> Gpu:
-        return self._cards[index].describe()
-
-    def fast(self, index: int) -> FastFigures:
-        return self._cards[index].fast()
-
-    def slow(self, index: int) -> SlowFigures:
-        return self._cards[index].slow()
-
-    def xids(self, index: int) -> tuple[int, ...]:
-        """Critical errors since the previous call."""
-        return self._cards[index].xids()
-
 
 class NvmlCard:
-    """One card. Its handle is requested once, as a hanging card makes even that slow."""
+    """One card; `index` counts from 0 as the driver does, not as CUDA_VISIBLE_DEVICES does.
+
+    Every call may block, so callers keep each card in a thread of its own; a figure that it does not give is `None`.
+    Its handle is requested once, as a hanging card makes even that slow.
+    """
 
     def __init__(self, nvml: Any, index: int) -> None:
         self._nvml = nvml
-        self._index = index
+        self.index = index
         self._handle: Any = None
         self._newest_share_us = 0
         self._events: Any = None
         self._supports_events = True
 
     def describe(self) -> Gpu:
+        """The card, without its abilities. Raises `CardUnavailable`, as `fast` and `slow` do."""
         total, reserved, used = self._memory()
         capability = self._query("nvmlDeviceGetCudaComputeCapability")
         mig = self._query("nvmlDeviceGetMigMode")
         return Gpu(
-            index=self._index,
-            name=decode_text(self._query("nvmlDeviceGetName")) or f"GPU {self._index}",
+            index=self.index,
+            name=decode_text(self._query("nvmlDeviceGetName")) or f"GPU {self.index}",
             uuid=decode_text(self._query("nvmlDeviceGetUUID")),
             architecture=ARCHITECTURES.get(self._query("nvmlDeviceGetArchitecture")),
             capability=None if capability is None else (int(capability[0]), int(capability[1])),
@@ -199,7 +190,7 @@ class NvmlCard:
         return SlowFigures(celsius, self._query("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes()))
 
     def xids(self) -> tuple[int, ...]:
-        """The Xids that the driver has queued for us since the previous call; never blocks."""
+        """The Xids since the previous call, oldest first: none at the first one, or where they are not reported."""
         found: list[int] = []
         # Xids are queued from the registration on. A timeout of 0 returns what is queued; NVML reports an empty queue
         # as the error TIMEOUT. Any other error means that the card is gone or was reset: register again at the next
@@ -269,7 +260,7 @@ class NvmlCard:
         """The result of an NVML function, or None where it fails. Raises `CardUnavailable` when the card is gone."""
         try:
             if self._handle is None:
-                self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self._index)
+                self._handle = self._nvml.nvmlDeviceGetHandleByIndex(self.index)
             return getattr(self._nvml, function)(self._handle, *arguments)
         except UnicodeDecodeError:  # a garbled name
             return None
@@ -281,7 +272,7 @@ class NvmlCard:
                 return None
             self._handle = None
             kind = PROBLEM_KINDS.get(error.value, GpuProblemKind.UNKNOWN)
-            raise CardUnavailable(gpu_problem(kind, self._index, str(error))) from error
+            raise CardUnavailable(gpu_problem(kind, self.index, str(error))) from error
 
 
 def load_pynvml(library: str) -> Any:

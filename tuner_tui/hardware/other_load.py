@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner_tui.core.procfs import PROC, all_processes, read_command
-from tuner_tui.hardware.process_names import brief_command
+from tuner_tui.hardware.processes import brief_command
 from tuner_tui.hardware.sample import GpuSample, Sample
 
 # A clock tick is 10 ms: over a second the share of a core is known to one percent.

@@ -14,7 +14,6 @@ from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.hardware.driver import (
     CardUnavailable,
     FastFigures,
-    GpuReader,
     GpusUnavailable,
     SlowFigures,
     xid_meaning,
@@ -22,9 +21,8 @@ from tuner_tui.hardware.driver import (
 from tuner_tui.hardware.environment import allocated_gpus
 from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProcess
-from tuner_tui.hardware.nvml import NvmlReader
-from tuner_tui.hardware.process_names import identify_gpu_processes
-from tuner_tui.hardware.process_sampler import ProcessSampler
+from tuner_tui.hardware.nvml import NvmlCard, NvmlReader
+from tuner_tui.hardware.processes import ProcessSampler, identify_gpu_processes
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.system_info import Cgroups
 
@@ -47,22 +45,20 @@ class GpuMonitor:
 
     def __init__(
         self,
-        reader: GpuReader,
-        index: int,
+        card: NvmlCard,
         clock: Callable[[], float],
         identify: Callable[[GpuProcesses], GpuProcesses] = identify_gpu_processes,
     ) -> None:
-        self._reader = reader
+        self._card = card
         self._identify = identify
-        self._index = index
         self._clock = clock
         self._ticks = 0
-        self._name = f"GPU {index}"
+        self._name = f"GPU {card.index}"
         self._power_limit_w: float | None = None
         self.described: Gpu | None = None
         """The card as it was when it first answered: its UUID and what else does not change."""
         self._started_s = clock()
-        self._sample = GpuSample(index=index, name=self._name)
+        self._sample = GpuSample(index=card.index, name=self._name)
         self._read_s: float | None = None
         self._slow = SlowFigures()
         self._xid: tuple[int, float] | None = None
@@ -74,9 +70,9 @@ class GpuMonitor:
         reads_slow = self._ticks % SLOW_EVERY == 0
         try:
             self._describe()
-            fast = self._reader.fast(self._index)
+            fast = self._card.fast()
             if reads_slow:
-                slow = self._reader.slow(self._index)
+                slow = self._card.slow()
                 self._slow = replace(slow, processes=self._identify(slow.processes))
             self._ticks += 1
         except CardUnavailable:
@@ -105,27 +101,28 @@ class GpuMonitor:
 
     def _read_xids(self) -> None:
         """Keeps an error of the card itself until the next one: later errors of programs are its consequences."""
-        xids = self._reader.xids(self._index)
-        own = [number for number in xids if xid_meaning(number).fault == "card"]
-        known = self._xid is not None and xid_meaning(self._xid[0]).fault == "card"
-        if own or (xids and not known):
-            self._xid = ((own or xids)[-1], self._clock())
+        if not (xids := self._card.xids()):
+            return
+        of_card = [number for number in xids if xid_meaning(number).fault == "card"]
+        keeps = self._xid is not None and xid_meaning(self._xid[0]).fault == "card"
+        if of_card or not keeps:
+            self._xid = ((of_card or xids)[-1], self._clock())
 
     def _describe(self) -> None:
         if self.described is None:
-            self.described = gpu = self._reader.describe(self._index)
+            self.described = gpu = self._card.describe()
             self._name, self._power_limit_w = gpu.name, gpu.power_limit_w
 
     def _publish(self, fast: FastFigures) -> None:
         figures = {field.name: getattr(part, field.name) for part in (fast, self._slow) for field in fields(part)}
-        self._sample = GpuSample(index=self._index, name=self._name, power_limit_w=self._power_limit_w, **figures)
+        self._sample = GpuSample(index=self._card.index, name=self._name, power_limit_w=self._power_limit_w, **figures)
         self._read_s = self._clock()
 
     def _mark_lost(self) -> None:
         """Keeps the row of a lost card, without outdated figures."""
         self._slow, self._ticks = SlowFigures(), 0
         self._sample = GpuSample(
-            index=self._index,
+            index=self._card.index,
             name=self._name,
             memory_total_bytes=self._sample.memory_total_bytes,
             power_limit_w=self._power_limit_w,
@@ -146,7 +143,7 @@ class Sampler:
 
     def __init__(
         self,
-        reader: GpuReader,
+        reader: NvmlReader,
         host: HostSampler,
         processes: ProcessSampler,
         *,
@@ -218,15 +215,15 @@ class Sampler:
     def _open_cards(self) -> bool:
         """Opens the driver and starts a thread per card; False, with the problem, where there is none (yet)."""
         try:
-            count = self._reader.open()
+            cards = self._reader.open()
         except GpusUnavailable as error:
             self.problem = error.problem
             return False
         self.problem = None
-        shown = [index for index in range(count) if self._allocated is None or index in self._allocated]
-        self._monitors = tuple(GpuMonitor(self._reader, index, self._clock, self._identify) for index in shown)
-        for index, monitor in zip(shown, self._monitors, strict=True):
-            start_daemon_thread(f"gpu-{index}", partial(self._run, monitor))
+        shown = [card for card in cards if self._allocated is None or card.index in self._allocated]
+        self._monitors = tuple(GpuMonitor(card, self._clock, self._identify) for card in shown)
+        for card, monitor in zip(shown, self._monitors, strict=True):
+            start_daemon_thread(f"gpu-{card.index}", partial(self._run, monitor))
         return True
 
     def _run(self, monitor: GpuMonitor) -> None:

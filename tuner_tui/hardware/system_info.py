@@ -1,7 +1,7 @@
 """What the host has, read once: cgroup limits, processor, memory, file systems, process owners, ports. Unknown is None.
 
 psutil is imported where it is used: the supervisor needs only the cgroups. What is read every second comes from /proc
-at a fraction of the cost (`host_sampler`, `process_sampler`, `process_table`).
+at a fraction of the cost (`host_sampler`, `processes`).
 """
 
 from __future__ import annotations

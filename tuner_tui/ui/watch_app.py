@@ -11,7 +11,7 @@ from tuner_tui.ui.backend.feeds import poll
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
-    from tuner_tui.hosts.watcher import HostView
+    from tuner_tui.hosts import HostView
     from tuner_tui.ui.screens.hosts import HostsScreen
     from tuner_tui.ui.screens.watch import WatchScreen
 

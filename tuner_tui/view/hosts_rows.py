@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner_tui.core.units import format_gib, format_percent
-from tuner_tui.hosts.watcher import HostView
+from tuner_tui.hosts import HostView
 from tuner_tui.view.cells import (
     WARN,
     Row,

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.nvml import scenario
 from tests.fakes.nvml.build import NO_COMPILER, build_library
 from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario
-from tuner_tui.cli.render.text import shorten
+from tuner_tui.cli.report_text import shorten
 
 SELF = [sys.executable, "-c", "from tuner_tui.cli.main import main; main()"]
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.runs.sandbox import TIMEOUT_S, Sandbox
 from tuner_tui.core.procfs import ProcessId, this_machine
-from tuner_tui.core.terminal_sequences import terminal_notification
+from tuner_tui.core.text import terminal_notification
 from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder

@@ -8,4 +8,4 @@ PANELS = {
 }
 """The commands under the headings of `--help`."""
 COMMANDS = {name: name for names in PANELS.values() for name in names} | {"demo": "screen", "screen": "screen"}
-"""The module of each command: it has a function of that name, or `register(app)`, which adds a group."""
+"""The module of each command: it has a function of that name, or `group` for commands below it."""

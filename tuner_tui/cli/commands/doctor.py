@@ -17,7 +17,7 @@ from tuner_tui.cli.commands.recommend import resolve_options
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
-from tuner_tui.cli.render.text import hanging_lines
+from tuner_tui.cli.report_text import hanging_lines
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions

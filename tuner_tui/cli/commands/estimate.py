@@ -20,6 +20,13 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.cli.commands.recommend import measured_lengths, time_document
 from tuner_tui.cli.console import fail, print_json, print_note
+from tuner_tui.cli.estimate_report import (
+    breakdown_report,
+    estimate_report,
+    format_uncertainty,
+    measured_report,
+    plan_report,
+)
 from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, read_local_machine
 from tuner_tui.cli.options import (
@@ -32,13 +39,6 @@ from tuner_tui.cli.options import (
     PresetName,
     SettingValues,
     TaskName,
-)
-from tuner_tui.cli.render.estimate import (
-    breakdown_report,
-    estimate_report,
-    format_uncertainty,
-    measured_report,
-    plan_report,
 )
 from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs

@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import DONE, FAILED, INTERRUPTED, TERMINATED, fail, find_run_or_exit, print_line, print_note
-from tuner_tui.cli.interrupts import Interrupts
+from tuner_tui.cli.console import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    Interrupts,
+    fail,
+    find_run_or_exit,
+    print_line,
+    print_note,
+)
 from tuner_tui.cli.options import RunName
 from tuner_tui.cli.run_follower import attach, print_events
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow

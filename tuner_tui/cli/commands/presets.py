@@ -1,24 +1,29 @@
-"""`tuner-tui presets list|show|save|check|import|export`."""
+"""List, show, save, check, import and export presets."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tuner_tui.cli.commands.export import export, import_file
-from tuner_tui.cli.console import USAGE, fail, print_json, print_line, print_note
-from tuner_tui.cli.options import AsJson, SettingValues
+from tuner_tui.cli.console import USAGE, copy_to_clipboard, fail, print_json, print_line, print_note
+from tuner_tui.cli.options import AsJson, SettingValues, complete_preset
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.interpreter import default_interpreter, probe_versions
+from tuner_tui.hardware.interpreter import default_interpreter, probe_interpreter, probe_versions
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.dialects.dialect import dialect_by_name, write_settings
+from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text, render_export
+from tuner_tui.settings.dialects.hf import ExportedSettings
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Resolved, parse_value
 from tuner_tui.settings.presets import (
     HardwareRequirements,
@@ -27,6 +32,7 @@ from tuner_tui.settings.presets import (
     PresetEntry,
     dump_preset,
     find_preset,
+    import_tool_file,
     list_presets,
     parse_preset,
     preset_path,
@@ -53,18 +59,10 @@ def read_hardware_facts() -> RuleContext:
     return RuleContext(visible_cards(inventory), None, None, inventory.cpu.usable_cores)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group `presets`."""
-    group = typer.Typer(
-        help="List, show, save, check, import and export presets.", no_args_is_help=True, rich_markup_mode=None
-    )
-    group.command("list")(list_all)
-    group.command("import")(import_file)
-    for command in (show, save, check, export):
-        group.command()(command)
-    app.add_typer(group, name="presets")
+group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
+@group.command("list")
 def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List presets; those for this machine come first, marked with *."""
     read_facts: ReadRuleFacts = context.obj or read_hardware_facts
@@ -77,6 +75,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
         print_line(f"{'*' if suits else ' '} {_line(item)}")
 
 
+@group.command()
 def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")], as_json: AsJson = False) -> None:
     """Print a preset as YAML."""
     loaded = _load(name)
@@ -88,6 +87,7 @@ def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")],
         print_note(text)
 
 
+@group.command()
 def save(
     name: Annotated[str, typer.Argument(help="Name of your preset.")],
     source: Annotated[
@@ -105,6 +105,7 @@ def save(
         typer.echo(f"Saved {path}")
 
 
+@group.command()
 def check(
     context: typer.Context,
     names: Annotated[list[str], typer.Argument(help="Names or files of presets.")],
@@ -225,3 +226,101 @@ def _listed(item: PresetEntry) -> dict[str, Any]:
 def _document(loaded: LoadedPreset) -> dict[str, Any]:
     data = loaded.preset.model_dump(mode="json", by_alias=True)
     return {**data, "path": None if loaded.path is None else str(loaded.path), "notes": loaded.notes}
+
+
+@group.command()
+def export(
+    preset: Annotated[
+        str,
+        typer.Argument(
+            metavar="PRESET", autocompletion=complete_preset, help="A preset's name or file, or a training tool's file."
+        ),
+    ],
+    to: Annotated[str, typer.Option(metavar="TOOL", help="hf, hf-args, hf-python, trl, axolotl, llama-factory …")],
+    interpreter: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Take the release of transformers from this Python.")
+    ] = None,
+    copy: Annotated[bool, typer.Option("--copy", help="Also copy it to the clipboard of the terminal.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a preset in the format of another tool.
+
+    Settings that TOOL does not support are listed, and added as comments.
+
+    Without --interpreter the names are those of the newest transformers.
+    """
+    try:
+        tool, carried = dialect_by_name(to), _carried(preset, to, _targets(interpreter))
+    except SettingsError as error:
+        fail(str(error))
+    values = {name: value for name, value in carried.values.items() if value is not None}
+    if as_json:
+        print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
+        return
+    text = render_export(tool, carried)
+    typer.echo(text)
+    if copy:
+        copy_to_clipboard(f"{text}\n", os.environ)
+    for why in carried.notes:
+        print_note(f"Left out: {why}")
+    if tool.form in ("yaml", "json"):
+        print_note(f"`{tool.command.replace('{config}', 'FILE').replace('{script}', 'train.py')}` reads it.")
+
+
+@group.command("import")
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A training tool's file, a script or a notebook.")],
+    name: Annotated[str | None, typer.Option(help="Name of the preset; default: the file's name.")] = None,
+    tool: Annotated[
+        str | None, typer.Option("--from", metavar="TOOL", help="The tool the file belongs to; default: detected.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace an existing preset.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Save a training tool's file as a preset.
+
+    Keys that are not settings are listed.
+    """
+    try:
+        found = _imported(file, tool)
+        path = preset_path(name or file.stem)
+        preset = found.preset.model_copy(update={"name": path.stem})
+        save_preset(preset, path, overwrite=yes)
+    except PresetExistsError as error:
+        fail(f"{error}; add --yes to replace it")
+    except SettingsError as error:
+        fail(str(error))
+    if as_json:
+        document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": found.ignored}
+        print_json({**document, "job": preset.job and preset.job.model_dump(mode="json")})
+        return
+    for text in found.notes:
+        print_note(text)
+    if isinstance(preset.job, CommandJob):
+        print_note(f"Trains with `{shlex.join(preset.job.command)}`; other keys stay in {file}.")
+    typer.echo(f"Saved {path}")
+
+
+def _targets(interpreter: Path | None) -> Collection[str] | None:
+    """The arguments of the transformers that reads the file; None for the newest. Raises `SettingsError`."""
+    if interpreter is None:
+        return None
+    asked = probe_interpreter(interpreter)
+    if asked.training_arguments is None:
+        raise SettingsError(f"--interpreter: {asked.problem or f'{interpreter} has no transformers'}")
+    return asked.training_arguments.keys()
+
+
+def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedSettings:
+    """The settings of the preset in the words of the tool, and the model that its job trains."""
+    loaded, tool = find_preset(preset).preset, dialect_by_name(to)
+    resolved = resolve(preset=loaded)
+    carried = write_settings(tool, resolved.settings, targets, resolved.chosen)
+    if loaded.job is None or loaded.job.model is None or not tool.programs:
+        return carried
+    return replace(carried, values={tool.model_keys[0]: loaded.job.model, **carried.values})
+
+
+def _imported(file: Path, tool: str | None) -> LoadedPreset:
+    own = parse_file(read_file_text(file), file)
+    return import_tool_file(own, str(file), file, None if tool is None else dialect_by_name(tool))

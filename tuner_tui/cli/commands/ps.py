@@ -43,7 +43,7 @@ def ps(as_json: AsJson = False) -> None:
 
 def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
     """Return the table of the runs. Commands are cut from the left to fit into `columns`, or to `MAX_COMMAND`."""
-    from tuner_tui.cli.render.text import format_table
+    from tuner_tui.cli.report_text import format_table
 
     table = format_table([HEADINGS, *map(_figures, rows)], indent="")
     width = max(map(len, table)) + 2
@@ -53,7 +53,7 @@ def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
 
 
 def _figures(row: RunRow) -> tuple[str, ...]:
-    from tuner_tui.cli.render.text import format_steps
+    from tuner_tui.cli.report_text import format_steps
 
     return (
         row.run,
@@ -68,7 +68,7 @@ def _figures(row: RunRow) -> tuple[str, ...]:
 
 
 def _command(row: RunRow, room: int) -> str:
-    from tuner_tui.cli.render.text import replace_unprintable
+    from tuner_tui.cli.report_text import replace_unprintable
 
     unsupervised = _is_unsupervised(row) or row.status in ("waiting", "pending")
     # A command may hold a whole script, with line ends and escape sequences.

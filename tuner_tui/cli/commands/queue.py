@@ -22,11 +22,6 @@ HEADINGS = ("RUN", "STATE", "GPUS", "WAITING", "COMMAND")
 MAX_TITLE = 60
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command `queue`."""
-    app.command("queue")(queue)
-
-
 def queue(
     restart: Annotated[
         bool,
@@ -34,7 +29,10 @@ def queue(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs that wait for a GPU, and why. `run --when-free` adds one, `stop RUN` removes one."""
+    """List the runs that wait for a GPU, and why.
+
+    `run --when-free` adds one, `stop RUN` removes one.
+    """
     from tuner_tui.runs.queue.listing import list_queue
     from tuner_tui.runs.store.folder import runs_dir
 
@@ -54,7 +52,7 @@ def queue(
 
 def queue_report(lines: Sequence[QueueLine], now: float) -> list[str]:
     """Return a table of the runs; below each one, why it waits."""
-    from tuner_tui.cli.render.text import format_table, hanging_lines, shorten
+    from tuner_tui.cli.report_text import format_table, hanging_lines, shorten
 
     rows = [
         (

@@ -26,7 +26,7 @@ from tuner_tui.cli.options import (
     SettingValues,
     TaskName,
 )
-from tuner_tui.cli.render.recommend import recommend_report
+from tuner_tui.cli.recommend_report import recommend_report
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.trace import TraceError

@@ -18,30 +18,14 @@ from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line
 from tuner_tui.cli.launch_request import (
     check_interpreter,
     launch_request,
-    parse_launch_options,
     print_announcement,
     read_training_machine,
     with_notify_target,
 )
 from tuner_tui.cli.machine import LocalMachine
-from tuner_tui.cli.options import (
-    ApplyMode,
-    CommandWords,
-    Detached,
-    InterpreterPath,
-    LauncherName,
-    MemoryLimit,
-    ModelName,
-    NotifyTarget,
-    PresetName,
-    ProcessCount,
-    ResumedRun,
-    RetryCount,
-    SettingValues,
-    complete_run,
-    complete_setting,
-)
+from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import launch_and_follow
+from tuner_tui.cli.training_options import RunOptions, taking
 from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning
@@ -54,20 +38,10 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.resolve import LaunchOptions
 
 
+@taking(RunOptions)
 def run(
-    command: CommandWords = None,
-    preset: PresetName = None,
-    values: SettingValues = None,
-    apply: ApplyMode = None,
-    launcher: LauncherName = None,
-    processes: ProcessCount = None,
-    model: ModelName = None,
-    resume: ResumedRun = None,
+    training: RunOptions,
     detach: Detached = False,
-    memory_limit: MemoryLimit = None,
-    fallback: RetryCount = None,
-    interpreter: InterpreterPath = None,
-    notify: NotifyTarget = None,
     when_free: Annotated[
         bool, typer.Option("--when-free", help="Queue the run until its GPUs are free. First come, first served.")
     ] = False,
@@ -107,41 +81,26 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    options = LaunchOptions(
-        preset,
-        command=tuple(command or ()),
-        apply=apply,
-        launcher=launcher,
-        processes=processes,
-        model=model,
-        fallback=fallback,
-        resume=resume,
-        interpreter=interpreter,
-    )
     try:
         if after is not None and after_success is not None:
             fail("--after and --after-success exclude each other.", USAGE)
         stop_after_s = None if stop_after is None else _parse_time(stop_after)
         if when_free:
-            combinations = [
-                parse_launch_options(options, [*(values or ()), *words], memory_limit)
-                for words in expand_sweep(sweep or ())
-            ]
+            combinations = [training.parse(*words) for words in expand_sweep(sweep or ())]
             raise typer.Exit(
-                _queue(combinations, notify, stop_after_s, gpus=gpus, after=after, after_success=after_success,
-                       as_json=as_json)
+                _queue(combinations, training.notify, stop_after_s, gpus=gpus, after=after,
+                       after_success=after_success, as_json=as_json)
             )  # fmt: skip
         if (gpus, sweep, after, after_success) != (None, None, None, None):
             fail("--gpus, --sweep, --after and --after-success go with --when-free.", USAGE)
-        options = parse_launch_options(options, values, memory_limit)
-        request = with_notify_target(launch_request(options, read_training_machine), notify)
+        request = with_notify_target(launch_request(training.parse(), read_training_machine), training.notify)
         # Neither the nodes nor the time of a run that is resumed.
         request = replace(request, stop_after_s=stop_after_s, nodes=None)
         twin = find_duplicate_run(request)
         if twin is not None:
             raise DuplicateRunError(twin)  # before the seconds of preparation; `launch` looks again
         prepared = prepare(request)
-        check_interpreter(interpreter, request, prepared)
+        check_interpreter(training.interpreter, request, prepared)
         print_announcement(prepared)
         _warn_of_logout()
         start = partial(launch, prepared, refuse_duplicate=True)

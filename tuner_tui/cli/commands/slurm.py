@@ -1,4 +1,4 @@
-"""`tuner-tui slurm submit`: submits a training to a Slurm cluster."""
+"""Train on a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -8,54 +8,22 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_line, print_note
-from tuner_tui.cli.launch_request import check_interpreter, parse_launch_options, print_announcement, with_notify_target
-from tuner_tui.cli.options import (
-    ApplyMode,
-    CommandWords,
-    DataName,
-    InterpreterPath,
-    LauncherName,
-    MemoryLimit,
-    ModelName,
-    NotifyTarget,
-    PresetName,
-    ProcessCount,
-    ResumedRun,
-    RetryCount,
-    SettingValues,
-    TaskName,
-)
+from tuner_tui.cli.launch_request import check_interpreter, print_announcement, with_notify_target
+from tuner_tui.cli.training_options import RunOptions, taking
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request, prepare
 from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit
 from tuner_tui.runs.launch.start import DuplicateRunError
 from tuner_tui.runs.slurm import SlurmOptionError, parse_options
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.resolve import LaunchOptions
+
+group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group `slurm`."""
-    group = typer.Typer(help="Train on a Slurm cluster.", no_args_is_help=True, rich_markup_mode=None)
-    group.command("submit", context_settings={"allow_interspersed_args": False})(submit_run)
-    app.add_typer(group, name="slurm")
-
-
+@group.command("submit", context_settings={"allow_interspersed_args": False})
+@taking(RunOptions)
 def submit_run(
-    command: CommandWords = None,
-    preset: PresetName = None,
-    values: SettingValues = None,
-    apply: ApplyMode = None,
-    launcher: LauncherName = None,
-    processes: ProcessCount = None,
-    model: ModelName = None,
-    task: TaskName = None,
-    data: DataName = None,
-    resume: ResumedRun = None,
-    memory_limit: MemoryLimit = None,
-    fallback: RetryCount = None,
-    interpreter: InterpreterPath = None,
-    notify: NotifyTarget = None,
+    training: RunOptions,
     partition: Annotated[str | None, typer.Option(metavar="NAME", help="Partition.")] = None,
     gres: Annotated[str | None, typer.Option(metavar="LIST", help="Resources, such as gpu:2.")] = None,
     time: Annotated[
@@ -84,25 +52,11 @@ def submit_run(
     Exit codes: 0 submitted, 2 bad input or refused by Slurm, 4 already running.
     """
     named = {"partition": partition, "gres": gres, "time": time, "nodes": nodes}
-    options = LaunchOptions(
-        preset,
-        command=tuple(command or ()),
-        apply=apply,
-        launcher=launcher,
-        processes=processes,
-        model=model,
-        task=task,
-        data=data,
-        fallback=fallback,
-        resume=resume,
-        interpreter=interpreter,
-    )
     try:
         slurm = parse_options(named, sbatch_options or [])
-        options = parse_launch_options(options, values, memory_limit)
-        request = with_notify_target(cluster_request(build_request(options), slurm), notify)
+        request = with_notify_target(cluster_request(build_request(training.parse()), slurm), training.notify)
         prepared = prepare(request)
-        check_interpreter(interpreter, request, prepared)
+        check_interpreter(training.interpreter, request, prepared)
         print_announcement(prepared)
         script = job_script(slurm, prepared.folder).rstrip()
         if dry_run:

@@ -18,32 +18,19 @@ from tuner_tui.cli.console import (
     OUT_OF_MEMORY,
     TERMINATED,
     USAGE,
+    Interrupts,
     fail,
     print_line,
     print_note,
 )
-from tuner_tui.cli.interrupts import Interrupts
 from tuner_tui.cli.launch_request import (
     check_interpreter,
     launch_request,
-    parse_launch_options,
     print_announcement,
     read_training_machine,
 )
-from tuner_tui.cli.options import (
-    ApplyMode,
-    CommandWords,
-    DataName,
-    Detached,
-    InterpreterPath,
-    LauncherName,
-    MemoryLimit,
-    ModelName,
-    PresetName,
-    ProcessCount,
-    SettingValues,
-    TaskName,
-)
+from tuner_tui.cli.options import Detached
+from tuner_tui.cli.training_options import TrainingOptions, taking
 from tuner_tui.core.units import GIB, format_share, format_short_duration
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request, prepare
@@ -242,17 +229,9 @@ def _exit_code(
     return OUT_OF_MEMORY if out_of_memory else FAILED
 
 
+@taking(TrainingOptions)
 def tune(
-    command: CommandWords = None,
-    preset: PresetName = None,
-    values: SettingValues = None,
-    apply: ApplyMode = None,
-    launcher: LauncherName = None,
-    processes: ProcessCount = None,
-    model: ModelName = None,
-    task: TaskName = None,
-    data: DataName = None,
-    memory_limit: MemoryLimit = None,
+    training: TrainingOptions,
     free_batch: Annotated[
         bool,
         typer.Option("--free-batch", help="Let the effective batch change; prints the matching learning rate."),
@@ -287,7 +266,6 @@ def tune(
     ] = None,
     resume: Annotated[str | None, typer.Option(metavar="TUNING", help="Resume a tuning that ended early.")] = None,
     detach: Detached = False,
-    interpreter: InterpreterPath = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print entries as JSON lines.")] = False,
 ) -> None:
     """Find the fastest settings that fit, with short real runs.
@@ -297,20 +275,9 @@ def tune(
 
     Exit codes: 0 done, 1 failed, 2 bad input, 3 out of memory, 4 already running, 130 and 143 stopped.
     """
-    options = LaunchOptions(
-        preset,
-        command=tuple(command or ()),
-        apply=apply,
-        launcher=launcher,
-        processes=processes,
-        model=model,
-        task=task,
-        data=data,
-        interpreter=interpreter,
-    )
     try:
         if resume is None:
-            options = parse_launch_options(options, values, memory_limit)
+            options = training.parse()
             wanted = TuningOptions(
                 free_batch=free_batch,
                 most_minutes=most_minutes,
@@ -322,9 +289,9 @@ def tune(
             folder, orders = _new_tuning(options, wanted, parallel or gpus is not None)
         else:
             goals = (free_batch, save_as, objective != "job", parallel, gpus, on)
-            if any((preset, values, memory_limit, interpreter, *goals)):
+            if any((training.preset, training.values, training.memory_limit, training.interpreter, *goals)):
                 raise SettingsError("--resume continues a tuning unchanged: give only --most-minutes or a command.")
-            folder, orders = _resumed_tuning(resume, options, most_minutes)
+            folder, orders = _resumed_tuning(resume, training.options, most_minutes)
         with Interrupts() as interrupts:
             start_tuning(folder, orders)
             print_note(f"Tuning {folder.id}, in {folder.path}")

@@ -13,7 +13,7 @@ from tuner_tui.core.files import is_locked
 from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_text, this_machine
 from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
-from tuner_tui.hardware.process_names import user_name
+from tuner_tui.hardware.processes import user_name
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.runs.queue.queued_run import QueueError, read_queued

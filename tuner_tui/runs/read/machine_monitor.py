@@ -19,15 +19,16 @@ from tuner_tui.core.files import LineTail, read_regular
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProblem, GpuProcess
-from tuner_tui.hardware.process_names import Role, program_name
-from tuner_tui.hardware.process_table import (
+from tuner_tui.hardware.processes import (
     HostProcess,
     JobProcess,
     JobTree,
     ProcessLoad,
     ProcessTable,
+    Role,
     find_jobs,
     find_trainings,
+    program_name,
 )
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler

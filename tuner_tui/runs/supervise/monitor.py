@@ -14,7 +14,7 @@ from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineAppender, LineTail
 from tuner_tui.core.procfs import ProcessStat, is_alive
 from tuner_tui.core.redaction import redact_text
-from tuner_tui.hardware.process_names import LOADER_WORKER
+from tuner_tui.hardware.processes import LOADER_WORKER
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.reactive import reactive
 
-from tuner_tui.hosts.watcher import HostView
+from tuner_tui.hosts import HostView
 from tuner_tui.ui.keys import APP_KEYS, WATCH_KEYS, WATCH_ROW_KEYS
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.screens.watch import WATCH_GLOSSARY

@@ -33,7 +33,7 @@ from textual.screen import Screen
 from textual.worker import Worker
 
 from tuner_tui.core.files import make_private
-from tuner_tui.core.terminal_sequences import clipboard_sequence, terminal_notification
+from tuner_tui.core.text import clipboard_sequence, terminal_notification
 from tuner_tui.ui.backend.records import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells

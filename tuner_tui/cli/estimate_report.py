@@ -11,8 +11,8 @@ from tuner_tui.advice.recommend.card_plan import CardPlan
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.cli.render.recommend import duration_lines
-from tuner_tui.cli.render.text import WIDTH, format_table
+from tuner_tui.cli.recommend_report import duration_lines
+from tuner_tui.cli.report_text import WIDTH, format_table
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_share, format_size
 from tuner_tui.memory.calibration import MeasuredEstimate

@@ -14,7 +14,7 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, descr
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
-from tuner_tui.cli.render.text import hanging_lines, join_sections, titled_section, warning_lines
+from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section, warning_lines
 from tuner_tui.core.text import wrap_text
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import FIELDS, Resolved, Value, format_value

@@ -1,15 +1,294 @@
-"""Every process of the host, read at a low cost, and the jobs they form: a trainer with its workers and ranks."""
+"""Processes: names, owners and roles; the load of a training's own ones; all of the host, and the jobs they form."""
 
 from __future__ import annotations
 
+import os
+import pwd
+import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from enum import StrEnum
+from functools import lru_cache
+from itertools import dropwhile
+from pathlib import Path, PurePath
 
-from tuner_tui.core.procfs import PROC, ProcessStat, list_pids, read_stat
-from tuner_tui.hardware.process_names import ClassifiedProcess, Role, is_python, program_name, role_of
+from tuner_tui.core.procfs import PROC, ProcessStat, children_by_parent, list_pids, read_command, read_stat, read_text
+from tuner_tui.core.redaction import redact_argv
+from tuner_tui.hardware.environment import sees_host_pids
+from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.hardware.sample import ProcessSample
 from tuner_tui.hardware.system_info import ProcessIdentity, process_identity
+
+MAX_COMMAND_LENGTH, MAX_BRIEF_WORDS = 40, 8
+
+
+def identify_gpu_processes(
+    processes: tuple[GpuProcess, ...] | None, proc: Path = PROC
+) -> tuple[GpuProcess, ...] | None:
+    """The processes with a brief command and their owner.
+
+    None in a container: the driver reports the host's pids there, which are other processes in our namespace.
+    """
+    if processes is None or not sees_host_pids(proc):
+        return None
+    return tuple(
+        replace(process, command=brief_command(_command_words(process.pid, proc)), user=read_owner(process.pid, proc))
+        for process in processes
+    )
+
+
+def with_command_line(process: GpuProcess, proc: Path = PROC) -> GpuProcess:
+    """The process with its whole command line, secrets hidden, and its owner, as far as this user may read them."""
+    words = redact_argv(_command_words(process.pid, proc))
+    return replace(process, command=" ".join(words) or None, user=read_owner(process.pid, proc))
+
+
+def brief_command(words: Sequence[str]) -> str | None:
+    """The command as people write it: `python train.py`, `python -m ipykernel_launcher`; None without words."""
+    if not words:
+        return None
+    words = redact_argv(words[:MAX_BRIEF_WORDS])
+    name = PurePath(words[0]).name
+    if name.startswith("python"):
+        rest = [word for word in words[1:] if word in ("-m", "-c") or not word.startswith("-")]
+        shown = 2 if rest[:1] == ["-m"] else 1  # the code after -c says little, and may be long
+        name = " ".join(["python", *(PurePath(word).name for word in rest[:shown])])
+    return name[:MAX_COMMAND_LENGTH]
+
+
+def read_owner(pid: int, proc: Path = PROC) -> str | None:
+    """The owner's name, or the user id where it has no name; None when the process has ended."""
+    try:
+        owner = os.stat(proc / str(pid)).st_uid  # noqa: PTH116
+    except OSError:
+        return None
+    return user_name(owner)
+
+
+@lru_cache(maxsize=256)
+def user_name(uid: int) -> str:
+    """The user's name, cached because looking it up may ask a server."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _command_words(pid: int, proc: Path) -> tuple[str, ...]:
+    """The command line, or the kernel's name of the process where that is hidden; empty when it has ended."""
+    if command := read_command(pid, proc):
+        return command
+    name = read_text(proc / str(pid) / "comm").strip()
+    return (name,) if name else ()
+
+
+class Role(StrEnum):
+    """What a process of the training does."""
+
+    MAIN = "main"
+    WORKER = "worker"
+    OTHER = "other"
+
+
+Parent = tuple[tuple[str, ...], Role]
+"""The command line and the role of a parent."""
+
+LOADER_WORKER = "pt_data_worker"
+"""The name that torch gives its loader workers (torch/utils/data/_utils/worker.py)."""
+LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "conda", "mamba", "tuner-tui", "ipython", "jupyter"})
+LAUNCHER_MODULES = (
+    "torch.distributed.",
+    "accelerate.commands.",
+    "deepspeed.launcher.",
+    "tuner_tui.cli",
+    "tuner_tui.runs",
+)
+SPAWN = "from multiprocessing.spawn import spawn_main"
+FORKSERVER = "from multiprocessing.forkserver import main"
+HELPERS = ("from multiprocessing.resource_tracker import", "torch/_inductor/compile_worker")
+
+
+def role_of(command: tuple[str, ...], comm: str, parent: Parent | None) -> Role:
+    """The role of a process, from its command line and its parent; `parent` is None for the launched command.
+
+    The first Python below shells and launchers is the trainer. Its forks (same command line) and the children that
+    multiprocessing spawns for it are loader workers; other programs it starts are not.
+    """
+    # torch names its workers in newer releases. For older ones, and for other libraries, the tree decides: workers are
+    # forked (same command line as the trainer) or spawned (a command line of multiprocessing).
+    if comm == LOADER_WORKER:
+        return Role.WORKER
+    line = " ".join(command)
+    if FORKSERVER in line:
+        # The fork server is a child of the trainer; the workers it forks keep its command line.
+        return Role.WORKER if parent is not None and parent[0] == command else Role.OTHER
+    if not is_python(command) or is_launcher(command) or any(helper in line for helper in HELPERS):
+        return Role.OTHER
+    if parent is None:
+        return Role.MAIN
+    above, role = parent
+    if role is Role.MAIN:
+        return Role.WORKER if command == above or SPAWN in line else Role.OTHER
+    # Shells, launchers and tools like `uv run` start trainers; workers and a trainer's helpers do not.
+    starts = role is Role.OTHER and not any(helper in " ".join(above) for helper in HELPERS)
+    return Role.MAIN if starts else Role.OTHER
+
+
+def is_python(command: Sequence[str]) -> bool:
+    """True when the program is Python; for a script with a `#!` line too, as the kernel puts the interpreter first."""
+    return bool(command) and program_name(command[0]).startswith("python")
+
+
+def program_name(word: str) -> str:
+    """The last part of a path. Called for hundreds of command lines at once, where pathlib costs five times as much."""
+    return word.rpartition("/")[2]
+
+
+def is_launcher(command: Sequence[str]) -> bool:
+    """True when the command starts a trainer: torchrun, accelerate launch and the like."""
+    words = list(dropwhile(lambda word: word.startswith("-") and word != "-m", command[1:]))
+    if len(words) > 1 and words[0] == "-m":
+        return words[1].startswith(LAUNCHER_MODULES)
+    return bool(words) and program_name(words[0]) in LAUNCHERS
+
+
+# Loads change each second, the set of processes rarely; to find it again, the whole tree is read.
+RESCAN_EVERY = 3
+QUEUE_TIME_ROLES = (Role.MAIN, Role.WORKER)
+"""Roles whose wait for a core delays the training; launchers and data servers may wait."""
+ROLE_ORDER = {role: place for place, role in enumerate(Role)}
+RANK = re.compile(r"[0-9]{1,6}")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProcess:
+    """A process of the training as of the last scan, with its rank in a distributed training."""
+
+    pid: int
+    command: tuple[str, ...]
+    role: Role
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """CPU seconds of a process at `at_s`, and the seconds its main thread has waited in the run queue so far."""
+
+    start_ticks: int
+    cpu_s: float
+    at_s: float
+    queued_s: float | None = None
+
+
+class ProcessSampler:
+    """Samples the processes below given pids: their load at each call, their identity at every `RESCAN_EVERY`th.
+
+    `clock` is monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float], proc: Path = PROC) -> None:
+        self._clock = clock
+        self._proc = proc
+        self._roots: tuple[int, ...] = ()
+        self._processes: tuple[TrainingProcess, ...] = ()
+        self._readings: dict[int, CpuReading] = {}
+        self._calls = 0
+
+    def sample(self, roots: Sequence[int]) -> tuple[ProcessSample, ...]:
+        """The processes `roots` and all below them, trainers first; `cpu_pct` is None for a new process."""
+        if tuple(roots) != self._roots or self._calls % RESCAN_EVERY == 0:
+            self._roots = tuple(roots)
+            self._processes = find_training_processes(self._proc, self._roots) if roots else ()
+        self._calls += 1
+        before, self._readings = self._readings, {}
+        samples = (self._sample_one(process, before.get(process.pid)) for process in self._processes)
+        return tuple(sample for sample in samples if sample is not None)
+
+    def _sample_one(self, process: TrainingProcess, before: CpuReading | None) -> ProcessSample | None:
+        stat = read_stat(process.pid, self._proc)
+        if stat is None or not stat.is_running:
+            return None
+        role = process.role
+        queued_s = read_queued_s(self._proc, process.pid) if role in QUEUE_TIME_ROLES else None
+        # Where the kernel does not count the time in the queue, the state at this moment is the next best figure.
+        could_run = stat.state == "R" if role in QUEUE_TIME_ROLES and queued_s is None else None
+        now = CpuReading(stat.start_ticks, stat.cpu_s, self._clock(), queued_s)
+        self._readings[process.pid] = now
+        cpu_pct, queue_pct = usage_between(before, now)
+        return ProcessSample(process.pid, role.value, cpu_pct, stat.rss_bytes, process.rank, queue_pct, could_run)
+
+
+def usage_between(before: CpuReading | None, now: CpuReading) -> tuple[float | None, float | None]:
+    """Percent of the time between two readings spent on a core, and waiting for one; None where unknown."""
+    if before is None or before.start_ticks != now.start_ticks or now.at_s <= before.at_s:
+        return None, None
+    elapsed_s = now.at_s - before.at_s
+    cpu_pct = 100 * (now.cpu_s - before.cpu_s) / elapsed_s
+    if now.queued_s is None or before.queued_s is None:
+        return cpu_pct, None
+    return cpu_pct, min(100.0, max(0.0, 100 * (now.queued_s - before.queued_s) / elapsed_s))
+
+
+def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingProcess, ...]:
+    """The processes `roots` and all below them: trainers by rank, then workers, then others."""
+    found: dict[int, TrainingProcess] = {}
+    pending: list[tuple[int, TrainingProcess | None]] = [(root, None) for root in roots]
+    children = child_finder(proc)
+    while pending:
+        pid, parent = pending.pop()
+        stat = read_stat(pid, proc)
+        if stat is not None and stat.is_running and pid not in found:
+            process = found[pid] = _classify(proc, pid, stat.comm, parent)
+            pending += [(child, process) for child in children(pid)]
+    return tuple(sorted(found.values(), key=lambda process: (ROLE_ORDER[process.role], process.rank or 0, process.pid)))
+
+
+def read_rank(proc: Path, pid: int) -> int | None:
+    """The rank that torchrun and accelerate set in the environment; None in a training of one process."""
+    for entry in read_text(proc / str(pid) / "environ").split("\0"):
+        name, _, value = entry.partition("=")
+        if name == "RANK" and RANK.fullmatch(value):
+            return int(value)
+    return None
+
+
+def read_queued_s(proc: Path, pid: int) -> float | None:
+    """Seconds the process's main thread has waited for a core (Documentation/scheduler/sched-stats.rst).
+
+    None where the kernel does not count them: all figures of the file are 0 then.
+    """
+    fields = read_text(proc / str(pid) / "schedstat").split()
+    counted = len(fields) == 3 and all(field.isdigit() for field in fields) and int(fields[0]) > 0
+    return int(fields[1]) / 1e9 if counted else None
+
+
+def child_finder(proc: Path) -> Callable[[int], list[int]]:
+    """A function from a pid to its children's: by the kernel's lists where it keeps them, else by everyone's parent."""
+    # /proc/PID/task/TID/children exists where the kernel has CONFIG_PROC_CHILDREN: then only the training's own tree
+    # is read. Without it all processes are read once, and the tree is built from their parents.
+    if (proc / "self" / "task").is_dir() and next((proc / "self" / "task").glob("*/children"), None) is not None:
+        return lambda pid: _listed_children(proc, pid)
+    children = children_by_parent(proc)
+    return lambda pid: [child.pid for child in children.get(pid, ()) if child.is_running]
+
+
+def _classify(proc: Path, pid: int, comm: str, parent: TrainingProcess | None) -> TrainingProcess:
+    command = read_command(pid, proc)
+    role = role_of(command, comm, None if parent is None else (parent.command, parent.role))
+    inherited = None if parent is None else parent.rank  # a worker has the rank of its trainer
+    rank = read_rank(proc, pid) if role is Role.MAIN else inherited
+    return TrainingProcess(pid, command, role, rank)
+
+
+def _listed_children(proc: Path, pid: int) -> list[int]:
+    try:
+        threads = os.listdir(proc / str(pid) / "task")  # noqa: PTH208
+    except OSError:
+        return []
+    lists = (read_text(proc / str(pid) / "task" / thread / "children") for thread in threads)
+    return [int(child) for children in lists for child in children.split()]
+
 
 KERNEL_THREADS = 2
 """Pid of kthreadd, the parent of the kernel's threads on every Linux."""
@@ -247,7 +526,7 @@ def find_jobs(
         root = processes[find_root(processes, seed, tops)]
         group = root.pid if root.pid in tops or root.group <= INIT_PID else root.group
         roots.setdefault(group, {}).setdefault(root.pid, seed)
-    children = children_by_parent(processes)
+    children = pids_by_parent(processes)
     trees = [build_tree(processes, children, found, tops) for found in roots.values()]
     return tuple(sorted(trees, key=lambda job: (processes[job.root].start_ticks, job.root)))
 
@@ -291,7 +570,7 @@ def build_tree(
     """
     members: list[JobProcess] = []
     oldest_first = sorted(roots, key=lambda root: (processes[root].start_ticks, root))
-    pending: list[tuple[int, ClassifiedProcess | None]] = [(root, None) for root in reversed(oldest_first)]
+    pending: list[tuple[int, Parent | None]] = [(root, None) for root in reversed(oldest_first)]
     seen: set[int] = set()
     while pending:
         pid, parent = pending.pop()
@@ -300,14 +579,13 @@ def build_tree(
         seen.add(pid)
         process = processes[pid]
         role = role_of(process.command, process.comm, parent)
-        classified = ClassifiedProcess(process.command, process.comm, role)
         members.append(JobProcess(process, role))
         below = [child for child in children.get(pid, ()) if child not in tops]
-        pending += [(child, classified) for child in reversed(below)]
+        pending += [(child, (process.command, role)) for child in reversed(below)]
     return JobTree(oldest_first[0], roots[oldest_first[0]], tuple(members))
 
 
-def children_by_parent(processes: Mapping[int, HostProcess]) -> dict[int, list[int]]:
+def pids_by_parent(processes: Mapping[int, HostProcess]) -> dict[int, list[int]]:
     """Each parent's children, oldest first."""
     children: dict[int, list[int]] = {}
     for process in sorted(processes.values(), key=lambda process: (process.start_ticks, process.pid)):
