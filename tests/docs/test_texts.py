@@ -28,7 +28,7 @@ def texts() -> list[Text]:
         ("advice/remedies/remedies.yaml", "halve the learning rate"),
         ("advice/findings/waiting.py", "{workers} loader workers share"),
         ("runs/log_parsing/crashes.yaml", "The disk is full"),
-        ("settings/model.py", "Peak learning rate, reached at the end of the warmup."),
+        ("settings/fields.yaml", "Peak learning rate, reached at the end of the warmup."),
         ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),
         ("cli/training_options.py", "Number of processes, one per GPU."),
         ("ui/keys.py", "Save a checkpoint now and continue"),

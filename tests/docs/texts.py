@@ -26,7 +26,7 @@ LABEL = re.compile(r"[A-Z][a-z]+\W*|[a-z]+ [a-z]+")
 EXPRESSION = re.compile(r"\(\?[:P<=!i]|\\[dswbS.(\[]|\[\^|\)\?|\.\*|\[a-z")
 CODE = re.compile(r"^(import |from \w+ import |def |class )|^\s*[A-Za-z-]+: ?[#$\w-]+;$|^\w+ > \w+$", re.MULTILINE)
 SKIPPED_CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer", "Words", "Pattern"}
-SHOWN_FIELDS = {"say", "title", "why", "effect", "rests_on", "source"}
+SHOWN_FIELDS = {"help", "say", "title", "why", "effect", "rests_on", "source"}
 SKIPPED_NAMES = {"CSS", "DEFAULT_CSS", "COMPONENT_CLASSES", "__slots__"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Value, check_value
@@ -71,15 +71,10 @@ class EditHistory:
         past = (*self.past, self.current)
         return replace(self, current=self.future[-1], past=past, future=self.future[:-1])
 
-    @property
-    def states(self) -> tuple[Resolved, ...]:
-        """All settings of the history: current, saved, past and future ones."""
-        return (self.current, self.saved, *self.past, *self.future)
-
-    def with_states(self, states: Sequence[Resolved]) -> EditHistory:
-        """Replace all settings of the history, in the order of `states`."""
-        current, saved, *others = states
-        return EditHistory(current, saved, tuple(others[: len(self.past)]), tuple(others[len(self.past) :]))
+    def map(self, change: Callable[[Resolved], Resolved]) -> EditHistory:
+        """The history with `change` applied to all of its settings: current, saved, past and future ones."""
+        past, future = tuple(map(change, self.past)), tuple(map(change, self.future))
+        return EditHistory(change(self.current), change(self.saved), past, future)
 
     def saved_now(self) -> EditHistory:
         """Mark the current settings as saved; earlier changes can still be undone."""

@@ -1,6 +1,7 @@
 """The settings of a training: the model, what is known of each field, and values with their origin.
 
-Settings are declared once; form, `--set`, YAML, help and validation are derived from the model. Names are those of
+Settings are declared once; form, `--set`, YAML, help and validation are derived from the model and from `fields.yaml`,
+which says how each is shown. Names are those of
 Hugging Face `TrainingArguments` where it has one; `precision` stands for its `bf16` and `fp16` pair; `max_length`,
 `attn_implementation`, `weights_dtype`, the LoRA fields and those of quantization (`bnb_4bit_…` as in
 `BitsAndBytesConfig`) for what a script passes elsewhere.
@@ -9,18 +10,19 @@ Hugging Face `TrainingArguments` where it has one; `precision` stands for its `b
 from __future__ import annotations
 
 import difflib
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.errors import FieldError
 
 Precision = Literal["fp32", "fp16", "bf16"]
@@ -30,21 +32,6 @@ WeightsDtype = Literal["auto", "saved", "fp32", "bf16"]
 Quantization = Literal["none", "int8", "nf4", "fp4"]
 
 
-@dataclass(frozen=True, slots=True)
-class FieldDisplay:
-    """How a field is shown: short label, group in the form, unit, suggestions for free text."""
-
-    label: str
-    group: str
-    unit: str = ""
-    suggestions: tuple[str, ...] = ()
-
-
-OPTIMIZERS = (
-    "adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "paged_adamw_8bit", "adafactor", "sgd", "lion_8bit",
-)  # fmt: skip
-SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "cosine_with_restarts", "inverse_sqrt")
-
 WORD = r"^[A-Za-z0-9_.-]+$"
 
 
@@ -53,145 +40,43 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    per_device_train_batch_size: Annotated[int, FieldDisplay("micro batch", "Batch", "samples")] = Field(
-        8,
-        ge=1,
-        le=65536,
-        description="Samples per device and step; lower it first when memory runs out.",
-    )
-    per_device_eval_batch_size: Annotated[int, FieldDisplay("eval batch", "Batch", "samples")] = Field(
-        8,
-        ge=1,
-        le=65536,
-        description="Samples per device in evaluation; twice the micro batch usually fits.",
-    )
-    gradient_accumulation_steps: Annotated[int, FieldDisplay("accumulation", "Batch", "micro batches")] = Field(
-        1,
-        ge=1,
-        le=65536,
-        description="Micro batches per optimizer step; keeps the effective batch.",
-    )
-    precision: Annotated[Precision, FieldDisplay("precision", "Speed")] = Field(
-        "fp32",
-        description="bf16 needs capability 8.0; fp16 uses a loss scaler; fp32 works everywhere.",
-    )
-    tf32: Annotated[bool | None, FieldDisplay("TF32", "Speed")] = Field(
-        None,
-        description="TF32 matrix products, Ampere and newer; empty: PyTorch's default.",
-    )
-    optim: Annotated[str, FieldDisplay("optimizer", "Optimizer", suggestions=OPTIMIZERS)] = Field(
-        "adamw_torch",
-        pattern=WORD,
-        description="Fused AdamW is fastest; 8-bit AdamW saves 6 bytes per parameter.",
-    )
-    learning_rate: Annotated[float, FieldDisplay("learning rate", "Optimizer")] = Field(
-        5e-5, gt=0, le=10, description="Peak learning rate, reached at the end of the warmup."
-    )
-    lr_scheduler_type: Annotated[str, FieldDisplay("schedule", "Optimizer", suggestions=SCHEDULES)] = Field(
-        "linear", pattern=WORD, description="How the learning rate decays after the warmup."
-    )
-    warmup_steps: Annotated[float, FieldDisplay("warmup", "Optimizer", "steps or share")] = Field(
-        0.0,
-        ge=0,
-        le=10_000_000,
-        description="Steps with rising learning rate; below 1: a share of all steps.",
-    )
-    weight_decay: Annotated[float, FieldDisplay("weight decay", "Optimizer")] = Field(
-        0.0, ge=0, le=1, description="Decoupled weight decay of AdamW."
-    )
-    max_grad_norm: Annotated[float, FieldDisplay("clip norm", "Optimizer")] = Field(
-        1.0, ge=0, le=1_000_000, description="Gradients are scaled down to this norm; 0 turns clipping off."
-    )
-    gradient_checkpointing: Annotated[bool, FieldDisplay("checkpointing", "Memory")] = Field(
-        False,
-        description="Recompute activations in the backward pass: less memory, steps 20 % slower.",
-    )
-    attn_implementation: Annotated[Attention, FieldDisplay("attention", "Speed")] = Field(
-        "auto", description="auto: Transformers chooses (SDPA if the model supports it)."
-    )
-    torch_compile: Annotated[bool, FieldDisplay("compile", "Speed")] = Field(
-        False, description="Compile the model: a slow first epoch, then faster steps."
-    )
-    max_length: Annotated[int, FieldDisplay("max length", "Memory", "tokens")] = Field(
-        128,
-        ge=8,
-        le=1_048_576,
-        description="Tokens per sample, longer ones are truncated; memory grows with it.",
-    )
-    train_sampling_strategy: Annotated[
-        Literal["random", "sequential", "group_by_length"], FieldDisplay("sampling", "Speed")
-    ] = Field("random", description="group_by_length batches samples of similar length: less padding.")
-    peft_method: Annotated[Literal["none", "lora", "dora"], FieldDisplay("adapter", "Memory")] = Field(
-        "none", description="Train small adapter matrices instead of all weights."
-    )
-    lora_r: Annotated[int, FieldDisplay("LoRA rank", "Memory")] = Field(
-        16, ge=1, le=4096, description="Rank of the adapters."
-    )
-    lora_alpha: Annotated[int, FieldDisplay("LoRA alpha", "Memory")] = Field(
-        32, ge=1, le=65536, description="Adapter scale: alpha divided by rank."
-    )
-    lora_dropout: Annotated[float, FieldDisplay("LoRA dropout", "Memory")] = Field(
-        0.0, ge=0, lt=1, description="Dropout before the adapters."
-    )
-    weights_dtype: Annotated[WeightsDtype, FieldDisplay("weights", "Memory")] = Field(
-        "auto",
-        description="auto: fp32, frozen weights as saved; bf16: pure bf16, which loses small updates.",
-    )
-    quantization: Annotated[Quantization, FieldDisplay("quantization", "Memory")] = Field(
-        "none",
-        description="Store frozen weights in 8 or 4 bits (bitsandbytes); nf4 with LoRA is QLoRA.",
-    )
-    bnb_4bit_compute_dtype: Annotated[
-        Literal["auto", "fp32", "fp16", "bf16"], FieldDisplay("4-bit compute", "Memory")
-    ] = Field("auto", description="Data type 4-bit weights are computed in; auto: as precision.")
-    bnb_4bit_use_double_quant: Annotated[bool, FieldDisplay("double quant", "Memory")] = Field(
-        False, description="Also quantize the scales of 4-bit weights: saves 0.4 bits per weight."
-    )
-    dataloader_num_workers: Annotated[int, FieldDisplay("workers", "Data loading", "processes")] = Field(
-        0,
-        ge=0,
-        le=1024,
-        description="Processes that prepare batches; 0: the training process does.",
-    )
-    dataloader_prefetch_factor: Annotated[
-        int | None, FieldDisplay("prefetch", "Data loading", "batches per worker")
-    ] = Field(None, ge=1, le=1024, description="Batches each worker keeps ready; needs at least one worker.")
-    dataloader_pin_memory: Annotated[bool, FieldDisplay("pin memory", "Data loading")] = Field(
-        True, description="Page-locked host memory: faster copies to the GPU."
-    )
-    dataloader_persistent_workers: Annotated[bool, FieldDisplay("persistent", "Data loading")] = Field(
-        False, description="Keep workers alive between epochs; needs at least one worker."
-    )
-    num_train_epochs: Annotated[float, FieldDisplay("epochs", "Length", "epochs")] = Field(
-        3.0, gt=0, le=100_000, description="Passes over the data; ignored if max steps is set."
-    )
-    max_steps: Annotated[int | None, FieldDisplay("max steps", "Length", "steps")] = Field(
-        None,
-        ge=1,
-        le=1_000_000_000,
-        description="Stop after this many optimizer steps; empty: use epochs.",
-    )
-    eval_strategy: Annotated[IntervalStrategy, FieldDisplay("evaluate", "Length")] = Field(
-        "epoch", description="When to evaluate."
-    )
-    eval_steps: Annotated[int | None, FieldDisplay("eval every", "Length", "steps")] = Field(
-        None, ge=1, le=1_000_000_000, description="Steps between evaluations; needs evaluate = steps."
-    )
-    save_strategy: Annotated[IntervalStrategy, FieldDisplay("save", "Length")] = Field(
-        "epoch", description="When to save a checkpoint."
-    )
-    save_steps: Annotated[int, FieldDisplay("save every", "Length", "steps")] = Field(
-        500, ge=1, le=1_000_000_000, description="Steps between checkpoints; needs save = steps."
-    )
-    save_total_limit: Annotated[int | None, FieldDisplay("keep", "Length", "checkpoints")] = Field(
-        2, ge=1, le=10_000, description="Checkpoints kept on disk; empty: all."
-    )
-    logging_steps: Annotated[int, FieldDisplay("log every", "Length", "steps")] = Field(
-        10, ge=1, le=1_000_000, description="Steps between log lines of loss and learning rate."
-    )
-    seed: Annotated[int, FieldDisplay("seed", "Length")] = Field(
-        42, ge=0, le=2**32 - 1, description="Seed of all random numbers."
-    )
+    per_device_train_batch_size: int = Field(8, ge=1, le=65536)
+    per_device_eval_batch_size: int = Field(8, ge=1, le=65536)
+    gradient_accumulation_steps: int = Field(1, ge=1, le=65536)
+    precision: Precision = "fp32"
+    tf32: bool | None = None
+    optim: str = Field("adamw_torch", pattern=WORD)
+    learning_rate: float = Field(5e-5, gt=0, le=10)
+    lr_scheduler_type: str = Field("linear", pattern=WORD)
+    warmup_steps: float = Field(0.0, ge=0, le=10_000_000)
+    weight_decay: float = Field(0.0, ge=0, le=1)
+    max_grad_norm: float = Field(1.0, ge=0, le=1_000_000)
+    gradient_checkpointing: bool = False
+    attn_implementation: Attention = "auto"
+    torch_compile: bool = False
+    max_length: int = Field(128, ge=8, le=1_048_576)
+    train_sampling_strategy: Literal["random", "sequential", "group_by_length"] = "random"
+    peft_method: Literal["none", "lora", "dora"] = "none"
+    lora_r: int = Field(16, ge=1, le=4096)
+    lora_alpha: int = Field(32, ge=1, le=65536)
+    lora_dropout: float = Field(0.0, ge=0, lt=1)
+    weights_dtype: WeightsDtype = "auto"
+    quantization: Quantization = "none"
+    bnb_4bit_compute_dtype: Literal["auto", "fp32", "fp16", "bf16"] = "auto"
+    bnb_4bit_use_double_quant: bool = False
+    dataloader_num_workers: int = Field(0, ge=0, le=1024)
+    dataloader_prefetch_factor: int | None = Field(None, ge=1, le=1024)
+    dataloader_pin_memory: bool = True
+    dataloader_persistent_workers: bool = False
+    num_train_epochs: float = Field(3.0, gt=0, le=100_000)
+    max_steps: int | None = Field(None, ge=1, le=1_000_000_000)
+    eval_strategy: IntervalStrategy = "epoch"
+    eval_steps: int | None = Field(None, ge=1, le=1_000_000_000)
+    save_strategy: IntervalStrategy = "epoch"
+    save_steps: int = Field(500, ge=1, le=1_000_000_000)
+    save_total_limit: int | None = Field(2, ge=1, le=10_000)
+    logging_steps: int = Field(10, ge=1, le=1_000_000)
+    seed: int = Field(42, ge=0, le=2**32 - 1)
 
     def effective_batch(self, processes: int = 1) -> int:
         """Samples per optimizer step: micro batch × accumulation × processes."""
@@ -204,6 +89,10 @@ class Settings(BaseModel):
 
 Value = str | int | float | bool | None
 Kind = Literal["int", "float", "bool", "choice", "text"]
+KINDS: Mapping[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text"}
+BOUNDS = ("ge", "gt", "le", "lt")
+DISPLAY = Path(__file__).with_name("fields.yaml")
+"""How each field is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,56 +136,31 @@ def _format_bound(value: float) -> str:
 
 
 def _field_spec(name: str, info: FieldInfo) -> FieldSpec:
-    shown = next(item for item in info.metadata if isinstance(item, FieldDisplay))
-    plain, optional = _strip_optional(info.annotation)
-    kind, choices = _kind(plain)
+    shown = {"unit": "", "suggestions": (), **read_data_file(DISPLAY)[name]}
+    alternatives = get_args(info.annotation)
+    optional = type(None) in alternatives
+    plain = alternatives[0] if optional else info.annotation
+    is_choice = get_origin(plain) is Literal
+    bounds = {key: value for item in info.metadata for key in BOUNDS if (value := getattr(item, key, None)) is not None}
     return FieldSpec(
         name=name,
-        label=shown.label,
-        group=shown.group,
-        unit=shown.unit,
-        kind=kind,
+        label=shown["label"],
+        group=shown["group"],
+        unit=shown["unit"],
+        kind="choice" if is_choice else KINDS[plain],
         optional=optional,
         default=info.default,
-        help=info.description or "",
-        choices=choices,
-        suggestions=shown.suggestions,
-        **_bounds(info.metadata),
+        help=shown["help"],
+        minimum=bounds.get("ge", bounds.get("gt")),
+        maximum=bounds.get("le", bounds.get("lt")),
+        above_minimum="gt" in bounds,
+        below_maximum="lt" in bounds,
+        choices=get_args(plain) if is_choice else (),
+        suggestions=tuple(shown["suggestions"]),
     )
 
 
-def _strip_optional(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return annotation, False
-    inner = [arg for arg in get_args(annotation) if arg is not type(None)]
-    return inner[0], True
-
-
-def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...]]:
-    if get_origin(annotation) is Literal:
-        return "choice", get_args(annotation)
-    kinds: Mapping[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text"}
-    return kinds[annotation], ()
-
-
-def _bounds(metadata: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for item in metadata:
-        match item:
-            case Ge(ge=bound):
-                found |= {"minimum": bound}
-            case Gt(gt=bound):
-                found |= {"minimum": bound, "above_minimum": True}
-            case Le(le=bound):
-                found |= {"maximum": bound}
-            case Lt(lt=bound):
-                found |= {"maximum": bound, "below_maximum": True}
-    return found
-
-
 FIELDS: Mapping[str, FieldSpec] = {name: _field_spec(name, info) for name, info in Settings.model_fields.items()}
-
-
 _LABELS = {spec.label.lower().replace(" ", "_").replace("-", "_"): name for name, spec in FIELDS.items()}
 
 
@@ -315,8 +179,25 @@ def parse_value(name: str, text: str) -> Value:
     word = text.strip()
     if spec.optional and word.lower() in EMPTY_WORDS:
         return None
-    value = _PARSERS[spec.kind](spec, word)
-    return check_value(name, value)
+    return check_value(name, _read_text(spec, word))
+
+
+def _read_text(spec: FieldSpec, word: str) -> Value:
+    """What `word` stands for in the field, or the word itself, which the check refuses, where that is nothing."""
+    lower = word.lower()
+    if spec.kind == "bool" and lower in TRUE_WORDS | FALSE_WORDS:
+        return lower in TRUE_WORDS
+    if spec.kind == "choice" and lower in spec.choices:
+        return lower
+    if spec.kind == "int":
+        digits = word.removeprefix("-").removeprefix("+")
+        if len(digits) > 1 and digits.startswith("0") and digits.strip("0_"):
+            octal = f"{spec.name}: '{shorten_text(word)}' starts with 0, which some tools read as octal; remove it"
+            raise FieldError(spec.name, octal)
+    if spec.kind in ("int", "float"):
+        with suppress(ValueError):
+            return int(word) if spec.kind == "int" else float(word)
+    return word
 
 
 def check_value(name: str, value: Any) -> Value:
@@ -325,7 +206,9 @@ def check_value(name: str, value: Any) -> Value:
     try:
         checked: Value = _adapter(name).validate_python(value)
     except ValidationError:
-        raise FieldError(name, f"{name} must be {describe_expected(spec)}, not {_quoted(value)}") from None
+        near = closest_match(value, spec.choices) if isinstance(value, str) else None
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise FieldError(name, f"{name} must be {describe_expected(spec)}, not {_quoted(value)}{hint}") from None
     return checked
 
 
@@ -355,18 +238,14 @@ def spec_of(name: str) -> FieldSpec:
     try:
         return FIELDS[name]
     except KeyError:
-        raise FieldError(name, unknown_field_message(name)) from None
-
-
-def unknown_field_message(name: str) -> str:
-    near = closest_match(name, FIELDS)
-    return f"unknown setting '{shorten_text(name)}'" + (f"; did you mean '{near}'?" if near else "")
+        near = closest_match(name, FIELDS)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise FieldError(name, f"unknown setting '{shorten_text(name)}'{hint}") from None
 
 
 def closest_match(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The one of `names` most similar to `name`, or None if none is."""
-    found = difflib.get_close_matches(name[:100].lower(), list(names), n=1, cutoff=cutoff)
-    return found[0] if found else None
+    return next(iter(difflib.get_close_matches(name[:100].lower(), list(names), n=1, cutoff=cutoff)), None)
 
 
 def describe_expected(spec: FieldSpec) -> str:
@@ -375,15 +254,10 @@ def describe_expected(spec: FieldSpec) -> str:
         "int": f"a whole number, {spec.bounds}",
         "float": f"a number, {spec.bounds}",
         "bool": "on or off",
-        "choice": join_choices(spec.choices),
+        "choice": " or ".join(filter(None, (", ".join(spec.choices[:-1]), *spec.choices[-1:]))),
         "text": "a word",
     }[spec.kind]
     return f"{words}, or empty" if spec.optional else words
-
-
-def join_choices(words: tuple[str, ...]) -> str:
-    """`a, b or c`."""
-    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def shorten_text(text: str, limit: int = 60) -> str:
@@ -406,61 +280,11 @@ def _float_text(value: float) -> str:
     return f"{sign}{first}.{''.join(rest) or '0'}e{shortest.adjusted():+03d}"
 
 
-def _unexpected(spec: FieldSpec, word: str, hint: str = "") -> FieldError:
-    return FieldError(spec.name, f"{spec.name} must be {describe_expected(spec)}, not '{shorten_text(word)}'{hint}")
-
-
-def _parse_int(spec: FieldSpec, word: str) -> int:
-    digits = word.removeprefix("-").removeprefix("+")
-    if len(digits) > 1 and digits.startswith("0") and digits.strip("0_"):
-        octal = f"{spec.name}: '{shorten_text(word)}' starts with 0, which some tools read as octal; remove it"
-        raise FieldError(spec.name, octal)
-    try:
-        return int(word)
-    except ValueError:
-        raise _unexpected(spec, word) from None
-
-
-def _parse_float(spec: FieldSpec, word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise _unexpected(spec, word) from None
-
-
-def _parse_bool(spec: FieldSpec, word: str) -> bool:
-    lower = word.lower()
-    if lower in TRUE_WORDS | FALSE_WORDS:
-        return lower in TRUE_WORDS
-    raise _unexpected(spec, word)
-
-
-def _parse_choice(spec: FieldSpec, word: str) -> str:
-    if word.lower() in spec.choices:
-        return word.lower()
-    near = closest_match(word, spec.choices)
-    hint = f"; did you mean '{near}'?" if near else ""
-    raise _unexpected(spec, word, hint)
-
-
-def _parse_text(_spec: FieldSpec, word: str) -> str:
-    return word
-
-
-_PARSERS: Mapping[Kind, Callable[[FieldSpec, str], Value]] = {
-    "int": _parse_int,
-    "float": _parse_float,
-    "bool": _parse_bool,
-    "choice": _parse_choice,
-    "text": _parse_text,
-}
-
-
 @cache
 def _adapter(name: str) -> TypeAdapter[Any]:
     """A validator of one field, as strict as the model and with the field's bounds."""
     info = Settings.model_fields[name]
-    annotated: Any = Annotated[(info.annotation, *info.metadata)]
+    annotated: Any = Annotated[(info.annotation, info)]
     return TypeAdapter(annotated, config={"strict": True})
 
 

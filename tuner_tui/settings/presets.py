@@ -45,7 +45,7 @@ from tuner_tui.settings.dialects.tools.hydra import compose, group_of, is_named
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import FIELDS, Settings, Value, check_value, closest_match, parse_value, shorten_text
-from tuner_tui.settings.yaml_reader import ToolFile, parse_texts, parse_tool_text
+from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text, texts_of
 
 PRESET_VERSION = 1
 
@@ -114,9 +114,10 @@ class Preset(BaseModel):
 
     @field_validator("settings", mode="before")
     @classmethod
-    def _each_in_bounds(cls, settings: Any) -> Any:
+    def _read_settings(cls, settings: Any) -> Any:
+        """The values, or their texts in a file, where only the field knows what is meant."""
         if isinstance(settings, dict):
-            return {name: check_value(name, value) for name, value in settings.items()}
+            return {name: _read_setting(name, value) for name, value in settings.items()}
         return settings
 
     def variant(self, name: str, settings: Mapping[str, Value]) -> Preset:
@@ -125,6 +126,14 @@ class Preset(BaseModel):
         if changed["settings"] != self.settings:
             changed |= {"before": None, "after": None}
         return self.model_copy(update=changed)
+
+
+def _read_setting(name: str, value: Any) -> Value:
+    if name in PRESET_SPELLINGS:
+        raise FieldError(name, f"unknown setting '{name}'; in a preset it is written {PRESET_SPELLINGS[name]}")
+    if isinstance(value, list | dict):
+        raise FieldError(name, f"{name} must be a single value, not a list or mapping")
+    return parse_value(name, value or "") if isinstance(value, str | None) else check_value(name, value)
 
 
 TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.items())
@@ -172,7 +181,7 @@ def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPres
     """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
     file = parse_tool_text(text, source)
     if is_preset(file.values):
-        return LoadedPreset(_parse_preset(text, source, _default_name(path)), path)
+        return LoadedPreset(_parse_preset(file, source, _default_name(path)), path)
     return import_tool_file(file, source, path)
 
 
@@ -304,9 +313,9 @@ def _default_name(path: Path | None) -> str:
     return (path.stem if path else "")[:100] or "preset"
 
 
-def _parse_preset(text: str, source: str, fallback_name: str) -> Preset:
-    """The preset in YAML `text`; `source` names it in errors. Raises `PresetError` with the line."""
-    values, lines = parse_texts(text, source)
+def _parse_preset(file: ToolFile, source: str, fallback_name: str) -> Preset:
+    """The preset in a YAML file; `source` names it in errors. Raises `PresetError` with the line."""
+    values, lines = texts_of(file, source)
 
     def refused(path: Sequence[str], sentence: str) -> PresetError:
         """An error with the line of the innermost key of `path` that the file has."""
@@ -320,25 +329,11 @@ def _parse_preset(text: str, source: str, fallback_name: str) -> Preset:
         newer = f"preset version {int(version)} is newer than the supported {PRESET_VERSION}"
         raise refused(("version",), f"{newer}: upgrade tuner-tui")
     given = {key: value for key, value in values.items() if value is not None}
-    settings = given.get("settings") or {}
-    if not isinstance(settings, dict):
-        raise refused(("settings",), "settings must contain `name: value` lines")
-    parsed = {}
-    for name, value in settings.items():
-        path = ("settings", name)
-        if name in PRESET_SPELLINGS:
-            raise refused(path, f"unknown setting '{name}'; in a preset it is written {PRESET_SPELLINGS[name]}")
-        if isinstance(value, list | dict):
-            raise refused(path, f"{name} must be a single value, not a list or mapping")
-        try:
-            parsed[name] = parse_value(name, value or "")
-        except FieldError as error:
-            raise refused(path, str(error)) from None
     job = given.get("job")
     if isinstance(job, dict):
         given["job"] = {"kind": "builtin", **job}
     try:
-        return Preset.model_validate({"name": fallback_name, **given, "settings": parsed})
+        return Preset.model_validate({"name": fallback_name, **given})
     except ValidationError as error:
         raise refused(*_first_problem(error, job)) from None
 
@@ -351,6 +346,11 @@ def _first_problem(error: ValidationError, job: Any) -> tuple[list[str], str]:
     if path[0] == "job":
         del path[1:2]  # pydantic puts the kind of job there
     where = shorten_text(".".join(path))
+    if path == ["settings"]:
+        problem = first.get("ctx", {}).get("error")
+        if isinstance(problem, FieldError):
+            return [*path, problem.field], str(problem)
+        return path, "settings must contain `name: value` lines"
     match first["type"]:
         case "extra_forbidden":
             models = {"for": HardwareRequirements, "job": CommandJob if "command" in first["loc"] else BuiltinJob}

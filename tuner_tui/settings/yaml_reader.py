@@ -47,17 +47,19 @@ def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
         raise PresetError(f"{path}:{line}: is not UTF-8 text") from None
 
 
-def parse_texts(text: str, source: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
-    """The values of YAML `text` as lists, dicts and text, None for a plain null, and the line of each key by its path.
+def texts_of(file: ToolFile, source: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
+    """The values of a preset as lists, dicts and text, None for a plain null, and the line of each key by its path.
 
-    The path `()` has the first line. `source` names the text in errors. Raises `PresetError`: only what a preset needs
-    is accepted, one document without tags and aliases, of bounded depth and size.
+    The path `()` has the first line. `source` names the file in errors. Raises `PresetError`: only what a preset needs
+    is accepted, no tags, aliases and repeated keys.
     """
-    with _as_preset_errors(source, "YAML"):
-        node = _compose_mapping(_Loader(text), source)
-        lines: dict[tuple[str, ...], int] = {(): node.start_mark.line + 1}
-        values: dict[str, Any] = _texts(node, (), lines)
-        return values, lines
+    assert file.node is not None
+    lines: dict[tuple[str, ...], int] = {(): file.node.start_mark.line + 1}
+    with _as_preset_errors(source):
+        if file.refused is not None:
+            raise file.refused
+        values: dict[str, Any] = _texts(file.node, (), lines)
+    return values, lines
 
 
 def _texts(node: yaml.Node, path: tuple[str, ...], lines: dict[tuple[str, ...], int]) -> Any:
@@ -82,12 +84,15 @@ def _texts(node: yaml.Node, path: tuple[str, ...], lines: dict[tuple[str, ...], 
 
 
 @contextmanager
-def _as_preset_errors(source: str, kind: str) -> Iterator[None]:
+def _as_preset_errors(source: str, kind: str = "YAML") -> Iterator[None]:
     """Raise what the parsers of YAML, JSON and TOML raise as `PresetError`."""
     try:
         yield
     except yaml.YAMLError as error:
-        raise _invalid_yaml(source, error) from None
+        mark = getattr(error, "problem_mark", None)
+        where = f"{source}:{mark.line + 1}" if mark is not None else source
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+        raise PresetError(f"{where}: is not valid YAML: {shorten_text(str(problem), 120)}") from None
     except _RefusedError as error:
         raise PresetError(f"{source}:{error}") from None
     except RecursionError:
@@ -103,7 +108,8 @@ class ToolFile:
     """The values in a tool's configuration file, and the line of each key at its top, counted from 1.
 
     `words` are those of the training command of a shell script, `command` the same where it can be started without
-    the script, `environment` the variables that the script sets for it.
+    the script, `environment` the variables that the script sets for it. YAML has its `node`, and with `refused` what
+    it has that no preset may have.
     """
 
     values: dict[str, Any]
@@ -111,6 +117,8 @@ class ToolFile:
     command: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
+    node: yaml.MappingNode | None = field(default=None, repr=False, compare=False)
+    refused: _RefusedError | None = field(default=None, repr=False, compare=False)
 
 
 def read_tool_file(path: Path) -> ToolFile:
@@ -121,7 +129,8 @@ def read_tool_file(path: Path) -> ToolFile:
 def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     """Values as YAML, JSON or TOML define them; `source` names the text in errors. Raises `PresetError`.
 
-    Unlike a preset, YAML may have anchors, aliases and merge keys, and of a key given twice the last value counts.
+    YAML may have anchors, aliases and merge keys, and of a key given twice the last value counts; `texts_of` refuses
+    that in a preset.
     """
     kind = {".json": "JSON", ".toml": "TOML"}.get(suffix, "YAML")
     with _as_preset_errors(source, kind):
@@ -142,12 +151,15 @@ class _RefusedError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes as PyYAML does, after a check of the event that each begins with."""
+    """Composes nodes as PyYAML does, after a check of the event that each begins with.
+
+    Aliases, whose values PyYAML shares, and the tags of YAML's own scalars, such as `!!float 1e6`, are for files of
+    tools only: the first one is `refused` in a preset.
+    """
 
     depth = 0
     count = 0
-    aliases = False
-    tags: frozenset[str] = frozenset()
+    refused: _RefusedError | None = None
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         # Every node passes here before it is built, so the bounds hold however the document is nested.
@@ -156,10 +168,14 @@ class _Loader(yaml.SafeLoader):
         self.count += 1
         if self.count > MAX_NODES:
             raise _RefusedError(line, f"has more than {MAX_NODES:,} values, too many for a preset")
-        if isinstance(event, yaml.AliasEvent) and not self.aliases:
-            raise _RefusedError(line, "YAML aliases (*name) are not used in presets; write the value out")
-        if getattr(event, "tag", None) not in (None, *self.tags):
-            raise _RefusedError(line, f"YAML tags ({shorten_text(str(event.tag), 40)}) are not supported")
+        if isinstance(event, yaml.AliasEvent):
+            alias = "YAML aliases (*name) are not used in presets; write the value out"
+            self.refused = self.refused or _RefusedError(line, alias)
+        elif (tag := getattr(event, "tag", None)) is not None:
+            unsupported = _RefusedError(line, f"YAML tags ({shorten_text(str(tag), 40)}) are not supported")
+            if tag not in SCALAR_TAGS:
+                raise unsupported
+            self.refused = self.refused or unsupported
         if self.depth > MAX_DEPTH:
             raise _RefusedError(line, f"is nested deeper than {MAX_DEPTH} levels")
         self.depth += 1
@@ -168,28 +184,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-class _ToolLoader(_Loader):
-    """Allows aliases, whose values PyYAML shares, and the tags of YAML's own scalars: `!!float 1e6`."""
-
-    aliases = True
-    tags = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "str", "bool", "null"))
-
-
-def _invalid_yaml(source: str, error: yaml.YAMLError) -> PresetError:
-    mark = getattr(error, "problem_mark", None)
-    where = f"{source}:{mark.line + 1}" if mark is not None else source
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-    return PresetError(f"{where}: is not valid YAML: {shorten_text(str(problem), 120)}")
+SCALAR_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "str", "bool", "null"))
 
 
 def compose_tool_yaml(text: str, source: str) -> yaml.MappingNode:
     """The mapping at the top of a tool's YAML or JSON text, with its places in the text. Raises `PresetError`."""
-    try:
-        return _compose_mapping(_ToolLoader(text), source)
-    except yaml.YAMLError as error:
-        raise _invalid_yaml(source, error) from None
-    except _RefusedError as error:
-        raise PresetError(f"{source}:{error}") from None
+    with _as_preset_errors(source):
+        return _compose_mapping(_Loader(text), source)
 
 
 def _compose_mapping(loader: _Loader, source: str) -> yaml.MappingNode:
@@ -206,14 +207,14 @@ def _compose_mapping(loader: _Loader, source: str) -> yaml.MappingNode:
 
 
 def _parse_tool_yaml(text: str, source: str) -> ToolFile:
-    loader = _ToolLoader(text)
+    loader = _Loader(text)
     node = _compose_mapping(loader, source)
     lines: dict[str, int] = {}
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise _RefusedError(key.start_mark.line + 1, "a key must be a word, not a list or mapping")
         lines[key.value] = key.start_mark.line + 1
-    return ToolFile(loader.construct_document(node), lines)
+    return ToolFile(loader.construct_document(node), lines, node=node, refused=loader.refused)
 
 
 def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:

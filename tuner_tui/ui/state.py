@@ -158,8 +158,9 @@ class UiState:
         seen = view.state.in_effect
         if before.view is not None and before.view.state.in_effect is seen and before.editing is editing:
             return self
-        found = [_with_seen(one, seen, view.record.id) for one in editing.states]
-        return self if found == list(editing.states) else replace(self, editing=editing.with_states(found))
+        run = view.record.id
+        completed = editing.map(lambda resolved: _with_seen(resolved, seen, run))
+        return self if completed == editing else replace(self, editing=completed)
 
     def with_saved(self, preset: str) -> UiState:
         """Mark the settings shown as saved under the name `preset`."""

@@ -115,8 +115,6 @@ BITSANDBYTES_OPTIMIZERS = _split("""
 """)
 """Optimizers that come from bitsandbytes."""
 
-TORCHAO_OPTIMIZERS = ("adamw_torch_4bit", "adamw_torch_8bit")
-"""Optimizers that come from torchao."""
 
 ARGUMENT_RELEASES: Mapping[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
     "evaluation_strategy": (None, (4, 41)),  # there until 4.50, with a warning
