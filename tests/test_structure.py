@@ -19,7 +19,7 @@ MIRRORED_MODULES = {
     *("main", "errors", "text"),  # standard names: each package has its own
     # A command, its output, its screen, its subject:
     *("diagnose", "recommend", "tune", "watch", "hardware", "hosts", "estimate", "presets", "slurm"),
-    *("comparison", "job", "queue", "runs", "settings"),  # a controller, its panel or screen, and its backend
+    *("comparison", "job", "queue", "runs", "settings"),  # a panel or screen, and what it shows
     *("data_loading", "gpu", "host"),  # the findings, remedies, recommendations and rules of one domain
     *("import_footprint",),  # what runs in the training process, and who uses it
 }

@@ -17,7 +17,7 @@ from tuner_tui.runs.events.types import Exited, Finished
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.ui.backend.facade import RunDiagnoser
+from tuner_tui.ui.followed_run import RunDiagnoser
 
 OUT_OF_MEMORY = """Traceback (most recent call last):
   File "train.py", line 9, in <module>
@@ -43,7 +43,7 @@ def test_the_screen_and_the_command_line_find_the_same(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.output_log.write_text(OUT_OF_MEMORY + SHUTDOWN)
     situation = situation_of_run(folder, ended_view())
-    on_screen = RunDiagnoser(tmp_path)(ended_view(), situation.inventory)
+    on_screen = RunDiagnoser(folder)(ended_view(), situation.inventory)
     assert [finding.cause for finding in on_screen] == ["gpu-oom"]
     assert on_screen == diagnose(situation)
 

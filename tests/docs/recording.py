@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 
 from tests.docs.reference import ROOT
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.backend.facade import Backend, CliOverrides
+from tuner_tui.ui.backend import Backend
 
 FILE = ROOT / ".github" / "recording.svg"
 COLUMNS, ROWS = 100, 30
@@ -126,15 +126,19 @@ def _span(text: str, column: int, style: Style) -> Span:
 
 async def _session() -> list[Frame]:
     """Train the demo from the first frame to the finish card; return the frames."""
-    backend = Backend(CliOverrides(flags=FEWER_STEPS, environment=dict(os.environ)))
-    app = TunerApp(backend, start=lambda: (backend.load_preset("demo"), None))
+    app = TunerApp(
+        lambda: Backend(flags=FEWER_STEPS, environment=dict(os.environ)),
+        lambda backend: (backend.load_preset("demo"), None),
+    )
     frames: list[Frame] = []
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
         await pilot.pause(4)
         await _film(app, pilot, frames, seconds=4)
         await pilot.press("t")
         end = time.monotonic() + MAX_SESSION_S
-        while time.monotonic() < end and (app.state.view is None or app.state.view.state.finished is None):
+        while time.monotonic() < end and (
+            app.session.state.view is None or app.session.state.view.state.finished is None
+        ):
             await _film(app, pilot, frames, seconds=MIN_FRAME_S)
         await _film(app, pilot, frames, seconds=6)
     return frames

@@ -9,8 +9,8 @@ from tests.runs.builders import view
 from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.ui.backend.facade import compare_views
-from tuner_tui.ui.backend.records import ComparedRuns
+from tuner_tui.ui.followed_run import compare_views
+from tuner_tui.ui.records import ComparedRuns
 
 GB = 2**30
 
@@ -41,10 +41,10 @@ def with_memory(run: RunView, peak_bytes: float) -> RunView:
 
 def two_runs() -> ComparedRuns:
     """The two, as a look at them finds them."""
-    return compare_views(("r006", "r007"), slower(), faster())
+    return compare_views(("r006", slower()), ("r007", faster()))
 
 
 def two_jobs() -> ComparedRuns:
     """Two runs that trained different jobs and logged no loss."""
     other = view(job=BuiltinJob(model="gpt2"), created_t=2.0)
-    return compare_views(("r006", "r007"), view(), other)
+    return compare_views(("r006", view()), ("r007", other))

@@ -11,7 +11,7 @@ from tests.fakes.live_run import START_S
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
-from tuner_tui.ui.backend.records import (
+from tuner_tui.ui.records import (
     TrainingConfig,
     TrialPlacement,
     TuningListing,
@@ -19,7 +19,7 @@ from tuner_tui.ui.backend.records import (
     TuningSnapshot,
     TuningWish,
 )
-from tuner_tui.ui.backend.tunings import Tunings
+from tuner_tui.ui.tunings import Tunings
 
 GIB = 2**30
 START = Settings(per_device_train_batch_size=8, gradient_accumulation_steps=4, precision="fp32")
@@ -138,7 +138,7 @@ class FakeTunings(Tunings):
         return Path("/tunings/t004")
 
     def list_newest(self) -> Sequence[TuningListing]:
-        return [TuningListing(name, Path("/tunings", name), one.status, one.title) for name, one in self.views.items()]
+        return [TuningListing(Path("/tunings", name), replace(view, id=name)) for name, view in self.views.items()]
 
     def watch_running(self) -> Iterator[TuningView | None]:
         while True:

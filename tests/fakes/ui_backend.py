@@ -10,9 +10,9 @@ from typing import Any
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import outlook_of, parts_of
-from tests.fakes.queue_access import FakeQueue
 from tests.fakes.run_pairs import two_runs
 from tests.fakes.tuning_views import FakeTunings
+from tuner_tui.advice.estimate import MemoryEstimator
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.outlook import EstimateRequest, MemoryOutlook, PeakMemory
 from tuner_tui.hardware.interpreter import Interpreter
@@ -20,6 +20,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.queue.listing import QueueLine
 from tuner_tui.runs.read.log_reader import LogMatch, LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
@@ -29,17 +30,10 @@ from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.presets import FileUpdate
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.backend.facade import Backend
-from tuner_tui.ui.backend.records import (
-    BackendError,
-    ComparedRuns,
-    FollowedRun,
-    LaunchOffer,
-    NameTakenError,
-    PresetListing,
-    RestartOffer,
-    TrainingConfig,
-)
+from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.feeds import BackendError
+from tuner_tui.ui.followed_run import FollowedRun
+from tuner_tui.ui.records import ComparedRuns, LaunchOffer, NameTakenError, PresetListing, RestartOffer, TrainingConfig
 
 INTERPRETER = Interpreter(
     "/opt/train/bin/python",
@@ -208,7 +202,8 @@ class FakeBox:
     adopted: list[str] = field(default_factory=list)
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
     tuner: FakeTunings = field(default_factory=FakeTunings)
-    queue: FakeQueue = field(default_factory=FakeQueue)
+    queue: tuple[QueueLine, ...] = ()
+    queue_wakes: int = 0
     compared: ComparedRuns = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
@@ -220,28 +215,38 @@ class FakeBox:
     def app(self, backend: Backend | None = None, folder: Path | None = None, **options: Any) -> TunerApp:
         """The app over this machine; it follows a run where the machine has a view of one."""
         follow = folder or (None if self.view is None else Path("/runs/r007"))
-        return TunerApp(backend or self.backend(), lambda: (self.opened, follow), **options)
+        return TunerApp(lambda: backend or self.backend(), lambda _: (self.opened, follow), **options)
+
+
+class FakeEstimates(MemoryEstimator):
+    """Estimates of a made-up model, with `overrides` in place of some of its methods."""
+
+    def __init__(self, **overrides: Any) -> None:
+        for name, call in overrides.items():
+            assert hasattr(self, name), name
+            setattr(self, name, call)
+
+    def quick(self, request: EstimateRequest) -> MemoryOutlook:
+        return outlook_of(request)
+
+    def refined(self, request: EstimateRequest) -> MemoryOutlook:
+        return self.quick(request)
 
 
 class FakeBackend(Backend):
     """Answers from a `FakeBox` and records requests there."""
 
     def __init__(self, box: FakeBox, **overrides: Any) -> None:
+        super().__init__(estimates=FakeEstimates(), tunings=box.tuner)
         self.box = box
-        self.tunings = box.tuner
-        self.queue = box.queue
         for name, call in overrides.items():
-            assert hasattr(Backend, name), name
+            assert hasattr(self, name), name
             setattr(self, name, call)
 
-    def recommend(self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter, job: Job) -> Resolved:
+    def recommend(
+        self, resolved: Resolved, inventory: Inventory, interpreter: Interpreter | None, job: Job
+    ) -> Resolved:
         return resolved
-
-    def estimate(self, request: EstimateRequest) -> MemoryOutlook:
-        return outlook_of(request)
-
-    def refine_estimate(self, request: EstimateRequest) -> MemoryOutlook | None:
-        return None
 
     def memory_parts(self, request: EstimateRequest) -> PeakMemory:
         return parts_of(request)
@@ -318,6 +323,21 @@ class FakeBackend(Backend):
 
     def send_order(self, folder: Path, order: Order) -> None:
         self.box.orders.append((folder.name, order))
+        self.box.queue = tuple(line for line in self.box.queue if line.path != str(folder))
+
+    def list_queue(self) -> tuple[QueueLine, ...]:
+        return self.box.queue
+
+    def wake_queue(self) -> None:
+        self.box.queue_wakes += 1
+
+    def offer_queueing(self, config: TrainingConfig, inventory: Inventory | None) -> LaunchOffer:
+        def start() -> Path:
+            queued = QueueLine("r009", "/runs/r009", "waiting", "llama-1b-sft", "It was queued a moment ago.")
+            self.box.queue = (*self.box.queue, queued)
+            return Path(queued.path)
+
+        return LaunchOffer([("Command", "python sft.py"), ("Waits for", "1 of 2 GPUs")], start)
 
 
 def busy_box(**changes: Any) -> FakeBox:

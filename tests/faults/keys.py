@@ -63,7 +63,7 @@ async def result_of(box: FakeBox, keys: Sequence[str], slowly: bool) -> list[str
         if app._exit:
             return ["left", *map(repr, done)]
         screens = [f"{type(screen).__name__} {getattr(screen, 'heading', '')}" for screen in app.screen_stack]
-        editing = app.state.editing
+        editing = app.session.state.editing
         settings = None if editing is None else editing.current.settings
         return [*screens, f"page {app.main.page}", f"focus {app.focused!r}", repr(settings), *map(repr, done)]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.ui_backend import busy_box
 from tests.faults.keys import apps, boxes, press_random_keys, result_of
 from tests.ui.pilots import dialog, on_screen, until
-from tuner_tui.ui.backend.records import PresetListing
+from tuner_tui.ui.records import PresetListing
 from tuner_tui.ui.screens.help import HelpScreen
 
 KEYS = 500
@@ -57,7 +57,7 @@ async def test_keys_wait_for_a_hung_request_no_longer_than_somebody_would() -> N
 
     app = box.app(box.backend(list_presets=list_presets))
     async with app.run_test() as pilot:
-        await until(pilot, lambda: app.state.editing is not None)
+        await until(pilot, lambda: app.main.settings_view is not None)
         for key in ("p", "p", "question_mark"):
             app.simulate_key(key)
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))

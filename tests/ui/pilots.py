@@ -57,7 +57,7 @@ async def on_screen(box: FakeBox, size: tuple[int, int] = SIZE, **options: Any) 
 
 def value(pilot: ScreenPilot, name: str) -> Any:
     """Return the current value of the setting `name`."""
-    editing = app_of(pilot).state.editing
+    editing = app_of(pilot).session.state.editing
     assert editing is not None
     return getattr(editing.current.settings, name)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
-from tests.ui.controllers.test_comparison import RUNS
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
+from tests.ui.test_comparison_requests import RUNS
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.panels.settings import FieldHelp
 from tuner_tui.ui.screens.compare import CompareScreen
@@ -123,7 +123,7 @@ async def test_finding_the_loader_that_starves_the_training() -> None:
 async def test_going_back_to_a_run() -> None:
     async with on_screen(FakeBox(runs=RUNS)) as pilot:
         await press(pilot, REATTACH, "Runs")
-        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r007"))
+        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r007"))
 
 
 async def test_comparing_two_runs() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.run_pairs import two_jobs, two_runs
-from tuner_tui.ui.backend.records import ComparedRuns
+from tuner_tui.ui.records import ComparedRuns
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from threading import Lock
 
 from tuner_tui.advice.outlook import DataOutlook, EstimateRequest, MemoryOutlook, PeakMemory
 from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_runs, estimate_duration
@@ -136,12 +137,13 @@ class JobMemoryEstimator:
 
 
 class MemoryEstimator:
-    """Estimates of the settings shown, for one thread.
+    """Estimates of the settings shown, one at a time.
 
     It remembers earlier runs of the job, models that cannot be traced, and data that cannot be read.
     """
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._untraceable: set[tuple[str, str]] = set()
         self._unreadable: set[str] = set()
         self._job: Job | None = None
@@ -150,14 +152,16 @@ class MemoryEstimator:
 
     def quick(self, request: EstimateRequest) -> MemoryOutlook:
         """The estimate known without a trace. For a new job it reads what earlier runs measured."""
-        if request.job != self._job:
-            self._read_runs(request.job)
-        return self._outlook(request, refine=False)
+        with self._lock:
+            if request.job != self._job:
+                self._read_runs(request.job)
+            return self._outlook(request, refine=False)
 
     def refined(self, request: EstimateRequest) -> MemoryOutlook:
         """The estimate by the newest runs, and by a trace where that is worth it. It may take 30 s."""
-        self._read_runs(request.job)
-        return self._outlook(request, refine=True)
+        with self._lock:
+            self._read_runs(request.job)
+            return self._outlook(request, refine=True)
 
     def parts(self, request: EstimateRequest) -> PeakMemory:
         """Where the memory of the peak goes, by a trace that takes seconds. Raises `TraceError`."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt, fail
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.backend.facade import Backend, CliOverrides
-from tuner_tui.ui.backend.records import TrainingConfig
 from tuner_tui.ui.theme import wants_colour
+
+if TYPE_CHECKING:
+    from tuner_tui.ui.backend import Backend
+    from tuner_tui.ui.records import TrainingConfig
 
 FIRST_PRESET = "demo"
 
@@ -30,25 +32,30 @@ def open_named(
     """Open the screen on the preset or run `name`; without one, on the newest live run or the last preset."""
     exit_on_interrupt()
 
-    overrides = CliOverrides(
-        interpreter=interpreter, flags=flags or {}, environment=dict(os.environ), fallback=fallback
-    )
+    def open_backend() -> Backend:
+        from tuner_tui.ui.backend import Backend
+
+        return Backend(interpreter, flags, dict(os.environ), fallback)
+
     preset, folder = _resolve_name(name)
     if not sys.stdout.isatty() or not sys.stdin.isatty():
         fail("The screen needs a terminal; `tuner-tui run` works without one.")
-    open_screen(overrides, preset, folder, theme, ascii_only)
+    open_screen(open_backend, preset, folder, theme, ascii_only)
 
 
 def open_screen(
-    overrides: CliOverrides, preset: str | None, folder: Path | None, theme: str = "dark", ascii_only: bool = False
+    open_backend: Callable[[], Backend],
+    preset: str | None,
+    folder: Path | None,
+    theme: str = "dark",
+    ascii_only: bool = False,
 ) -> NoReturn:
     """Run the screen until it is closed, and exit with its code."""
     exit_on_interrupt()
     gc.disable()  # until the first frame is there: all that is made for it stays
 
-    backend = Backend(overrides)
-    start = partial(read_start, backend, preset, folder)
-    app = TunerApp(backend, start, theme=theme, colour=wants_colour(os.environ), ascii_only=ascii_only)
+    start = partial(read_start, preset=preset, folder=folder)
+    app = TunerApp(open_backend, start, theme=theme, colour=wants_colour(os.environ), ascii_only=ascii_only)
     app.run()
     _exit_now(app.return_code or 0)
 

@@ -6,23 +6,22 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tuner_tui.ui.backend.records import TrainingConfig
+from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.situation import effective_settings, observed_values
+from tuner_tui.hardware.interpreter import Interpreter
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.settings.edit_history import EditHistory
+from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, Resolved, Value, parse_value
+from tuner_tui.tuning.trial import TuningConclusion
+from tuner_tui.tuning.trial_log import TuningView
+from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.view.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
 from tuner_tui.view.settings_form import format_field
-
-if TYPE_CHECKING:
-    from tuner_tui.advice.finding import Finding, Remedy
-    from tuner_tui.hardware.interpreter import Interpreter
-    from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.settings.distributed import AccelerateConfig
-    from tuner_tui.settings.edit_history import EditHistory
-    from tuner_tui.settings.job import Job
-    from tuner_tui.settings.model import OriginKind, Resolved, Value
-    from tuner_tui.tuning.trial import TuningConclusion
-    from tuner_tui.tuning.trial_log import TuningView
 
 
 class SettingChange(NamedTuple):
@@ -115,8 +114,6 @@ class UiState:
 
     def with_config(self, config: TrainingConfig) -> UiState:
         """Load `config`; undo brings back what was shown before."""
-        from tuner_tui.settings.edit_history import EditHistory
-
         # Undo works on two levels: changes of the settings shown, in `editing`, and the loading of presets, in `past`.
         # A preset keeps its own history while another one is shown, so undo goes back into it.
         shown = self._shown
@@ -137,8 +134,6 @@ class UiState:
 
     def with_job(self, job: Job) -> UiState:
         """Replace the job. A command keeps its own defaults, so recommended values are dropped for one."""
-        from tuner_tui.settings.job import CommandJob
-
         if self.loaded is None or self.editing is None or job == self.loaded.job:
             return self
         editing = self.editing
@@ -148,8 +143,6 @@ class UiState:
 
     def with_seen(self, before: UiState) -> UiState:
         """Show the values that the followed run of this command has of its own in place of our defaults."""
-        from tuner_tui.settings.job import CommandJob
-
         view, loaded, editing = self.view, self.loaded, self.editing
         if view is None or view.record is None or loaded is None or editing is None:
             return self
@@ -171,8 +164,6 @@ class UiState:
 
     def with_edit(self, name: str, text: str) -> UiState:
         """Set the field `name` to the value parsed from `text`. Raises `FieldError`."""
-        from tuner_tui.settings.model import parse_value
-
         if self.editing is None:
             return self
         return self._edited(self.editing.edit(name, parse_value(name, text)))
@@ -183,8 +174,6 @@ class UiState:
 
     def with_changes(self, change: Mapping[str, Value], kind: OriginKind, detail: str) -> UiState:
         """Set several fields in one undoable step, with the origin `kind` and `detail`. Raises `FieldError`."""
-        from tuner_tui.settings.model import Origin
-
         if self.editing is None:
             return self
         return self._edited(self.editing.apply(change, Origin(kind, detail)))
@@ -215,8 +204,6 @@ class UiState:
 
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
         """Return the settings whose value is another in `values`."""
-        from tuner_tui.settings.model import FIELDS
-
         if self.editing is None:
             return ()
         settings = self.editing.current.settings
@@ -228,8 +215,6 @@ class UiState:
 
     def winner_as_remedy(self, tuning: str, conclusion: TuningConclusion) -> Remedy:
         """Return the winner of a tuning as a remedy for the settings shown."""
-        from tuner_tui.advice.finding import Remedy
-
         settings = None if self.editing is None else self.editing.current.settings
         winner = conclusion.winner
         return Remedy(
@@ -247,9 +232,6 @@ class UiState:
 
 def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Resolved:
     """Return `resolved` with the values seen in `run` where nothing was chosen."""
-    from tuner_tui.advice.situation import effective_settings, observed_values
-    from tuner_tui.settings.model import Origin, OriginKind, Resolved
-
     chosen = frozenset(resolved.given)
     settings = effective_settings(resolved.settings, chosen, in_effect)
     observed = {name for name, value in observed_values(in_effect).items() if getattr(settings, name) == value}
@@ -259,8 +241,6 @@ def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Re
 
 def _explicit_only(resolved: Resolved) -> Resolved:
     """Return `resolved` with the defaults in place of all values that were not chosen."""
-    from tuner_tui.settings.model import WEAK_ORIGINS, Resolved
-
     origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in WEAK_ORIGINS}
     settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})
     return Resolved(settings, origins)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tuner_tui.advice.outlook import EstimateRequest
+from tuner_tui.settings.distributed import training_cards
+from tuner_tui.settings.model import FIELDS, Settings
+from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.ui import status_text
-from tuner_tui.ui.backend.facade import Backend
+from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.state import UiState
+from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.settings_form import SettingsView
-
-if TYPE_CHECKING:
-    from tuner_tui.settings.model import Settings
-    from tuner_tui.settings.rules import Problem
 
 
 class StateStore:
@@ -58,7 +57,7 @@ class StateStore:
         self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)
 
     def request_estimate(self, state: UiState | None = None) -> None:
-        """Ask for the memory of the settings in `state`, or of those shown; the answer arrives as a message."""
+        """Ask for the memory of the settings in `state`, or of those shown; the answer is shown later."""
         request = estimate_request(state or self.state)
         if request is not None:
             self._ask_estimate(request)
@@ -81,9 +80,6 @@ class StateStore:
         state = self.state
         if state.loaded is None or state.editing is None:
             return None
-        from tuner_tui.settings.distributed import training_cards
-        from tuner_tui.settings.model import FIELDS
-        from tuner_tui.settings.rules import find_problems
 
         inventory, job = state.inventory, state.loaded.job
         gpus = None if inventory is None else training_cards(inventory, job)
@@ -118,3 +114,19 @@ def estimate_request(state: UiState) -> EstimateRequest | None:
         worked_on=state.edited,
         training=state.running,
     )
+
+
+class Requests:
+    """Serves requests of the user about one subject: reads and updates the store, and calls the backend off the loop.
+
+    The coroutines are run with `BaseApp.serve`, which shows a `BackendError` as a notification.
+    """
+
+    def __init__(self, app: BaseApp, store: StateStore, backend: Backend) -> None:
+        self._app = app
+        self._store = store
+        self._backend = backend
+
+    @property
+    def _state(self) -> UiState:
+        return self._store.state

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tuner_tui.core.units import format_duration
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Finished
+from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.run_rows import format_metrics, steps_made
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.events.run_state import RunState
-    from tuner_tui.runs.events.types import Finished
-    from tuner_tui.runs.store.supervisor_state import Order
 
 
 class StopQuestion(NamedTuple):

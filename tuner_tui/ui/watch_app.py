@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
-from tuner_tui.ui.backend.feeds import poll
+from tuner_tui.ui.feeds import poll
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from textual.app import App, ComposeResult
 
 from tests.ui.pilots import until
 from tuner_tui.runs.read.log_reader import LogWindow
-from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.output import (
     WINDOW_LINES,
     LogScroll,
+    LogSearchWanted,
+    LogWindowWanted,
     OutputPanel,
     after_window,
     find_match,

@@ -21,7 +21,7 @@ async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
         assert dialog(pilot) == ""
         assert value(pilot, "dataloader_persistent_workers")
         assert "Applied. R restarts this run with it" in said(pilot)
-        editing = app_of(pilot).state.editing
+        editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.origin(WORKERS).kind is OriginKind.REMEDY
         await pilot.press("a")

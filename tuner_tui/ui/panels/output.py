@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events, on
@@ -15,12 +16,32 @@ from textual.message import Message
 from textual.reactive import reactive
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 from tuner_tui.view.cells import Line, Row, TextSpan, crop, line, line_width
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
+
+
+@dataclass(eq=False, repr=False)
+class LogWindowWanted(Message):
+    """Show `count` lines of the log from byte `anchor` on, or with `before` those that end there.
+
+    With the anchor None the last lines are shown, also as the file grows.
+    """
+
+    anchor: int | None
+    count: int
+    before: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class LogSearchWanted(Message):
+    """Find `text` in the log from byte `start` on or, `backwards`, before it."""
+
+    text: str
+    backwards: bool
+    start: int
 
 
 WINDOW_LINES = 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rich.segment import Segment
@@ -19,11 +20,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tuner_tui.advice.outlook import DataOutlook, MemoryOutlook
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
-from tuner_tui.ui.messages import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.panels.layout import panel_title
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 from tuner_tui.view import number_format as f
@@ -57,9 +56,34 @@ from tuner_tui.view.settings_form import (
 )
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.outlook import DataOutlook, MemoryOutlook
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
     from tuner_tui.settings.model import FieldSpec
+
+
+@dataclass(eq=False, repr=False)
+class SettingEdited(Message):
+    """The user gave the field `name` a new value, as typed; the app parses and checks it."""
+
+    name: str
+    text: str
+
+
+@dataclass(eq=False, repr=False)
+class ChoiceWanted(Message):
+    """Show the choices of the field `name` as a list."""
+
+    name: str
+
+
+@dataclass(eq=False, repr=False)
+class ValueTyped(Message):
+    """A value is being typed for the field `name`; `text` is None while it is not valid, and at the end."""
+
+    name: str
+    text: str | None
+
 
 LEAST_BAR, MOST_BAR = 6, 40
 LEAST_SOURCE = 12

@@ -8,8 +8,8 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.reactive import reactive
 
-from tuner_tui.ui.backend.records import ComparedRuns
 from tuner_tui.ui.keys import COMPARE_KEYS
+from tuner_tui.ui.records import ComparedRuns
 from tuner_tui.ui.screens.sub_screen import PanelScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row, TextSpan, line

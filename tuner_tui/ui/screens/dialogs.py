@@ -21,16 +21,16 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tuner_tui.advice.outlook import PeakMemory
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.state import SettingChange
 from tuner_tui.ui.terminal.base_widgets import LineInput
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Remedy
+    from tuner_tui.advice.outlook import PeakMemory
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
+    from tuner_tui.ui.state import SettingChange
 
 Result = TypeVar("Result")
 

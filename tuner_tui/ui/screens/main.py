@@ -11,7 +11,6 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from tuner_tui.advice.outlook import MemoryOutlook
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.hardware import HardwarePanel
@@ -31,6 +30,7 @@ from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding
+    from tuner_tui.advice.outlook import MemoryOutlook
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample

@@ -16,7 +16,6 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from tuner_tui.core.units import format_short_duration
-from tuner_tui.ui.backend.records import PresetListing
 from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.view.number_format import significant
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.runs.read.reader import RunRow
     from tuner_tui.settings.model import Value
+    from tuner_tui.ui.records import PresetListing
 
 
 T = TypeVar("T")

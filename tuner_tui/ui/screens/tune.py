@@ -15,9 +15,9 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from tuner_tui.tuning.trial_log import TuningView
-from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.keys import TUNE_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
+from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput

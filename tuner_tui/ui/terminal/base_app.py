@@ -34,7 +34,7 @@ from textual.worker import Worker
 
 from tuner_tui.core.files import make_private
 from tuner_tui.core.text import clipboard_sequence, terminal_notification
-from tuner_tui.ui.backend.records import BackendError
+from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.keys import APP_KEYS
 from tuner_tui.ui.terminal.cell_writer import Ascii, SafeCells, TerminalCells
 from tuner_tui.ui.terminal.terminal_driver import TerminalDriver
@@ -171,7 +171,7 @@ class BaseApp(App[None]):
         """
         if request not in self._requests:
             self._requests.add(request)
-            self._answered.clear()
+            self.hold_input()
             self.run_task(self._serve, request, *args)
 
     async def _serve(self, request: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
@@ -188,7 +188,11 @@ class BaseApp(App[None]):
         try:
             return await asyncio.shield(answer)
         finally:
-            self._answered.clear()  # another screen may follow
+            self.hold_input()  # another screen may follow
+
+    def hold_input(self) -> None:
+        """Let input wait for a request to show a screen or to end, but not longer than `MAX_ANSWER_S`."""
+        self._answered.clear()
 
     def let_input_through(self) -> None:
         """Called by a request that takes a while: what is typed meanwhile is for the screen as it is."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
-from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, running
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, until, value
@@ -192,7 +192,7 @@ async def test_the_better_figure_comes_when_no_newer_question_does() -> None:
         return MemoryOutlook(unknown=f"refined {refined[-1]}")
 
     box = FakeBox()
-    async with on_screen(box, backend=box.backend(refine_estimate=refine)) as pilot:
+    async with on_screen(box, backend=box.backend(estimates=FakeEstimates(refined=refine))) as pilot:
         await pilot.press("plus", "plus")
         await until(pilot, lambda: app_of(pilot).main.outlook == MemoryOutlook(unknown="refined 32"))
         assert set(refined) <= {16, 32}
@@ -268,7 +268,7 @@ async def test_only_edited_settings_are_worth_a_trace() -> None:
         return outlook_of(wanted)
 
     box = FakeBox()
-    async with on_screen(box, backend=box.backend(estimate=remember)) as pilot:
+    async with on_screen(box, backend=box.backend(estimates=FakeEstimates(quick=remember))) as pilot:
         assert not asked[-1].worked_on
         await pilot.press("plus")
         await until(pilot, lambda: asked[-1].worked_on)
@@ -282,9 +282,9 @@ async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
         return outlook_of(wanted)
 
     box = FakeBox(view=running())
-    backend = box.backend(estimate=remember)
+    backend = box.backend(estimates=FakeEstimates(quick=remember))
     async with on_screen(box, backend=backend, folder=Path("/runs/r001")) as pilot:
-        await until(pilot, lambda: asked and app_of(pilot).state.running)
+        await until(pilot, lambda: asked and app_of(pilot).session.state.running)
         before = len(asked)
         box.view = ended("completed", "Completed.")
         await until(pilot, lambda: len(asked) > before)

@@ -16,8 +16,9 @@ from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.tuning.create import create_tuning
 from tuner_tui.tuning.store import TuningFolder, TuningOptions, read_tuning_record
 from tuner_tui.tuning.trial_log import TrialCompleted, TrialLog, TuningEnded, TuningStarted
-from tuner_tui.ui.backend.records import BackendError, TrainingConfig, TrialPlacement, TuningWish
-from tuner_tui.ui.backend.tunings import Tunings, resumed_job
+from tuner_tui.ui.feeds import BackendError
+from tuner_tui.ui.records import TrainingConfig, TrialPlacement, TuningWish
+from tuner_tui.ui.tunings import Tunings, resumed_job
 
 SECRET = CommandJob(command=("python", "train.py", "--api-key", "abc"), apply="hf-args", env={"WANDB_API_KEY": "abc"})
 
@@ -99,8 +100,8 @@ def test_tunings_are_listed_newest_first_and_read_again_and_again() -> None:
     log.add(TrialCompleted(t=2.0, tried=under_way().tried[0]))
     log.add(TuningEnded(t=3.0, status="aborted", sentence="It was stopped."))
     here = Tunings()
-    assert [line.id for line in here.list_newest()] == [second.id, first.id]
-    assert here.list_newest()[1].status == "aborted"
+    assert [listing.folder for listing in here.list_newest()] == [second.path, first.path]
+    assert here.list_newest()[1].view.status == "aborted"
     [look] = here.follow(first.path)
     assert (look.view.title, len(look.view.tried), look.now_s) == ("demo", 1, None)
     assert next(here.follow(second.path)).now_s is not None

@@ -7,24 +7,23 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.records import BackendError, NameTakenError, TrainingConfig
-from tuner_tui.ui.controllers.controller import Controller
+from tuner_tui.settings.errors import FieldError, PresetError
+from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.model import FIELDS, OriginKind, Value
+from tuner_tui.settings.presets import FileUpdate, preset_path
+from tuner_tui.ui.feeds import BackendError
+from tuner_tui.ui.records import NameTakenError, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
+from tuner_tui.ui.screens.job import JobScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
 from tuner_tui.ui.state import UiState
-from tuner_tui.ui.state_store import estimate_request
-
-if TYPE_CHECKING:
-    from tuner_tui.advice.finding import Finding, Remedy
-    from tuner_tui.settings.job import Job
-    from tuner_tui.settings.model import Value
-    from tuner_tui.settings.presets import FileUpdate
+from tuner_tui.ui.state_store import Requests, estimate_request
 
 
-class SettingsController(Controller):
+class SettingsRequests(Requests):
     """Serves requests about what would be trained next."""
 
     _python: Path | None = None
@@ -58,8 +57,6 @@ class SettingsController(Controller):
 
     def edit(self, name: str, text: str) -> None:
         """Set the field `name` to the value parsed from `text`."""
-        from tuner_tui.settings.errors import FieldError
-
         try:
             self._store.update(self._state.with_edit(name, text))
         except FieldError as error:
@@ -67,8 +64,6 @@ class SettingsController(Controller):
 
     def preview_edit(self, name: str, text: str | None) -> None:
         """Show the memory of a value that is being typed; None, or a value that is not valid, restores the figure."""
-        from tuner_tui.settings.errors import FieldError
-
         state = self._state
         if text is not None:
             with suppress(FieldError):
@@ -94,8 +89,6 @@ class SettingsController(Controller):
 
     def apply_remedy(self, finding: Finding, remedy: Remedy) -> None:
         """Put the values of `remedy` into the settings."""
-        from tuner_tui.settings.model import OriginKind
-
         if remedy.command:
             self._use_command(remedy)
             return
@@ -108,8 +101,6 @@ class SettingsController(Controller):
 
     def _use_command(self, remedy: Remedy) -> None:
         """Launch the command of `remedy` from now on, with the settings in its placeholders."""
-        from tuner_tui.settings.job import CommandJob
-
         job = None if self._state.loaded is None else self._state.loaded.job
         if isinstance(job, CommandJob):
             changed = job.model_copy(update={"command": remedy.command, "apply": "placeholders"})
@@ -126,8 +117,6 @@ class SettingsController(Controller):
 
     async def edit_job(self) -> None:
         """Open the job editor."""
-        from tuner_tui.ui.screens.job import JobScreen
-
         if self._state.loaded is not None:
             job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
             if job is not None:
@@ -172,8 +161,6 @@ class SettingsController(Controller):
 
     async def choose(self, name: str) -> None:
         """Ask for one of the choices of the field `name`."""
-        from tuner_tui.settings.model import FIELDS
-
         spec = FIELDS[name]
         current = self._state.current
         now = None if current is None else getattr(current.resolved.settings, name)
@@ -251,9 +238,6 @@ class SettingsController(Controller):
 
 def preset_name_problem(name: str) -> str | None:
     """Return what is wrong with the name of a preset, or None."""
-    from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.presets import preset_path
-
     try:
         preset_path(name)
     except PresetError as error:

@@ -7,10 +7,36 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tuner_tui.ui.backend.records import (
-    BackendError,
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
+from tuner_tui.runs.launch.start import find_duplicate_run
+from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.runs.store.record import redact_job
+from tuner_tui.settings.distributed import process_count
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import Job, same_training
+from tuner_tui.tuning.create import (
+    TunerSpec,
+    create_tuning,
+    ensure_tunable,
+    start_tuning,
+    time_needed,
+)
+from tuner_tui.tuning.store import (
+    Cluster,
+    TuningFolder,
+    TuningOptions,
+    TuningRecord,
+    list_tunings,
+    read_tuning_record,
+    tunings_dir,
+)
+from tuner_tui.tuning.trial_cards import free_cards
+from tuner_tui.tuning.trial_log import TuningReader, TuningView
+from tuner_tui.tuning.tuned_preset import tuned_preset_name
+from tuner_tui.ui.feeds import BackendError
+from tuner_tui.ui.records import (
     TrainingConfig,
     TrialPlacement,
     TuningListing,
@@ -19,12 +45,6 @@ from tuner_tui.ui.backend.records import (
     TuningWish,
     translate_errors,
 )
-
-if TYPE_CHECKING:
-    from tuner_tui.runs.launch.prepare import LaunchRequest
-    from tuner_tui.settings.job import Job
-    from tuner_tui.tuning.store import Cluster, TuningRecord
-    from tuner_tui.tuning.trial_log import TuningReader, TuningView
 
 MAX_LISTED_TUNINGS = 100
 UNREACHABLE = "No setting can be passed to this command: e edits the job (pass settings via inject, for example)."
@@ -36,9 +56,6 @@ PLAN_SUMMARY = (
 
 def _free_cards(job: Job) -> tuple[str, ...]:
     """The free cards of this machine for trials of `job`; none if it has only one. Raises `SettingsError`."""
-    from tuner_tui.hardware.detect import read_inventory
-    from tuner_tui.runs.store.folder import state_dir
-    from tuner_tui.tuning.trial_cards import free_cards
 
     inventory = read_inventory(state_dir())
     return free_cards(job, inventory, os.environ) if len(inventory.gpus) > 1 else ()
@@ -53,10 +70,6 @@ class Tunings:
     @translate_errors()
     def plan(self, config: TrainingConfig) -> TuningPlan:
         """Return what a tuning of `config` would do, and the time that it needs."""
-        from tuner_tui.runs.launch.prepare import launch_summary, prepare
-        from tuner_tui.settings.errors import SettingsError
-        from tuner_tui.tuning.create import time_needed
-        from tuner_tui.tuning.tuned_preset import tuned_preset_name
 
         request = _tunable_request(config)
         launch_lines, needed = launch_summary(prepare(request)), time_needed(request)
@@ -81,8 +94,6 @@ class Tunings:
     @translate_errors()
     def start(self, config: TrainingConfig, wish: TuningWish) -> Path:
         """Start a detached tuning and return its folder."""
-        from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning
-        from tuner_tui.tuning.store import TuningOptions
 
         request = _tunable_request(config)
         cards = self._free_cards(request.job) if wish.placement == "gpus" else ()
@@ -95,12 +106,9 @@ class Tunings:
     @translate_errors()
     def list_newest(self) -> Sequence[TuningListing]:
         """Return the newest tunings, newest first."""
-        from tuner_tui.tuning.store import list_tunings, tunings_dir
-        from tuner_tui.tuning.trial_log import TuningReader
 
         folders = list_tunings(tunings_dir(os.environ))[:MAX_LISTED_TUNINGS]
-        views = [(folder, TuningReader(folder).poll()) for folder in folders]
-        return [TuningListing(folder.id, folder.path, view.status, view.title) for folder, view in views]
+        return [TuningListing(folder.path, TuningReader(folder).poll()) for folder in folders]
 
     def watch_running(self) -> Iterator[TuningView | None]:
         """Yield the tuning that runs, else how the last one seen ended; None before the first. Raises `OSError`."""
@@ -116,8 +124,6 @@ class Tunings:
 
     def follow(self, folder: Path) -> Iterator[TuningSnapshot]:
         """Yield the tuning in `folder`, one snapshot per read, until it has ended. Raises `OSError`."""
-        from tuner_tui.tuning.store import TuningFolder
-        from tuner_tui.tuning.trial_log import TuningReader
 
         reader = TuningReader(TuningFolder(folder))
         running = True
@@ -131,22 +137,18 @@ class Tunings:
     @translate_errors()
     def is_same_job(self, folder: Path, config: TrainingConfig) -> bool:
         """Whether the tuning in `folder` trains the job of `config`."""
-        from tuner_tui.tuning.store import TuningFolder, read_tuning_record
 
         return _is_same_job(read_tuning_record(TuningFolder(folder)), config)
 
     @translate_errors()
     def abort(self, folder: Path) -> None:
         """Ask the tuning to stop its trial and end; what was measured is kept."""
-        from tuner_tui.tuning.store import TuningFolder
 
         TuningFolder(folder).abort()
 
     @translate_errors()
     def resume(self, folder: Path, config: TrainingConfig | None, minutes: float) -> None:
         """Resume an aborted tuning for at most `minutes`."""
-        from tuner_tui.tuning.create import TunerSpec, start_tuning
-        from tuner_tui.tuning.store import TuningFolder, read_tuning_record
 
         tuning = TuningFolder(folder)
         job = resumed_job(read_tuning_record(tuning), config)
@@ -155,8 +157,6 @@ class Tunings:
 
 def _placements(request: LaunchRequest, free_cards: int) -> Mapping[TrialPlacement, str]:
     """The places that the trials may have. A cluster is offered to a user who has named it."""
-
-    from tuner_tui.settings.distributed import process_count
 
     placements: dict[TrialPlacement, str] = {"sequential": "one after another"}
     if free_cards > 1:
@@ -168,9 +168,6 @@ def _placements(request: LaunchRequest, free_cards: int) -> Mapping[TrialPlaceme
 
 
 def _tunable_request(config: TrainingConfig) -> LaunchRequest:
-    from tuner_tui.runs.launch.start import find_duplicate_run
-    from tuner_tui.settings.errors import SettingsError
-    from tuner_tui.tuning.create import ensure_tunable
 
     request = config.launch_request()
     try:
@@ -191,15 +188,11 @@ def resumed_job(record: TuningRecord, config: TrainingConfig | None) -> Job:
 
 
 def _is_same_job(record: TuningRecord, config: TrainingConfig) -> bool:
-    from tuner_tui.runs.store.record import redact_job
-    from tuner_tui.settings.job import same_training
 
     return same_training(redact_job(config.job), record.job)
 
 
 def _running_tuning() -> TuningReader | None:
-    from tuner_tui.tuning.store import list_tunings, tunings_dir
-    from tuner_tui.tuning.trial_log import TuningReader
 
     folder = next((folder for folder in list_tunings(tunings_dir(os.environ)) if folder.live), None)
     return None if folder is None else TuningReader(folder)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.feeds import poll
-from tuner_tui.ui.backend.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
-from tuner_tui.ui.controllers.controller import Controller
+from tuner_tui.settings.model import OriginKind
+from tuner_tui.tuning.trial import DEFAULT_MINUTES
+from tuner_tui.tuning.trial_log import TuningView
+from tuner_tui.ui.feeds import poll
+from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
+from tuner_tui.ui.screens.tune import TuneScreen, TuneStartScreen
+from tuner_tui.ui.state_store import Requests
 from tuner_tui.view.tuning_rows import can_resume
-
-if TYPE_CHECKING:
-    from tuner_tui.tuning.trial_log import TuningView
-    from tuner_tui.ui.screens.tune import TuneScreen
 
 STATUS_PERIOD_S = 3.0
 TASK = "tuning"
@@ -24,7 +23,7 @@ TASK = "tuning"
 ABORT_QUESTION = "Stop {name}? All measurements are kept; R resumes it."
 
 
-class TuningController(Controller):
+class TuningRequests(Requests):
     """Shows tunings, one at a time. They run detached and go on without the screen."""
 
     _screen: TuneScreen | None = None
@@ -54,14 +53,13 @@ class TuningController(Controller):
     async def open(self) -> None:
         """Show the tuning that runs, else the newest one; offer to start one if there is none."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        chosen = next((tuning for tuning in listed if tuning.status == "running"), listed[0] if listed else None)
-        folder = await self._start() if chosen is None else chosen.folder
+        running = next((tuning for tuning in listed if tuning.view.status == "running"), None)
+        shown = running or next(iter(listed), None)
+        folder = await self._start() if shown is None else shown.folder
         if folder is not None and self._screen is None:
             await self._show(folder)
 
     async def _show(self, folder: Path) -> None:
-        from tuner_tui.ui.screens.tune import TuneScreen
-
         self._screen = TuneScreen()
         if self._state.tuning is not None and self._state.tuning.status != "running":
             self._store.update(replace(self._state, tuning=None))
@@ -123,9 +121,6 @@ class TuningController(Controller):
 
     async def _ask(self, heading: str, plan: TuningPlan) -> TuningWish | None:
         """Return how to tune, or None if it is not wanted. The last answer is the default."""
-        from tuner_tui.tuning.trial import DEFAULT_MINUTES
-        from tuner_tui.ui.screens.tune import TuneStartScreen
-
         minutes = max(self._minutes or DEFAULT_MINUTES, plan.least_minutes or 0.0)
         default = TuningWish(minutes, self._placement)
         wish = await self._app.ask(TuneStartScreen(plan, default, heading))
@@ -161,15 +156,13 @@ class TuningController(Controller):
     async def pick(self) -> None:
         """Ask for another tuning and show it."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        items = [PickerItem(one.id, f"{one.status:<9} {one.title}".rstrip(), one.folder) for one in listed]
+        items = [PickerItem(view.id, f"{view.status:<9} {view.title}".rstrip(), folder) for folder, view in listed]
         folder = await self._app.ask(PickScreen("Tunings", items, "No tunings yet."))
         if folder is not None:
             self._follow(folder)
 
     async def apply_winner(self) -> None:
         """Put the winner into the settings, after its changes were shown."""
-        from tuner_tui.settings.model import OriginKind
-
         folder, snapshot, current = self._folder, self._snapshot, self._state.current
         if snapshot is None or snapshot.view.verdict is None or folder is None or current is None:
             self._app.show_note("There is no winner yet.", severity="warning")

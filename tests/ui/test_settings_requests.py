@@ -16,13 +16,10 @@ from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.settings.presets import FileUpdate, load_preset, preset_path
-from tuner_tui.ui.backend.facade import Backend, CliOverrides
-from tuner_tui.ui.backend.records import (
-    BackendError,
-    NameTakenError,
-    PresetListing,
-)
-from tuner_tui.ui.messages import SettingEdited
+from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.feeds import BackendError
+from tuner_tui.ui.panels.settings import SettingEdited
+from tuner_tui.ui.records import NameTakenError, PresetListing
 
 BATCH = "per_device_train_batch_size"
 
@@ -80,7 +77,7 @@ async def test_enter_on_a_choice_opens_its_list() -> None:
 
 def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:
     """The copy would be used in place of it from then on."""
-    backend = Backend(CliOverrides())
+    backend = Backend()
     config = backend.load_preset("demo")
     with pytest.raises(NameTakenError, match="demo comes with tuner-tui") as raised:
         backend.save_preset("demo", config, False)
@@ -149,7 +146,7 @@ async def test_what_nobody_chose_is_recommended_with_its_reason() -> None:
     box = FakeBox(opened=opened(per_device_train_batch_size=24))
     async with on_screen(box, backend=advising(box)) as pilot:
         await until(pilot, lambda: value(pilot, "precision") == "bf16")
-        editing = app_of(pilot).state.editing
+        editing = app_of(pilot).session.state.editing
         assert editing is not None
         origin = editing.current.origin("precision")
         assert origin.kind is OriginKind.RECOMMENDED
@@ -176,7 +173,7 @@ async def test_a_command_and_the_settings_of_a_run_stay_as_they_are() -> None:
     for as_it_is in (command, replace(opened(), as_it_ran=True)):
         box = FakeBox(opened=as_it_is)
         async with on_screen(box, backend=advising(box)) as pilot:
-            editing = app_of(pilot).state.editing
+            editing = app_of(pilot).session.state.editing
             assert editing is not None
             assert editing.current == as_it_is.resolved
 
@@ -185,7 +182,7 @@ def test_a_preset_saved_here_holds_only_what_somebody_chose() -> None:
     box = FakeBox()
     chosen = opened("mine", learning_rate=1e-5)
     filled = with_recommended(chosen.resolved, box.inventory, INTERPRETER, chosen.job)
-    Backend(CliOverrides()).save_preset("mine-alone", replace(chosen, resolved=filled), False)
+    Backend().save_preset("mine-alone", replace(chosen, resolved=filled), False)
     assert load_preset(preset_path("mine-alone")).preset.settings == {"learning_rate": 1e-5}
 
 
@@ -253,7 +250,7 @@ future_option: 3
 def test_the_screens_settings_are_put_into_the_tools_file(tmp_path: Path) -> None:
     path = tmp_path / "sft.yaml"
     path.write_text(TRL_FILE)
-    backend = Backend(CliOverrides(flags={"per_device_train_batch_size": "8"}))
+    backend = Backend(flags={"per_device_train_batch_size": "8"})
     config = backend.load_preset(str(path))
     update = backend.update_of_file(config)
     assert update is not None
@@ -264,7 +261,7 @@ def test_the_screens_settings_are_put_into_the_tools_file(tmp_path: Path) -> Non
 
 
 def test_without_a_tools_file_the_settings_are_copied_for_the_jobs_tool() -> None:
-    backend = Backend(CliOverrides(flags={"learning_rate": "1e-5"}))
+    backend = Backend(flags={"learning_rate": "1e-5"})
     config = backend.load_preset("cpu")
     assert backend.update_of_file(config) is None
     what, text = backend.export_settings(config)

@@ -20,7 +20,8 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.types import FellBack
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
-from tuner_tui.ui.backend.records import BackendError, TrainingConfig
+from tuner_tui.ui.feeds import BackendError
+from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.dialogs import Choice
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ async def test_one_key_trains_and_the_run_is_followed() -> None:
         await pilot.press("plus", "t")
         await until(pilot, lambda: app_of(pilot).main.view is not None)
         assert box.launched[0].resolved.settings.per_device_train_batch_size == 24
-        assert app_of(pilot).state.folder == Path("/runs/r001")
+        assert app_of(pilot).session.state.folder == Path("/runs/r001")
         assert app_of(pilot).main.page == "settings"  # it is seen beside the settings
         assert app_of(pilot).main.run_name == "r001"
 
@@ -60,7 +61,7 @@ async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
     async with on_screen(box) as pilot:
         await pilot.press("t")
         await until(pilot, lambda: "no command 'trane'" in said(pilot))
-        assert app_of(pilot).state.folder is None
+        assert app_of(pilot).session.state.folder is None
 
 
 async def test_no_second_training_while_one_runs() -> None:
@@ -106,8 +107,8 @@ async def test_a_run_that_falls_back_is_followed_into_the_next() -> None:
         await until(pilot, lambda: app_of(pilot).main.view is not None)
         out = ended("out-of-memory", "Out of memory.")
         fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
-        app_of(pilot)._show_view(replace(out, state=replace(out.state, fell_back=fell)))
-        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
+        box.view = replace(out, state=replace(out.state, fell_back=fell))
+        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
         assert "OOM retry 1 of 3. micro batch 16 → 8" in said(pilot)
 
 
@@ -118,7 +119,7 @@ async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:
     async with on_screen(box) as pilot:
         await pilot.press("6")
         await until(pilot, lambda: app_of(pilot).main.view is not None)
-        assert app_of(pilot).state.folder == Path("/runs/r007")
+        assert app_of(pilot).session.state.folder == Path("/runs/r007")
 
 
 async def test_q_leaves_without_stopping_and_says_that_the_training_goes_on(
@@ -138,9 +139,9 @@ async def test_fresh_samples_of_the_followed_run_replace_those_of_the_screen() -
     async with on_screen(box) as pilot:
         assert box.view is not None
         fresh = replace(live_run.sample(), time_s=time.time())
-        app_of(pilot)._show_view(replace(box.view, sample=fresh))
+        box.view = replace(box.view, sample=fresh)
         await until(pilot, lambda: app_of(pilot).main.sample == fresh)
-        assert app_of(pilot)._hardware.covered_until_s > fresh.time_s
+        assert app_of(pilot).session._hardware.covered_until_s > fresh.time_s
 
 
 async def test_a_hung_box_delays_no_key() -> None:
@@ -190,7 +191,7 @@ def with_command(job: Job = COMMAND_JOB) -> TrainingConfig:
 
 
 def job_of(pilot: ScreenPilot) -> Job:
-    now = app_of(pilot).state.loaded
+    now = app_of(pilot).session.state.loaded
     assert now is not None
     return now.job
 
@@ -204,7 +205,7 @@ async def test_the_command_is_edited() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: dialog(pilot) == "")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
-        assert app_of(pilot).state.dirty
+        assert app_of(pilot).session.state.dirty
         assert str(app_of(pilot).main.query_one("#settings").border_title).startswith("1 Settings · llama-1b-sft*")
 
 
@@ -252,7 +253,7 @@ async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: dialog(pilot) == "")
         assert job_of(pilot) == COMMAND_JOB
-        assert not app_of(pilot).state.dirty
+        assert not app_of(pilot).session.state.dirty
 
 
 async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_along() -> None:
@@ -267,7 +268,7 @@ async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_alon
         await pilot.press("enter")
         await until(pilot, lambda: dialog(pilot) == "")
         assert isinstance(job_of(pilot), CommandJob)
-        editing = app_of(pilot).state.editing
+        editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.chosen == {"per_device_train_batch_size"}
         assert editing.current.settings.seed == 42
@@ -286,7 +287,7 @@ async def test_a_command_is_shown_before_it_starts() -> None:
         await until(pilot, lambda: dialog(pilot) == "Train")
         await pilot.press("enter")
         await until(pilot, lambda: len(box.launched) == 1)
-        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r001"))
+        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r001"))
 
 
 async def test_r_restarts_the_run_after_a_yes() -> None:
@@ -295,7 +296,7 @@ async def test_r_restarts_the_run_after_a_yes() -> None:
         await pilot.press("R")
         await until(pilot, lambda: dialog(pilot) == "Restart")
         await pilot.press("y")
-        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r008"))
+        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
         [(name, preset)] = box.restarted
         assert name == "r007"
         assert preset is not None
@@ -312,4 +313,4 @@ async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> Non
         pilot.app.screen.query_one("#job-interpreter", Input).value = "/other/bin/python"
         await pilot.press("enter")
         await until(pilot, lambda: shown.interpreter is not None and shown.interpreter.path == "/other/bin/python")
-        assert app_of(pilot).state.interpreter == shown.interpreter
+        assert app_of(pilot).session.state.interpreter == shown.interpreter

@@ -5,10 +5,29 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.fakes.queue_access import FakeQueue, some_lines
 from tests.fakes.ui_backend import FakeBox
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, until
+from tuner_tui.runs.queue.listing import QueueLine
 from tuner_tui.ui.screens.pickers import queue_items
+
+
+def some_lines(submitted_t: float) -> tuple[QueueLine, ...]:
+    """A run in each state."""
+    return (
+        QueueLine(
+            "r002", "/runs/r002", "waiting", "llama-1b-sft",
+            "It needs 2 GPUs, 0 free. GPU 0: run r001; GPU 1: alice: python train.py --model llama-3.1-8b.",
+            2, submitted_t,
+        ),
+        QueueLine(
+            "r003", "/runs/r003", "waiting", "python eval.py", "It starts after run r002 has ended.", 1, submitted_t
+        ),
+        QueueLine(
+            "r004", "/runs/r004", "was-waiting", "python tiny.py",
+            "It was waiting when the machine was restarted; `tuner-tui queue --restart` queues it again.", 1,
+        ),
+        QueueLine("r005", "/runs/r005", "damaged", reason="/runs/r005/queue.json is damaged: not of this version."),
+    )  # fmt: skip
 
 
 async def open_queue(pilot: ScreenPilot) -> None:
@@ -25,7 +44,7 @@ def test_a_line_has_state_age_and_command() -> None:
 
 
 async def test_keys_remove_the_run_under_the_cursor_and_show_it() -> None:
-    box = FakeBox(queue=FakeQueue(some_lines(time.time() - 750)))
+    box = FakeBox(queue=some_lines(time.time() - 750))
     async with on_screen(box) as pilot:
         await open_queue(pilot)
         await pilot.press("j")
@@ -34,17 +53,17 @@ async def test_keys_remove_the_run_under_the_cursor_and_show_it() -> None:
         await until(pilot, lambda: dialog(pilot) == "Remove")
         await pilot.press("y")
         await until(pilot, lambda: dialog(pilot) == "Queue")
-        assert box.queue.asked[-1] == ("remove", "r003")
+        assert box.orders == [("r003", "stop")]
         assert "r003" not in screen_text(pilot.app)
         await pilot.press("enter")
-        await until(pilot, lambda: app_of(pilot).state.folder == Path("/runs/r002"))
+        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r002"))
 
 
 async def test_the_training_shown_is_queued_after_a_look() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
         await open_queue(pilot)
-        assert box.queue.asked == [("wake", "")] * 2  # by the start of the screen and now
+        assert box.queue_wakes == 2  # by the start of the screen and now
         await pilot.press("a")
         await until(pilot, lambda: "1 of 2 GPUs" in screen_text(pilot.app))
         await pilot.press("enter")

@@ -7,23 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from tuner_tui.advice.finding import Finding
-    from tuner_tui.hardware.inventory import Inventory
-    from tuner_tui.runs.launch.prepare import LaunchRequest
-    from tuner_tui.runs.read.comparison import Comparison
-    from tuner_tui.runs.read.log_reader import LogReader
-    from tuner_tui.runs.read.reader import RunReader, RunView
-    from tuner_tui.settings.job import Job
-    from tuner_tui.settings.model import Resolved, Value
-    from tuner_tui.settings.presets import Preset
-    from tuner_tui.tuning.trial_log import TuningView
-
-
-class BackendError(Exception):
-    """A request failed; the text is one sentence for the user."""
+from tuner_tui.memory.trace import TraceError
+from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.read.comparison import Comparison
+from tuner_tui.runs.store.record import RecordError
+from tuner_tui.settings.errors import PresetExistsError, SettingsError
+from tuner_tui.settings.job import Job
+from tuner_tui.settings.model import Resolved, Value
+from tuner_tui.settings.presets import Preset
+from tuner_tui.tuning.trial_log import TuningView
+from tuner_tui.ui.feeds import BackendError
 
 
 class NameTakenError(BackendError):
@@ -37,11 +33,6 @@ class NameTakenError(BackendError):
 @contextmanager
 def translate_errors() -> Iterator[None]:
     """Raise errors that the user can act on as `BackendError`; programming errors pass unchanged."""
-    from tuner_tui.memory.trace import TraceError
-    from tuner_tui.runs.launch.command import LaunchError
-    from tuner_tui.runs.store.record import RecordError
-    from tuner_tui.settings.errors import PresetExistsError, SettingsError
-
     try:
         yield
     except PresetExistsError as error:
@@ -51,14 +42,6 @@ def translate_errors() -> Iterator[None]:
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         raise BackendError(f"{error.strerror or error}{place}.") from error
-
-
-class FollowedRun(NamedTuple):
-    """The readers of one run. `diagnose` keeps state between calls, so that findings do not flicker."""
-
-    reader: RunReader
-    log: LogReader
-    diagnose: Callable[[RunView, Inventory | None], tuple[Finding, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +62,6 @@ class TrainingConfig:
 
     def launch_request(self) -> LaunchRequest:
         """Return what is asked of the launcher to train this."""
-        from tuner_tui.runs.launch.prepare import LaunchRequest
-
         return LaunchRequest(
             job=self.job, resolved=self.resolved, preset=self.preset, memory_limit_bytes=self.memory_limit_bytes
         )
@@ -103,7 +84,7 @@ class PresetListing(NamedTuple):
 
 
 class LaunchOffer(NamedTuple):
-    """A prepared run: labelled lines that describe it, and the call that starts it and returns its folder."""
+    """A prepared run: labelled lines that describe it, and the call that starts or queues it and returns its folder."""
 
     lines: Sequence[tuple[str, str]]
     start: Callable[[], Path]
@@ -155,10 +136,8 @@ class TuningWish(NamedTuple):
 class TuningListing(NamedTuple):
     """A tuning in a list."""
 
-    id: str
     folder: Path
-    status: str
-    title: str = ""
+    view: TuningView
 
 
 class TuningSnapshot(NamedTuple):

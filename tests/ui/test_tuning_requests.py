@@ -15,7 +15,7 @@ from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
-from tuner_tui.ui.backend.records import TrialPlacement
+from tuner_tui.ui.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.tuning_rows import skipped_rows, trial_rows, tuning_rows
@@ -124,7 +124,7 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         await until(pilot, lambda: main.tuning_sign == "t003 tuning, trial 8")
         await until(pilot, lambda: screen_text(pilot.app).splitlines()[-1].startswith(" o t003 tuning, trial 8 "))
         assert "t003 is tuning llama-1b-sft (trial 8, 4 min … 7 min left). o shows it." in screen_text(pilot.app)
-        app_of(pilot)._tuning.show_status(at_its_end())
+        app_of(pilot).session._tuning.show_status(at_its_end())
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
         assert "o shows it" in said(pilot)
         await pilot.press("o")
@@ -200,7 +200,7 @@ async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:
         assert value(pilot, "torch_compile") is False
         await pilot.press("enter")
         await until(pilot, lambda: value(pilot, "torch_compile") is True)
-        editing = app_of(pilot).state.editing
+        editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.settings == COMPILED
         assert editing.current.origin("torch_compile").kind is OriginKind.TUNED

@@ -12,9 +12,9 @@ from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.presets import find_preset
-from tuner_tui.ui.backend.facade import Backend, CliOverrides
-from tuner_tui.ui.backend.records import NameTakenError
-from tuner_tui.ui.backend.tunings import Tunings
+from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.records import NameTakenError
+from tuner_tui.ui.tunings import Tunings
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_saved_preset_keeps_its_description() -> None:
-    backend = Backend(CliOverrides())
+    backend = Backend()
     opened = backend.load_preset("t4-16gb")
     backend.save_preset("my-t4", opened, False)
     first, saved = find_preset("t4-16gb").preset, find_preset("my-t4").preset
@@ -34,16 +34,16 @@ def test_a_saved_preset_keeps_its_description() -> None:
 
 def test_the_project_file_gives_its_job_and_its_notes(tmp_path: Path) -> None:
     (tmp_path / "tuner.yaml").write_text("job: {kind: command, command: [python, train.py], apply: hf-args}\n")
-    opened = Backend(CliOverrides()).load_preset("demo")
+    opened = Backend().load_preset("demo")
     assert isinstance(opened.job, CommandJob)
     (tmp_path / "tuner.yaml").write_text("per_device_train_batch_size: 12\npush_to_hub: true\n")
-    opened = Backend(CliOverrides()).load_preset("demo")
+    opened = Backend().load_preset("demo")
     assert opened.resolved.settings.per_device_train_batch_size == 12
     assert any("push_to_hub" in note and note.startswith("tuner.yaml") for note in opened.notes)
 
 
 def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() -> None:
-    backend = Backend(CliOverrides(interpreter=Path("/opt/train/bin/python")))
+    backend = Backend(interpreter=Path("/opt/train/bin/python"))
     opened = backend.load_preset("demo")
     assert opened.job.interpreter == "/opt/train/bin/python"
     backend.save_preset("mine-here", opened, False)
@@ -62,9 +62,9 @@ def test_the_fake_answers_every_call_itself(real: type, fake: type) -> None:
 
 
 def test_the_picker_offers_what_was_made_for_this_machine_first() -> None:
-    listed = Backend(CliOverrides()).list_presets(box(card(name="Tesla T4", capability=(7, 5))))
+    listed = Backend().list_presets(box(card(name="Tesla T4", capability=(7, 5))))
     suiting = [one.name for one in listed if one.suits]
     assert "t4-16gb" in suiting
     assert "v100-16gb" not in suiting
     assert [one.name for one in listed[: len(suiting)]] == suiting
-    assert not any(one.suits for one in Backend(CliOverrides()).list_presets(None))
+    assert not any(one.suits for one in Backend().list_presets(None))

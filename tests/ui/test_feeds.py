@@ -11,9 +11,9 @@ import pytest
 from tests.fakes.ui_backend import DATA_WAIT, FakeLog, FakeSampler, ended, running
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.read.reader import RunReader, RunView
-from tuner_tui.ui.backend.feeds import HardwareFeed, RunFeed, poll, seconds_to_tick
-from tuner_tui.ui.backend.records import BackendError, FollowedRun
-from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
+from tuner_tui.ui.feeds import BackendError, HardwareFeed, poll, seconds_to_tick
+from tuner_tui.ui.followed_run import FollowedRun
+from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 
 SOON_S = 0.001
 
@@ -64,19 +64,19 @@ def test_the_sampler_pauses_while_the_supervisor_samples() -> None:
     assert sampler.calls == ["pause", "pause", "resume", (), ()]
 
 
-def run_feed(*views: RunView, log: Sequence[str] = ("line",)) -> RunFeed:
-    return RunFeed(FollowedRun(Script(*views), FakeLog(tuple(log)), lambda view, inventory: (DATA_WAIT,)), None)
+def followed(*views: RunView, log: Sequence[str] = ("line",)) -> FollowedRun:
+    return FollowedRun(Script(*views), FakeLog(tuple(log)), lambda view, inventory: (DATA_WAIT,))
 
 
 def test_a_run_is_read_with_its_log_and_its_findings() -> None:
-    news = run_feed(running(), ended("failed", "It raised.")).news()
+    news = followed(running(), ended("failed", "It raised.")).news()
     first, second = next(news), next(news)
     assert (first.view, first.log.lines, first.findings) == (running(), ("line",), (DATA_WAIT,))
     assert second.view.status.outcome == "failed"
 
 
 def test_windows_and_hits_of_the_log_are_shown_from_then_on() -> None:
-    feed = run_feed(running(), log=[f"line {n}" for n in range(500)])
+    feed = followed(running(), log=[f"line {n}" for n in range(500)])
     news = feed.news()
     assert next(news).log.lines[-1] == "line 499"
 

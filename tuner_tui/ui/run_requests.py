@@ -1,29 +1,29 @@
-"""Starts, follows, stops, restarts and compares trainings."""
+"""Starts, follows, stops, restarts, queues and compares trainings."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.facade import Backend
-from tuner_tui.ui.backend.feeds import UNREADABLE, poll
-from tuner_tui.ui.controllers.controller import Controller
+from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.feeds import UNREADABLE, poll
+from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
-from tuner_tui.ui.screens.pickers import PickScreen, RunsScreen, run_items
-from tuner_tui.ui.state_store import StateStore
+from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_items
+from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 
-if TYPE_CHECKING:
-    from tuner_tui.runs.events.run_state import RunState
-    from tuner_tui.runs.read.reader import RunView
+COMPARE_PERIOD_S = 5.0
 
 
-class RunController(Controller):
+class RunRequests(Requests):
     """Serves requests about runs. `show_run` gets the folder of each run that is followed from then on."""
 
     def __init__(
@@ -31,11 +31,9 @@ class RunController(Controller):
         app: BaseApp,
         store: StateStore,
         backend: Backend,
-        comparison: ComparisonController,
         show_run: Callable[[Path | None], None],
     ) -> None:
         super().__init__(app, store, backend)
-        self._comparison = comparison
         self._show_run = show_run
 
     # following
@@ -79,9 +77,9 @@ class RunController(Controller):
         if not picked.compare:
             self.follow(picked.folder)
         elif self._state.folder in (None, picked.folder):
-            await self._comparison.compare(picked.folder)
+            await self.compare(picked.folder)
         else:
-            await self._comparison.compare(self._state.folder, picked.folder)
+            await self.compare(self._state.folder, picked.folder)
 
     # starting
 
@@ -108,7 +106,7 @@ class RunController(Controller):
     async def _confirm_beside_tuning(self) -> bool:
         """A training spoils the measurements of a tuning that runs: ask first."""
         listed = await to_daemon_thread(self._backend.tunings.list_newest)
-        tuning = next((one.id for one in listed if one.status == "running"), None)
+        tuning = next((tuning.folder.name for tuning in listed if tuning.view.status == "running"), None)
         if tuning is None:
             return True
         question = (
@@ -145,8 +143,6 @@ class RunController(Controller):
         if folder is None or not self._state.running:
             self._app.show_note("There is no training to save.", severity="warning")
             return
-        from tuner_tui.runs.events.run_state import checkpoint_refusal
-
         reason = None if self._state.view is None else checkpoint_refusal(self._state.view.state)
         if reason is not None:
             self._app.show_note(reason, severity="warning")
@@ -154,15 +150,44 @@ class RunController(Controller):
         await to_daemon_thread(lambda: self._backend.send_order(folder, "checkpoint"))
         self._app.show_note("A checkpoint is saved after this step.")
 
+    # queue
 
-COMPARE_PERIOD_S = 5.0
+    async def open_queue(self) -> None:
+        """List the waiting runs until the user shows one or leaves; on the way runs are removed and added."""
+        await to_daemon_thread(self._backend.wake_queue)
+        while True:
+            lines = await to_daemon_thread(self._backend.list_queue)
+            picked = await self._app.ask(QueueScreen(queue_items(lines, time.time())))
+            if picked is None:
+                return
+            if picked.order == "add":
+                await self._enqueue()
+            elif picked.folder is not None and picked.order == "remove":
+                await self._remove(picked.folder)
+            elif picked.folder is not None:
+                self.follow(picked.folder)
+                return
 
+    async def _remove(self, folder: Path) -> None:
+        question = f"{folder.name} leaves the queue and never starts. Remove it?"
+        if await self._app.ask(ConfirmScreen("Remove", question, "remove")):
+            await to_daemon_thread(lambda: self._backend.send_order(folder, "stop"))
 
-class ComparisonController(Controller):
-    """Serves requests to compare two runs."""
+    async def _enqueue(self) -> None:
+        """Queue the training with the settings shown, after a look at it."""
+        current, refusal = self._state.current, self._store.launch_refusal()
+        if current is None or refusal:
+            self._app.show_note(refusal or "The settings have not been read yet.", severity="warning")
+            return
+        inventory = self._state.inventory
+        offer = await to_daemon_thread(lambda: self._backend.offer_queueing(current, inventory))
+        if await self._app.ask(LaunchScreen(offer.lines, "Queue")):
+            self._app.show_note(f"Queued as {(await to_daemon_thread(offer.start)).name}.")
+
+    # comparison
 
     async def compare(self, first: Path | None, second: Path | None = None) -> None:
-        """Show `first` and `second`; ask for those that are not given."""
+        """Compare the run `first` with `second` on a screen; ask for those that are not given."""
         first = first or await self._pick("Compare", None)
         second = second or (first and await self._pick(f"Compare {first.name} with", first))
         if first is not None and second is not None:
@@ -174,8 +199,6 @@ class ComparisonController(Controller):
         return await self._app.ask(PickScreen(heading, run_items(runs, self._app.size.width), empty))
 
     async def _show(self, first: Path, second: Path) -> None:
-        from tuner_tui.ui.screens.compare import CompareScreen
-
         screen = CompareScreen((first.name, second.name))
         compared = self._backend.compare_runs(first, second)
         show = partial(setattr, screen, "compared")

@@ -13,7 +13,7 @@ from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
-from tuner_tui.ui.backend.facade import Backend, CliOverrides
+from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.screens.compare import CompareScreen
 
 Compare = Callable[..., bool]
@@ -36,7 +36,7 @@ async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
         assert box.compared_runs == [("r007", "r006")]
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
-        assert app_of(pilot).state.folder == Path("/runs/r007")
+        assert app_of(pilot).session.state.folder == Path("/runs/r007")
 
 
 async def test_without_a_followed_run_both_are_asked_for() -> None:
@@ -69,6 +69,6 @@ def test_the_older_run_comes_first_with_a_plain_status(tmp_path: Path) -> None:
         folder = create_folder(tmp_path)
         write_record(folder, record(id=folder.id, created_t=created_t, memory_limit_bytes=3 * 2**30 * number or None))
         folder.events.write_bytes(encode_event(Finished(t=3.0, outcome="out-of-memory", sentence=ending)))
-    compared = next(Backend(CliOverrides()).compare_runs(tmp_path / "r001", tmp_path / "r002"))
+    compared = next(Backend().compare_runs(tmp_path / "r001", tmp_path / "r002"))
     assert compared.names == ("r002", "r001")
     assert compared.statuses == ("Out of memory; the limit was 3.0 GiB.", "Completed.")

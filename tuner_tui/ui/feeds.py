@@ -8,25 +8,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.backend.records import BackendError, FollowedRun, translate_errors
-from tuner_tui.ui.messages import LogSearchWanted, LogWindowWanted
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.finding import Finding
-    from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.hardware.sampler import Sampler
-    from tuner_tui.runs.read.log_reader import LogWindow
-    from tuner_tui.runs.read.reader import RunView
 
 T = TypeVar("T")
 PERIOD_S = 1.0
-FIRST_LOG_LINES = 200
 UNREADABLE = "It can no longer be read"
+
+
+class BackendError(Exception):
+    """A request failed; the text is one sentence for the user."""
 
 
 def seconds_to_tick(period_s: float, now_s: float) -> float:
@@ -89,50 +85,3 @@ class HardwareFeed:
                 yield None
             else:
                 yield sampler.sample(self.watched)
-
-
-class RunNews(NamedTuple):
-    """A run as it is now, the part of its log that is shown, and its findings."""
-
-    view: RunView
-    log: LogWindow
-    findings: tuple[Finding, ...]
-
-
-class RunFeed:
-    """Reads the folder and the log of a run."""
-
-    def __init__(self, run: FollowedRun, inventory: Inventory | None) -> None:
-        self._run = run
-        self.inventory = inventory
-        self._part = LogWindowWanted(None, FIRST_LOG_LINES)
-        self._lock = Lock()  # the readers are for one thread at a time
-
-    def news(self) -> Iterator[RunNews]:
-        """Yield the run for each read. Raises `OSError`."""
-        while True:
-            with self._lock:
-                view = self._run.reader.poll()
-                news = RunNews(view, self._log_window(), self._run.diagnose(view, self.inventory))
-            yield news
-
-    @translate_errors()
-    def find(self, request: LogWindowWanted | LogSearchWanted) -> LogWindow | str:
-        """Return another part of the log, which `news` has from then on; or a sentence if there is no match."""
-        with self._lock:
-            if isinstance(request, LogWindowWanted):
-                self._part = request
-                return self._log_window()
-            match = self._run.log.search(request.text, request.start, backwards=request.backwards)
-            if match.anchor is not None:
-                self._part = LogWindowWanted(match.anchor, self._part.count)
-                return self._log_window()
-        where = "above" if request.backwards else "below"
-        far = "" if match.complete else " in the part that was searched"
-        return f"“{request.text}” is not in the output {where}{far}."
-
-    def _log_window(self) -> LogWindow:
-        log, part = self._run.log, self._part
-        if part.anchor is None:
-            return log.tail(part.count)
-        return (log.before if part.before else log.window)(part.anchor, part.count)

@@ -1,0 +1,316 @@
+"""Everything the screen asks of the rest of the program, in one class.
+
+It is imported after the first frame, which does not wait for pydantic, YAML and NVML.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner_tui.advice.estimate import MemoryEstimator
+from tuner_tui.advice.outlook import EstimateRequest, PeakMemory
+from tuner_tui.advice.preflight import environment_findings
+from tuner_tui.advice.recommend.duration_estimate import describe_duration, expected_duration
+from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.hardware.detect import read_inventory
+from tuner_tui.hardware.environment import visible_cards
+from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.sampler import Sampler, open_sampler
+from tuner_tui.runs.launch.launchers import training_python
+from tuner_tui.runs.launch.orders import give_order
+from tuner_tui.runs.launch.prepare import launch_summary, prepare
+from tuner_tui.runs.launch.restart import RestartPlan, plan_restart, restart
+from tuner_tui.runs.launch.start import adopt, launch
+from tuner_tui.runs.queue.listing import QueueLine, list_queue
+from tuner_tui.runs.queue.queued_run import revive_waiter
+from tuner_tui.runs.queue.submission import enqueue, queue_need
+from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
+from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
+from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job
+from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
+from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
+from tuner_tui.settings.dialects.file_formats import render_export
+from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
+from tuner_tui.settings.job import BuiltinJob, Job, same_training
+from tuner_tui.settings.model import FIELDS, Resolved, format_value
+from tuner_tui.settings.presets import (
+    FileUpdate,
+    Preset,
+    is_shipped,
+    list_presets,
+    load_preset,
+    preset_path,
+    save_preset,
+    suiting_first,
+    update_tool_file,
+    write_durable,
+)
+from tuner_tui.settings.resolve import LaunchOptions, resolve_training
+from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
+from tuner_tui.ui.records import (
+    ComparedRuns,
+    LaunchOffer,
+    NameTakenError,
+    PresetListing,
+    RestartOffer,
+    TrainingConfig,
+    translate_errors,
+)
+from tuner_tui.ui.tunings import Tunings
+
+MAX_LISTED_RUNS = 200
+
+
+@dataclass
+class Backend:
+    """The rest of the program as seen by the screen.
+
+    Calls may block on files, processes or a driver, so the app makes them on threads. Those that can fail raise
+    `BackendError`. `recommend` and `environment_findings` only compute and are called on the event loop.
+
+    The fields hold what the command line and the environment set over any preset: `flags` are the values of `--set`,
+    `fallback` is the number of automatic retries after running out of memory, or None for the job's own.
+    """
+
+    interpreter: Path | None = None
+    flags: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
+    fallback: int | None = None
+    estimates: MemoryEstimator = field(default_factory=MemoryEstimator)
+    tunings: Tunings = field(default_factory=Tunings)
+
+    recommend = staticmethod(with_recommended)
+    environment_findings = staticmethod(environment_findings)
+
+    @translate_errors()
+    def memory_parts(self, request: EstimateRequest) -> PeakMemory:
+        """Return where the memory goes, by a trace that may take 30 s."""
+        return self.estimates.parts(request)
+
+    # presets
+
+    @translate_errors()
+    def list_presets(self, inventory: Inventory | None) -> Sequence[PresetListing]:
+        """Return all presets, those made for the machine first, those that cannot be loaded included."""
+        entries = list_presets()
+        marked = (
+            [(entry, False) for entry in entries]
+            if inventory is None
+            else suiting_first(entries, visible_cards(inventory), inventory.cpu.usable_cores)
+        )
+        return [
+            PresetListing(
+                entry.name,
+                (entry.loaded.preset.about or "") if entry.loaded else "",
+                entry.problem,
+                suits,
+                entry.yours,
+                entry.hides_shipped,
+                entry.loaded.preset.settings if entry.loaded else {},
+            )
+            for entry, suits in marked
+        ]
+
+    @translate_errors()
+    def load_preset(self, name: str) -> TrainingConfig:
+        """Return the preset `name` with tuner.yaml, environment and flags applied."""
+        default = BuiltinJob()
+        training = resolve_training(
+            LaunchOptions(name, self.flags or {}, self.environment or {}, default_job=default, fallback=self.fallback)
+        )
+        job = self._with_interpreter(training.job or default)
+        return TrainingConfig(training.resolved, job, name, base=training.preset, notes=training.notes)
+
+    @translate_errors()
+    def save_preset(self, name: str, config: TrainingConfig, overwrite: bool) -> None:
+        """Save the chosen settings and the job; recommended values are left out, as they depend on the machine.
+
+        Raises `NameTakenError` for a name that is taken, also by a preset of the program, unless `overwrite`.
+        """
+        base, job, python = config.base or Preset(name=name), config.job, self.interpreter
+        if python is not None and job.interpreter == str(python):
+            # A flag holds for this session only.
+            job = job.model_copy(update={"interpreter": None if base.job is None else base.job.interpreter})
+        preset = base.variant(name, config.resolved.given).model_copy(update={"job": job})
+        path = preset_path(name)
+        if not overwrite and is_shipped(path.stem) and not path.exists():
+            question = f"{path.stem} comes with tuner-tui. Save your own copy? It will be used instead."
+            raise NameTakenError(question, shipped=True)
+        save_preset(preset, path, overwrite=overwrite)
+
+    @translate_errors()
+    def update_of_file(self, config: TrainingConfig) -> FileUpdate | None:
+        """Return what the settings change in the training tool's file that they come from; None if they do not."""
+        path = Path(config.preset or "")
+        if not path.is_file() or load_preset(path).dialect is None:
+            return None
+        given = config.resolved.given
+        return update_tool_file(path, config.resolved.settings, given, despite_auto=given)
+
+    @translate_errors()
+    def write_file(self, update: FileUpdate) -> None:
+        write_durable(update.path, update.content, overwrite=True)
+
+    @translate_errors()
+    def export_settings(self, config: TrainingConfig) -> tuple[str, str]:
+        """Return what is exported, and its text: the training tool's file with the settings, or they in its words."""
+        update = self.update_of_file(config)
+        if update is not None:
+            return update.path.name, update.after
+        tool = dialect_by_name(config.job.dialect if config.job.kind == "command" else HF)
+        carried = write_settings(tool, config.resolved.settings, None, config.resolved.chosen)
+        return f"the settings for {tool.tool}", render_export(tool, carried)
+
+    def _with_interpreter(self, job: Job) -> Job:
+        return job if self.interpreter is None else job.model_copy(update={"interpreter": str(self.interpreter)})
+
+    # machine and interpreter
+
+    def read_inventory(self) -> Inventory:
+        return read_inventory(Path.cwd())
+
+    def find_python(self, job: Job) -> tuple[Path, AccelerateConfig | None]:
+        """Return the Python that trains `job`, and the configuration file with which accelerate starts it."""
+        cwd = job.cwd if job.kind == "command" else None
+        python = training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
+        return python, read_accelerate_config(job, os.environ, Path.cwd())
+
+    def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
+        """Ask `python` for the versions of its packages, or for everything, which may take seconds."""
+        return probe_versions(python) if versions_only else probe_interpreter(python)
+
+    def open_sampler(self) -> Sampler:
+        """Open the drivers; they may take seconds to answer."""
+        return open_sampler(Path.cwd())
+
+    # runs
+
+    def open_run(self, folder: Path) -> TrainingConfig:
+        """Return the settings and the job of a run, or of the demo if its record cannot be read."""
+        record = readable_record(RunFolder(folder))
+        if record is None:
+            return self.load_preset("demo")
+        return TrainingConfig(
+            record.resolved,
+            self._with_interpreter(record.job),
+            record.preset,
+            as_it_ran=True,
+            memory_limit_bytes=record.memory_limit_bytes,
+        )
+
+    @translate_errors()
+    def offer_launch(self, config: TrainingConfig, inventory: Inventory | None = None) -> LaunchOffer:
+        """Prepare a run; nothing is started yet. Its lines end with the expected time, where runs or notes tell it."""
+        prepared = prepare(config.launch_request())
+        start: Callable[[], Path] = translate_errors()(lambda: launch(prepared).path)
+        return LaunchOffer([*launch_summary(prepared), *_expected_time(config, inventory)], start)
+
+    @translate_errors()
+    def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
+        """Plan a restart of the run, with the settings of `config` if it trains the same job.
+
+        Raises `BackendError` if the run cannot be restarted.
+        """
+        run = RunFolder(folder)
+        record = read_record(run)
+        same = config is not None and same_training(redact_job(config.job), record.job)
+        plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
+        changes = _changed_settings(record, plan.request.resolved)
+        offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
+        return RestartOffer(_restart_question(plan, changes), offered)
+
+    @translate_errors()
+    def list_runs(self) -> Sequence[RunRow]:
+        """Return the newest runs, newest first."""
+        snapshot, now_s = ProcessSnapshot(), time.time()
+        return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
+
+    def compare_runs(self, first: Path, second: Path) -> Iterator[ComparedRuns]:
+        """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
+        return compare_runs(RunFolder(first), RunFolder(second))
+
+    @translate_errors()
+    def adopt_run(self, folder: Path) -> None:
+        """Start a new supervisor for a run that lost its own while the training lives; leave other runs alone."""
+        status = read_status(RunFolder(folder))
+        if status.kind == "lost" and status.training_alive:
+            adopt(RunFolder(folder))
+
+    @translate_errors()
+    def follow_run(self, folder: Path) -> FollowedRun:
+        return follow_run(RunFolder(folder))
+
+    @translate_errors()
+    def send_order(self, folder: Path, order: Order) -> None:
+        """Ask the run to stop, or to save a checkpoint; one that waits leaves the queue."""
+        give_order(RunFolder(folder), order)
+
+    # queue
+
+    def list_queue(self) -> tuple[QueueLine, ...]:
+        """The runs that wait, in their order."""
+        return list_queue(runs_dir())
+
+    @translate_errors()
+    def wake_queue(self) -> None:
+        """Start the process that starts waiting runs again where it was killed."""
+        revive_waiter(runs_dir())
+
+    @translate_errors()
+    def offer_queueing(self, config: TrainingConfig, inventory: Inventory | None) -> LaunchOffer:
+        """Prepare the training of `config` for the queue; nothing is queued yet."""
+        request = config.launch_request()
+        need = queue_need(request, inventory or read_inventory(request.runs_root))
+        prepared = prepare(request)
+        gpus = f"{need.gpus} of {len(need.allowed)} GPUs" if need.gpus else "the processor"
+
+        @translate_errors()
+        def start() -> Path:
+            folder = enqueue(prepared, need).path
+            self.wake_queue()
+            return folder
+
+        return LaunchOffer([*launch_summary(prepared), ("Waits for", gpus)], start)
+
+
+def _expected_time(config: TrainingConfig, inventory: Inventory | None) -> list[tuple[str, str]]:
+    """The line of the expected time; none where neither earlier runs nor the notes tell it."""
+    if inventory is None:
+        return []
+    settings, target = config.resolved.settings, target_of(inventory, None, config.job)
+    gpus = [card.name for card in target.cards]
+    expected = expected_duration(config.job, settings, target.replicas, gpus, runs_dir())
+    return [] if expected is None else [("Expected time", describe_duration(expected, settings.num_train_epochs))]
+
+
+def _restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
+    name, lost = plan.folder.id, plan.lost_steps
+    if plan.saves:
+        begin = f"{name} saves a checkpoint and stops; a new run continues from there"
+    else:
+        assert plan.checkpoint is not None
+        begin = f"a new run continues from the checkpoint of {name} at step {plan.checkpoint.step:,}"
+        begin = f"{name} stops; {begin}" if plan.live else f"A{begin[1:]}"
+    if lost:
+        begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} repeated"
+    what = f"with {', '.join(changes)}" if changes else "with the same settings"
+    return f"{begin}, {what}."
+
+
+def _changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:
+    """Return texts such as `micro batch 8 → 4`, one for each setting that changes."""
+    before, after = record.resolved.settings, resolved.settings
+    return [
+        f"{spec.label} {format_value(name, getattr(before, name)) or 'none'} → "
+        f"{format_value(name, getattr(after, name)) or 'none'}"
+        for name, spec in FIELDS.items()
+        if getattr(before, name) != getattr(after, name)
+    ]

@@ -1,0 +1,141 @@
+"""The followed run: its readers, what it has to tell at each tick, and its comparison with another one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import NamedTuple
+
+from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.situation import LogWindowReader, Situation, build_situation
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.read.comparison import compare, over_samples
+from tuner_tui.runs.read.log_reader import LogReader, LogWindow
+from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.store.folder import RunFolder
+from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
+from tuner_tui.ui.records import ComparedRuns
+from tuner_tui.view.run_rows import outcome_sentence
+
+FIRST_LOG_LINES = 200
+
+
+class RunDiagnoser:
+    """Diagnoses one followed run at every call. Reads its log; not for the event loop."""
+
+    def __init__(self, run: RunFolder, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._log = LogWindowReader(run.output_log)
+        self._hysteresis = FindingHysteresis()
+        self._situation: Situation | None = None
+        self._findings: tuple[Finding, ...] = ()
+
+    def __call__(self, view: RunView, inventory: Inventory | None) -> tuple[Finding, ...]:
+        now_s = self._clock()
+        try:
+            log = self._log.read(view)
+        except OSError:
+            log = ()
+        situation = build_situation(view, now_s=now_s, inventory=inventory, log=log)
+        # The diagnosis applies dozens of rules: it is repeated only for a situation that differs.
+        if situation != self._situation:  # the situation of a run that has ended stays the same
+            self._situation, self._findings = situation, diagnose(situation)
+        if view.state.finished is not None:  # nothing flickers any more
+            return self._findings
+        # Near a threshold a finding would appear and vanish every second: hysteresis shows it once it lasts, and a
+        # while longer.
+        self._hysteresis = self._hysteresis.after(self._findings, now_s)
+        return self._hysteresis.shown
+
+
+class RunNews(NamedTuple):
+    """A run as it is now, the part of its log that is shown, and its findings."""
+
+    view: RunView
+    log: LogWindow
+    findings: tuple[Finding, ...]
+
+
+@dataclass
+class FollowedRun:
+    """Reads the folder and the log of a run. `diagnose` keeps state between calls, so that findings do not flicker."""
+
+    reader: RunReader
+    log: LogReader
+    diagnose: Callable[[RunView, Inventory | None], tuple[Finding, ...]]
+    inventory: Inventory | None = None
+
+    def __post_init__(self) -> None:
+        self._part = LogWindowWanted(None, FIRST_LOG_LINES)
+        self._lock = Lock()  # the readers are for one thread at a time
+
+    def news(self) -> Iterator[RunNews]:
+        """Yield the run for each read. Raises `OSError`."""
+        while True:
+            with self._lock:
+                view = self.reader.poll()
+                news = RunNews(view, self._log_window(), self.diagnose(view, self.inventory))
+            yield news
+
+    def find(self, request: LogWindowWanted | LogSearchWanted) -> LogWindow | str:
+        """Return another part of the log, which `news` has from then on; or a sentence if there is no match.
+
+        Raises `OSError`.
+        """
+        with self._lock:
+            if isinstance(request, LogWindowWanted):
+                self._part = request
+                return self._log_window()
+            match = self.log.search(request.text, request.start, backwards=request.backwards)
+            if match.anchor is not None:
+                self._part = LogWindowWanted(match.anchor, self._part.count)
+                return self._log_window()
+        where = "above" if request.backwards else "below"
+        far = "" if match.complete else " in the part that was searched"
+        return f"“{request.text}” is not in the output {where}{far}."
+
+    def _log_window(self) -> LogWindow:
+        part = self._part
+        if part.anchor is None:
+            return self.log.tail(part.count)
+        return (self.log.before if part.before else self.log.window)(part.anchor, part.count)
+
+
+def follow_run(run: RunFolder) -> FollowedRun:
+    """Open the readers of a run."""
+    return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run))
+
+
+def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparedRuns]:
+    """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
+    readers = [RunReader(run) for run in (first, second)]
+    live = True
+    while live:
+        views = sorted(((reader.folder.id, reader.poll()) for reader in readers), key=lambda pair: _start_s(pair[1]))
+        compared = compare_views(*views)
+        live = compared.live
+        yield compared
+
+
+def compare_views(first: tuple[str, RunView], second: tuple[str, RunView]) -> ComparedRuns:
+    """Compare a run with a later one; each is given by its id and its view."""
+    (name, before), (later_name, after) = first, second
+    return ComparedRuns(
+        (name, later_name),
+        (_status_sentence(before), _status_sentence(after)),
+        compare(before, after),
+        (tuple(over_samples(before, before.history.loss)), tuple(over_samples(after, after.history.loss))),
+        before.status.live or after.status.live,
+    )
+
+
+def _status_sentence(view: RunView) -> str:
+    limit_bytes = None if view.record is None else view.record.memory_limit_bytes
+    return outcome_sentence(view.state, limit_bytes) or view.status.sentence
+
+
+def _start_s(view: RunView) -> float:
+    return view.record.created_t if view.record is not None else view.state.launched_t or 0.0

@@ -1,0 +1,186 @@
+"""What the main screen shows and serves: the feeds, the state, and the requests of the user.
+
+It is imported after the first frame, with the rest of the program. Nothing here blocks: whatever touches a file, a
+process or a driver runs on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tuner_tui.advice.outlook import EstimateRequest
+from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.read.reader import RunView
+from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.feeds import BackendError, HardwareFeed, poll
+from tuner_tui.ui.followed_run import FollowedRun, RunNews
+from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
+from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.run_requests import RunRequests
+from tuner_tui.ui.screens.main import MainScreen
+from tuner_tui.ui.settings_requests import SettingsRequests
+from tuner_tui.ui.state import UiState
+from tuner_tui.ui.state_store import StateStore
+from tuner_tui.ui.status_text import exit_message
+from tuner_tui.ui.terminal.base_app import BaseApp
+from tuner_tui.ui.tuning_requests import TuningRequests
+
+ESTIMATE_IDLE_S = 1.5
+"""Seconds without a new request before the refined estimate is computed."""
+SAMPLE_VALID_S = 3.0
+"""Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
+
+
+class ScreenSession:
+    """Reads for the main screen, and does what the user asks for there."""
+
+    def __init__(self, app: BaseApp, main: MainScreen, backend: Backend) -> None:
+        self._app = app
+        self._main = main
+        self._backend = backend
+        self._hardware = HardwareFeed()
+        self._run: FollowedRun | None = None
+        self._store = StateStore(backend, main, self._ask_estimate)
+        self.settings = SettingsRequests(app, self._store, backend)
+        self._runs = RunRequests(app, self._store, backend, self._show_run)
+        self._tuning = TuningRequests(app, self._store, backend)
+        self._actions: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "train": self._runs.train,
+            "restart": self._runs.restart,
+            "stop": self._runs.stop,
+            "checkpoint": self._runs.save_checkpoint,
+            "runs": self._runs.pick,
+            "queue": self._runs.open_queue,
+            "tune": self._tuning.open,
+            "start tuning": self._tuning.start_another,
+            "abort tuning": self._tuning.abort,
+            "resume tuning": self._tuning.resume,
+            "pick tuning": self._tuning.pick,
+            "apply winner": self._tuning.apply_winner,
+            "job": self.settings.edit_job,
+            "presets": self.settings.pick_preset,
+            "save": self.settings.save,
+            "save_as": self.settings.save_as,
+            "copy": self.settings.copy,
+            "memory": self.settings.show_memory,
+        }
+
+    @property
+    def state(self) -> UiState:
+        """What the main screen shows."""
+        return self._store.state
+
+    def exit_message(self) -> str | None:
+        """Return what is printed in the terminal after the app has exited."""
+        return exit_message(self.state)
+
+    def start(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
+        """Start to read. `choose` returns what the settings form shows first and the run to follow."""
+        samples = self._hardware.samples(self._backend.open_sampler)
+        self._app.run_task(poll, samples, self._show_sample, "The hardware cannot be sampled")
+        self._app.run_task(self._open_first, choose)
+        self._app.run_task(self._read_inventory)
+        self._app.run_task(self._tuning.watch_status)
+        self._app.run_task(to_daemon_thread, self._backend.wake_queue)
+
+    async def _open_first(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
+        try:
+            config, folder = await to_daemon_thread(lambda: choose(self._backend))
+        except BackendError as error:
+            self._app.exit(return_code=2, message=str(error))
+            return
+        self.settings.load(config)
+        self._runs.follow(folder)
+
+    async def _read_inventory(self) -> None:
+        inventory = await to_daemon_thread(self._backend.read_inventory)
+        if self._run is not None:
+            self._run.inventory = inventory
+        self._store.update(replace(self.state, inventory=inventory))
+
+    # what is read
+
+    def _show_sample(self, sample: Sample | None) -> None:
+        if sample is not None:
+            self._main.sample = sample
+
+    def _show_run(self, folder: Path | None) -> None:
+        self._run = self._main.log_window = None
+        if folder is not None:
+            self._main.reveal("live")
+        self._app.run_task(self._follow, folder, only="run")
+
+    async def _follow(self, folder: Path | None) -> None:
+        if folder is not None:
+            self._run = await to_daemon_thread(lambda: self._backend.follow_run(folder))
+            self._run.inventory = self.state.inventory
+            await poll(self._run.news(), self._show_news, "The run can no longer be read")
+
+    def _show_news(self, news: RunNews) -> None:
+        if news.view != self.state.view:
+            self._hardware.watched = () if news.view.status.pid is None else (news.view.status.pid,)
+            self._use_sample(news.view)
+            self._runs.show_view(news.view)
+        self._main.log_window = news.log
+        if news.findings != self.state.findings:
+            self._store.update(replace(self.state, findings=news.findings))
+
+    def _use_sample(self, view: RunView) -> None:
+        """Show the newest sample of a live run in place of the screen's own while it is fresh."""
+        # The supervisor of a live run writes a sample per second to the run's folder. As long as these are fresh they
+        # are shown, and the screen's own sampler pauses: two readers would double the load on the driver.
+        if not view.status.live or view.sample is None:
+            self._hardware.covered_until_s = 0.0
+            return
+        now_s = time.time()
+        self._hardware.covered_until_s = min(view.sample.time_s, now_s) + SAMPLE_VALID_S
+        if self._hardware.covered_until_s > now_s:
+            self._main.sample = view.sample
+
+    def _ask_estimate(self, request: EstimateRequest) -> None:
+        self._app.run_task(self._estimate, request, only="estimate")
+
+    async def _estimate(self, request: EstimateRequest) -> None:
+        """Show an estimate at once, and a refined one after a pause: it may trace the model for seconds."""
+        self._main.outlook = await to_daemon_thread(lambda: self._backend.estimates.quick(request))
+        await asyncio.sleep(ESTIMATE_IDLE_S)
+        self._main.outlook = await to_daemon_thread(lambda: self._backend.estimates.refined(request))
+
+    # requests of the user
+
+    def do(self, what: str) -> None:
+        """Do what the action `what` of `keys` says."""
+        match what:
+            case "undo":
+                self.settings.undo()
+            case "redo":
+                self.settings.redo()
+            case "compare":
+                self._app.serve(self._runs.compare, self.state.folder)
+            case _:
+                self._app.serve(self._actions[what])
+
+    def remedy(self, what: str) -> None:
+        """`apply` the remedy under the cursor, or show its `diff`; one that changes no setting is explained instead."""
+        choice = self._main.choice
+        if choice is None or choice.remedy is None or not choice.remedy.can_apply:
+            self._main.action_why()
+        elif what == "apply":
+            self.settings.apply_remedy(choice.finding, choice.remedy)
+        else:
+            self._app.serve(self.settings.show_diff, choice.finding, choice.remedy)
+
+    async def show_log(self, request: LogWindowWanted | LogSearchWanted) -> None:
+        """Show another part of the log of the followed run."""
+        run = self._run
+        window = None if run is None else await to_daemon_thread(lambda: run.find(request))
+        if isinstance(window, str):
+            self._app.show_note(window, "warning")
+        elif run is self._run:
+            self._main.log_window = window
