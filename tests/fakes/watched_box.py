@@ -13,7 +13,7 @@ from tuner_tui.runs.read.machine_monitor import (
     MachineView,
     WatchedJob,
     WatchedProcess,
-    job_with_totals,
+    with_totals,
 )
 
 GIB = 1024**3
@@ -56,7 +56,7 @@ def rank(pid: int, gpu: int, workers: int, *command: str, user: str = "ann", sha
 def job(
     pid: int, user: str, command: tuple[str, ...], processes: list[WatchedProcess], run: LiveRun | None = None
 ) -> WatchedJob:
-    return job_with_totals(pid, user, command, processes[0].started_s, tuple(processes), run)
+    return with_totals(WatchedJob(pid, user, command, processes[0].started_s, tuple(processes), run))
 
 
 TRAIN = ("/env/bin/python", "-u", "train.py", "--model", "llama-3.2-1b", "--lr", "4e-5")
@@ -72,7 +72,7 @@ JOBS: tuple[WatchedJob, ...] = (
         rank(6000, 6, 0, "-m", "vllm.entrypoints.openai.api_server", user="carol", share=12)),
     job(7000, "dave", ("/usr/bin/python3", "-m", "ipykernel_launcher"),
         rank(7000, 5, 0, "-m", "ipykernel_launcher", user="dave", share=0)),
-    job_with_totals(8123, "1007", (), None, (WatchedProcess(8123, "other", "1007", (), (6,), 11 * GIB, 3.0),)),
+    with_totals(WatchedJob(8123, "1007", (), None, (WatchedProcess(8123, "other", "1007", (), (6,), 11 * GIB, 3.0),))),
     job(9000, "ann", ("/env/bin/python", "cpu_train.py"), [
         WatchedProcess(9000, "main", "ann", ("python", "cpu_train.py"), (), None, None, 390, 2 * GIB, NOW_S - 50),
     ]),

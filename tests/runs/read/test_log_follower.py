@@ -15,8 +15,8 @@ from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Evaluated, Event, Metrics, Plan, Steps
+from tuner_tui.runs.log_parsing.log_follower import LogEventBuilder, LogOnlyFollower, find_tool_files, read_tool_file
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_output
-from tuner_tui.runs.read.log_follower import LogEventBuilder, LogOnlyFollower, find_tool_files, read_tool_file
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.settings.job import CommandJob
 

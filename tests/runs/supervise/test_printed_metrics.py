@@ -14,9 +14,9 @@ from tuner_tui.core.clock import ClockReading
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Phase, Plan, Steps, trust
+from tuner_tui.runs.log_parsing.log_follower import PrintedMetrics, planned_steps
 from tuner_tui.runs.log_parsing.progress_lines import parse_line
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics, planned_steps
 
 
 def at(second: float) -> ClockReading:

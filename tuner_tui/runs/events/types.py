@@ -8,6 +8,7 @@ The observer writes the same lines without importing this module; a test compare
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -39,17 +40,26 @@ class Event:
     """
 
     kind: ClassVar[str] = ""
+    """The word in the file: the name of the class in lower case with hyphens, unless the class has another."""
     story: ClassVar[bool] = True
     t: float
     rank: int | None = None
     source: str | None = None
+
+    def __init_subclass__(cls) -> None:
+        # Called twice for each class: `slots=True` makes a second one, which takes the place of the first.
+        cls.kind = cls.__dict__.get("kind") or re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+        EVENT_TYPES[cls.kind] = cls
+
+
+EVENT_TYPES: dict[str, type[Event]] = {}
+"""All kinds of events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched(Event):
     """The supervisor started the training process."""
 
-    kind: ClassVar[str] = "launched"
     pid: int
     argv: tuple[str, ...] = ()
 
@@ -58,7 +68,6 @@ class Launched(Event):
 class StopRequested(Event):
     """A checkpoint or a stop was requested; `how` is an `Order`."""
 
-    kind: ClassVar[str] = "stop-requested"
     how: str
 
 
@@ -67,7 +76,6 @@ class Exited(Event):
     """The training process ended. `oom_kill` is True if the kernel or the cgroup reports that it was killed for
     memory."""
 
-    kind: ClassVar[str] = "exited"
     exit_code: int | None = None
     signal: int | None = None
     oom_kill: bool | None = None
@@ -81,7 +89,6 @@ class Finished(Event):
     It repeats `step`, `total_steps` and `loss` for lists of runs, which read the end of the file alone.
     """
 
-    kind: ClassVar[str] = "finished"
     outcome: str
     sentence: str = ""
     step: int | None = None
@@ -97,7 +104,6 @@ class FellBack(Event):
     `step` is the first step of that run: that of a checkpoint, or 0. Written after `finished`.
     """
 
-    kind: ClassVar[str] = "fell-back"
     into: str
     number: int
     most: int
@@ -110,7 +116,6 @@ class FellBack(Event):
 class FallbackEnded(Event):
     """The run ran out of memory and is not continued; the sentence gives the reason. Written after `finished`."""
 
-    kind: ClassVar[str] = "fallback-ended"
     sentence: str
 
 
@@ -122,7 +127,6 @@ class Started(Event):
     (Hogwild); `rank` is just a number. `host` is the name of its machine, the scope of its pid.
     """
 
-    kind: ClassVar[str] = "started"
     pid: int
     host: str | None = None
     world_size: int = 1
@@ -140,7 +144,6 @@ class Phase(Event):
     `output`: bytes of output so far, where an evaluation begins or ends that prints only its own results.
     """
 
-    kind: ClassVar[str] = "phase"
     phase: str
     step: int | None = None
     output: int | None = None
@@ -154,7 +157,6 @@ class Plan(Event):
     `num_epochs`, and the length of its loader did.
     """
 
-    kind: ClassVar[str] = "plan"
     total_steps: int | None = None
     first_step: int = 0
     epochs: float | None = None
@@ -169,7 +171,6 @@ class Plan(Event):
 class Evaluated(Event):
     """Metrics of one evaluation, named as the trainer names them, and its duration."""
 
-    kind: ClassVar[str] = "evaluated"
     step: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float | None = None
@@ -179,7 +180,6 @@ class Evaluated(Event):
 class Checkpoint(Event):
     """A checkpoint was written completely."""
 
-    kind: ClassVar[str] = "checkpoint"
     step: int
     path: str
     seconds: float | None = None
@@ -189,7 +189,6 @@ class Checkpoint(Event):
 class InEffect(Event):
     """Values in effect inside the process; only those that changed since the last such event."""
 
-    kind: ClassVar[str] = "in-effect"
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -197,7 +196,6 @@ class InEffect(Event):
 class Injected(Event):
     """Values that `inject` set inside the process, and names that it found no place for."""
 
-    kind: ClassVar[str] = "injected"
     values: Mapping[str, Any] = field(default_factory=dict)
     not_found: tuple[str, ...] = ()
 
@@ -209,7 +207,6 @@ class Options(Event):
     `switches` are those that take no value.
     """
 
-    kind: ClassVar[str] = "options"
     options: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
 
@@ -221,7 +218,6 @@ class Saved(Event):
     `step` is None where the observer does not count the steps.
     """
 
-    kind: ClassVar[str] = "saved"
     step: int | None = None
     path: str
     resumable: bool = False
@@ -231,7 +227,6 @@ class Saved(Event):
 class Unobserved(Event):
     """The observer does not run in the launched Python; `reason` completes "Not observed, because"."""
 
-    kind: ClassVar[str] = "unobserved"
     reason: str
 
 
@@ -239,7 +234,6 @@ class Unobserved(Event):
 class OutOfMemory(Event):
     """The process ran out of memory; `where` is training, evaluating, saving, loading or optimizer-step."""
 
-    kind: ClassVar[str] = "out-of-memory"
     message: str
     where: str | None = None
     step: int | None = None
@@ -249,7 +243,6 @@ class OutOfMemory(Event):
 class Raised(Event):
     """An exception ended the training process."""
 
-    kind: ClassVar[str] = "raised"
     type: str
     message: str
     where: str | None = None
@@ -306,7 +299,6 @@ class TrialMeasured(Event):
 class Ended(Event):
     """The observed process ended without an exception; `exit_code` is the one given to `sys.exit`, if any was."""
 
-    kind: ClassVar[str] = "ended"
     step: int | None = None
     exit_code: int | None = None
 
@@ -331,7 +323,6 @@ class Steps(Event):
     `anonymous_bytes` (RssAnon) are the values at this moment.
     """
 
-    kind: ClassVar[str] = "steps"
     story: ClassVar[bool] = False
     step: int
     own_steps: int
@@ -370,7 +361,6 @@ class Metrics(Event):
     last.
     """
 
-    kind: ClassVar[str] = "metrics"
     story: ClassVar[bool] = False
     step: int
     summary: bool = False
@@ -378,13 +368,3 @@ class Metrics(Event):
     learning_rate: float | None = None
     grad_norm: float | None = None
     epoch: float | None = None
-
-
-EVENT_TYPES: Mapping[str, type[Event]] = {
-    cls.kind: cls
-    for cls in (
-        Launched, StopRequested, Exited, Finished, FellBack, FallbackEnded, Started, Phase, Plan, Evaluated,
-        Checkpoint, InEffect, Injected, Options, Saved, Unobserved, OutOfMemory, Raised, TrialMeasured,
-        Ended, Steps, Metrics,
-    )
-}  # fmt: skip

@@ -234,12 +234,8 @@ class _ExceptionParser:
             LINK.match(self.lines[ahead].text) or self.lines[ahead].text.startswith("Original Traceback")
         )
         if not linked:
-            self._next_chain()
+            self.chain += 1
             self.ignored = self.thread = False
-
-    def _next_chain(self) -> int:
-        self.chain += 1
-        return self.chain
 
 
 LOGGED = re.compile(r"^\{?['\"](?:loss|grad_norm|learning_rate|eval_\w+|train_runtime|epoch)['\"]: ")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import signal
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -92,35 +92,24 @@ class CrashTable:
 def crash_table() -> CrashTable:
     """The patterns of `crashes.yaml`, read when the first failure is looked at."""
     document = read_data_file(FILE)
-    fragments = document["fragments"]
-    messages = tuple(
-        CrashPattern(regexes=tuple(_compile(form, fragments) for form in _forms(row)), **_common_fields(row))
-        for row in document["messages"]
+    messages, frames = (
+        [_pattern(row, document["fragments"]) for row in document[key]] for key in ("messages", "frames")
     )
-    frames = tuple(
-        FramePattern(
-            headline=_compile(row["headline"], fragments),
-            frame=_compile(row["frame"], fragments),
-            replaces=frozenset(row.get("replaces", GENERAL)),
-            depth=row.get("depth", 3),
-            **_common_fields(row),
-        )
-        for row in document["frames"]
-    )
-    return CrashTable(messages, tuple(pattern for pattern in messages if pattern.bare), frames)
+    by_frames = tuple(pattern for pattern in frames if isinstance(pattern, FramePattern))
+    return CrashTable(tuple(messages), tuple(pattern for pattern in messages if pattern.bare), by_frames)
 
 
-def _forms(row: Mapping[str, Any]) -> Sequence[str]:
-    return row["any"] if "any" in row else [row["match"]]
+def _pattern(row: Mapping[str, Any], fragments: Mapping[str, str]) -> CrashPattern:
+    def compile_form(form: str) -> re.Pattern[str]:
+        return re.compile(FRAGMENT.sub(lambda name: fragments[name[1]], form))
 
-
-def _compile(form: str, fragments: Mapping[str, str]) -> re.Pattern[str]:
-    return re.compile(FRAGMENT.sub(lambda name: fragments[name[1]], form))
-
-
-def _common_fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    optional = {name: row[name] for name in ("confidence", "bare", "consequence", "topic") if name in row}
-    return {"cause": row["cause"], "sentence": row["say"], **optional}
+    optional = ("confidence", "bare", "consequence", "topic", "depth")
+    fields = {"cause": row["cause"], "sentence": row["say"]} | {name: row[name] for name in optional if name in row}
+    if "frame" not in row:
+        return CrashPattern(regexes=tuple(map(compile_form, row.get("any") or [row["match"]])), **fields)
+    replaces = frozenset(row.get("replaces", GENERAL))
+    headline, frame = compile_form(row["headline"]), compile_form(row["frame"])
+    return FramePattern(headline=headline, frame=frame, replaces=replaces, **fields)
 
 
 NEAR = 4
@@ -141,7 +130,7 @@ WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
 
 @dataclass(frozen=True, slots=True)
 class FailureContext:
-    """What an output shows around its failures: signs of progress and ordinary lines, found once.
+    """What the lines of an output, numbered from 0, show around its failures: progress and ordinary lines, found once.
 
     `ended`: it is known that the training failed. `ordinary`: numbers of the lines that are neither blank nor written
     by a process that crashes, ascending.
@@ -190,12 +179,6 @@ class FailureContext:
         return len(after) - in_failures > FAR
 
 
-def find_context(lines: Sequence[LogLine], ended: bool) -> FailureContext:
-    """The context of an output whose lines are numbered from 0."""
-    ordinary = tuple(line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text))
-    return FailureContext(tuple(lines), find_progress_signs(lines), ordinary, ended)
-
-
 T = TypeVar("T")
 TRUST = {"certain": 0, "likely": 1, "possible": 3}
 UNRECOGNISED = 2
@@ -221,6 +204,9 @@ class FailureMatch:
         """The identifier of the cause."""
         return "unknown" if self.pattern is None else self.pattern.cause
 
+    def failures_after(self, matches: Iterable[FailureMatch]) -> tuple[Failure, ...]:
+        return tuple(match.failure for match in matches if match.failure.first > self.failure.last)
+
 
 def find_fatal_failure(
     lines: Sequence[LogLine], launcher: LauncherReport, exited_badly: bool | None
@@ -233,8 +219,10 @@ def find_fatal_failure(
             key=lambda match: match.failure.first,
         )
     )
-    context = find_context(lines, ended=launcher.reported_failure or bool(exited_badly))
-    fatal = [match for match in matches if not context.survived(match.failure, _failures_after(matches, match))]
+    ordinary = tuple(line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text))
+    ended = launcher.reported_failure or bool(exited_badly)
+    context = FailureContext(tuple(lines), find_progress_signs(lines), ordinary, ended)
+    fatal = [match for match in matches if not context.survived(match.failure, match.failures_after(matches))]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
         # own, such as a full disk while it saved, still is.
@@ -248,10 +236,6 @@ def find_fatal_failure(
 def _is_interrupt(match: FailureMatch) -> bool:
     """Whether the process was stopped by a user or a signal."""
     return INTERRUPT.search(match.failure.type or "") is not None
-
-
-def _failures_after(matches: Sequence[FailureMatch], match: FailureMatch) -> tuple[Failure, ...]:
-    return tuple(other.failure for other in matches if other.failure.first > match.failure.last)
 
 
 def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tuple[object, ...]:

@@ -190,7 +190,8 @@ class MachineMonitor:
         processes = [process for process in found if process is not None]
         lead, pids = tree.lead, {process.pid for process in processes}
         run = next((run for run in runs if run.training in pids), None)
-        return job_with_totals(tree.root, lead.user, redacted_command(lead), lead.started_s, tuple(processes), run)
+        job = WatchedJob(tree.root, lead.user, redacted_command(lead), lead.started_s, tuple(processes), run)
+        return with_totals(job)
 
     def _watch(self, member: JobProcess, use: Sequence[tuple[int, GpuProcess]]) -> WatchedProcess | None:
         """The process with its load; the one of the last reading where nothing is new, None for one that has ended."""
@@ -243,29 +244,17 @@ def summarize_gpu_use(use: Sequence[tuple[int, GpuProcess]]) -> tuple[tuple[int,
     )
 
 
-def job_with_totals(
-    pid: int,
-    user: str | None,
-    command: tuple[str, ...],
-    started_s: float | None,
-    processes: tuple[WatchedProcess, ...],
-    run: LiveRun | None = None,
-) -> WatchedJob:
-    """A job with the sums of its processes; `sm_pct` is the mean over its GPUs."""
-    gpus = sorted({index for process in processes for index in process.gpus})
-    shares = [(p.sm_pct * len(p.gpus)) for p in processes if p.sm_pct is not None]
-    return WatchedJob(
-        pid=pid,
-        user=user,
-        command=command,
-        started_s=started_s,
-        processes=processes,
-        run=run,
+def with_totals(job: WatchedJob) -> WatchedJob:
+    """The job with the sums of its processes; `sm_pct` is the mean over its GPUs."""
+    gpus = sorted({index for process in job.processes for index in process.gpus})
+    shares = [process.sm_pct * len(process.gpus) for process in job.processes if process.sm_pct is not None]
+    return replace(
+        job,
         gpus=tuple(gpus),
-        gpu_memory_bytes=known_sum(process.gpu_memory_bytes for process in processes),
+        gpu_memory_bytes=known_sum(process.gpu_memory_bytes for process in job.processes),
         sm_pct=sum(shares) / len(gpus) if shares and gpus else None,
-        cpu_pct=known_sum(process.cpu_pct for process in processes),
-        rss_bytes=known_sum(process.rss_bytes for process in processes),
+        cpu_pct=known_sum(process.cpu_pct for process in job.processes),
+        rss_bytes=known_sum(process.rss_bytes for process in job.processes),
     )
 
 
@@ -273,7 +262,7 @@ def job_of_hidden_process(pid: int, use: Sequence[tuple[int, GpuProcess]]) -> Wa
     """A job for a process that the driver reports and `/proc` does not show."""
     first = use[0][1]
     process = WatchedProcess(pid, Role.OTHER.value, first.user, (), *summarize_gpu_use(use))
-    return job_with_totals(pid, first.user, (), None, (process,))
+    return with_totals(WatchedJob(pid, first.user, (), None, (process,)))
 
 
 Figure = TypeVar("Figure", int, float)

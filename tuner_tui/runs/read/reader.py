@@ -15,9 +15,9 @@ from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.progress import History, HistoryBuilder, mean_rates, phase_at, seconds_left
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Finished, Started, Steps
+from tuner_tui.runs.log_parsing.log_follower import FIRST_LOOK_BYTES, LogOnlyFollower
 from tuner_tui.runs.read.checkpoints import output_dirs
 from tuner_tui.runs.read.event_sampling import END, HISTORY, NEWEST, RankClocks, Sampling, sampled_new_lines
-from tuner_tui.runs.read.log_follower import FIRST_LOOK_BYTES, LogOnlyFollower
 from tuner_tui.runs.read.status import RunStatus, read_status
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder

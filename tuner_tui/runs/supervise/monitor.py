@@ -19,6 +19,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
+from tuner_tui.runs.log_parsing.log_follower import PrintedMetrics
 from tuner_tui.runs.slurm import LOG_FILE
 from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
@@ -31,7 +32,6 @@ from tuner_tui.runs.supervise.outcome import (
     read_exit_log,
     slurm_end,
 )
-from tuner_tui.runs.supervise.printed_metrics import PrintedMetrics
 from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.training_process import (
     ExitStatus,
@@ -284,7 +284,9 @@ class TrainingMonitor:
         names = orphans.names()
         sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:
-            sentence += f" The disk of the state folder was full{_recorded_until(self._state)}."
+            step = self._state.step
+            last = "" if step is None else f": nothing is recorded after step {step:,}"
+            sentence += f" The disk of the state folder was full{last}."
         judged = replace(judged, sentence=sentence)
         self._record(finished_event(now.wall_s, judged, state))
         self._writer.update(
@@ -300,10 +302,6 @@ class TrainingMonitor:
         """Folds the event at once as well: on a full disk it is never read back. Folding it twice changes nothing."""
         self._writer.event(event)
         self._state = fold(self._state, event)
-
-
-def _recorded_until(state: RunState) -> str:
-    return "" if state.step is None else f": nothing is recorded after step {state.step:,}"
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -149,7 +149,8 @@ def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
     port = next((found for line in log_tail.splitlines() if TAKEN.search(line) and (found := _port(line))), None)
     if port is None:
         return ()
-    holder = next(_holders(port), None)
+    pid = next(iter(listening_pids(port)), None)
+    holder = None if pid is None else _named_process(pid)
     held = f"port {port} is used by {holder}" if holder else f"no visible process uses port {port} now"
     free = _free_port()
     return (held, *(() if free is None else (f"port {free} is free",)))
@@ -160,12 +161,10 @@ def _port(line: str) -> int | None:
     return None if found is None else int(found[1] or found[2])
 
 
-def _holders(port: int) -> Iterator[str]:
-    """The processes that listen on `port`: pid, command and, if it belongs to one, the run."""
-    for pid in listening_pids(port):
-        words = " ".join(" ".join(redact_argv(read_command(pid))).split())
-        run = named_run(pid)
-        yield f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
+def _named_process(pid: int) -> str:
+    """Pid, command and, if it belongs to one, the run."""
+    words, run = " ".join(" ".join(redact_argv(read_command(pid))).split()), named_run(pid)
+    return f"process {pid}{f' of run {Path(run).name}' if run else ''} ({words[:MAX_COMMAND_CHARS]})"
 
 
 def _free_port() -> int | None:

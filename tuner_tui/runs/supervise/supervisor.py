@@ -127,17 +127,13 @@ def _start(folder: RunFolder, spec: LaunchSpec) -> tuple[SupervisedTraining, Run
     try:
         training = StartedTraining(spec, folder.output_log)
     except OSError as error:
-        _never_started(writer, f"The command could not be started: {_sentence(error)}.")
+        now, sentence = time.time(), f"The command could not be started: {_sentence(error)}."
+        writer.event(Finished(t=now, outcome="failed", sentence=sentence))
+        writer.update(ended_t=now, outcome="failed", sentence=sentence)
         raise
     writer.event(Launched(t=time.time(), pid=training.process.pid, argv=redact_argv(spec.argv)))
     writer.update(training=training.process)
     return training, writer
-
-
-def _never_started(writer: RunWriter, sentence: str) -> None:
-    now = time.time()
-    writer.event(Finished(t=now, outcome="failed", sentence=sentence))
-    writer.update(ended_t=now, outcome="failed", sentence=sentence)
 
 
 def _adopt(folder: RunFolder) -> tuple[SupervisedTraining, RunWriter]:
