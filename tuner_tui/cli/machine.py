@@ -1,4 +1,4 @@
-"""The machine the commands run on: its inventory and the Python that trains."""
+"""The machine the commands run on, its inventory and the Python that trains, and options that describe another."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner_tui.cli.console import print_note
+from tuner_tui.cli.console import USAGE, fail, print_note
 from tuner_tui.core.daemon_thread import daemon_call
+from tuner_tui.core.units import MIB, parse_size
 from tuner_tui.hardware.detect import TIMEOUT_S, read_inventory
 from tuner_tui.hardware.interpreter import Interpreter, default_interpreter, is_cached, probe_interpreter
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.known_cards import PlannedCards, UnknownCardError, parse_cards
 from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.settings.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +49,35 @@ def read_local_machine(interpreter: Path | None, reading: Future[Inventory] | No
     reading = reading or start_reading_inventory()
     probed = probe_interpreter(python)
     return LocalMachine(reading.result(threading.TIMEOUT_MAX), probed)
+
+
+def read_training_machine(given: Path | None) -> LocalMachine:
+    """Return this machine; exit with 2 if `given`, the path of `--interpreter`, is no Python: do not ask it again."""
+    machine = read_local_machine(given)
+    if given is not None:
+        refuse_no_python(machine.interpreter)
+    return machine
+
+
+def refuse_no_python(interpreter: Interpreter) -> None:
+    """Exit with 2 if the interpreter that was named is no Python."""
+    if interpreter.python_version is None:
+        fail(f"--interpreter: {interpreter.problem}", USAGE)
+
+
+def parse_size_option(flag: str, text: str) -> int:
+    """Return the bytes of a size such as `6GiB`. Raises `SettingsError`, also below 1 MiB: the unit is missing then."""
+    size = parse_size(text)
+    if not size:
+        raise SettingsError(f"{flag}: {text!r} is not a size (try 6GiB or 800MB).")
+    if size < MIB:
+        raise SettingsError(f"{flag}: {text!r} is only {size:,} bytes; add a unit, such as 6GiB or 800MB.")
+    return size
+
+
+def parse_gpus(text: str) -> tuple[PlannedCards, ...]:
+    """Parse `--gpu`. Raises `SettingsError` for an unknown GPU."""
+    try:
+        return tuple(parse_cards(text))
+    except UnknownCardError as error:
+        raise SettingsError(f"--gpu: {error}") from error

@@ -27,8 +27,7 @@ from tuner_tui.cli.estimate_report import (
     measured_report,
     plan_report,
 )
-from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
-from tuner_tui.cli.machine import LocalMachine, ReadMachine, read_local_machine
+from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
 from tuner_tui.cli.options import (
     AsJson,
     AssumedMemory,

@@ -14,8 +14,7 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expec
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_line, print_note
-from tuner_tui.cli.launch_request import parse_gpus, parse_size_option
-from tuner_tui.cli.machine import LocalMachine, ReadMachine, read_local_machine
+from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
 from tuner_tui.cli.options import (
     AsJson,
     AssumedMemory,

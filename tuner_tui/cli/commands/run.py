@@ -15,17 +15,17 @@ import typer
 
 from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
-from tuner_tui.cli.launch_request import (
+from tuner_tui.cli.machine import LocalMachine, read_training_machine
+from tuner_tui.cli.options import Detached, complete_run, complete_setting
+from tuner_tui.cli.run_follower import launch_and_follow
+from tuner_tui.cli.training_options import (
+    RunOptions,
     check_interpreter,
     launch_request,
     print_announcement,
-    read_training_machine,
+    taking,
     with_notify_target,
 )
-from tuner_tui.cli.machine import LocalMachine
-from tuner_tui.cli.options import Detached, complete_run, complete_setting
-from tuner_tui.cli.run_follower import launch_and_follow
-from tuner_tui.cli.training_options import RunOptions, taking
 from tuner_tui.core.units import parse_duration
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import logout_warning

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_line, print_note
-from tuner_tui.cli.launch_request import check_interpreter, print_announcement, with_notify_target
-from tuner_tui.cli.training_options import RunOptions, taking
+from tuner_tui.cli.training_options import RunOptions, check_interpreter, print_announcement, taking, with_notify_target
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request, prepare
 from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit

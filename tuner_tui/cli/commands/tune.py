@@ -23,14 +23,15 @@ from tuner_tui.cli.console import (
     print_line,
     print_note,
 )
-from tuner_tui.cli.launch_request import (
+from tuner_tui.cli.machine import read_training_machine
+from tuner_tui.cli.options import Detached
+from tuner_tui.cli.training_options import (
+    TrainingOptions,
     check_interpreter,
     launch_request,
     print_announcement,
-    read_training_machine,
+    taking,
 )
-from tuner_tui.cli.options import Detached
-from tuner_tui.cli.training_options import TrainingOptions, taking
 from tuner_tui.core.units import GIB, format_share, format_short_duration
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request, prepare

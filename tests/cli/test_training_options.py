@@ -9,8 +9,8 @@ import pytest
 
 from tests.fakes.inventories import box, card, python
 from tests.runs.builders import record
-from tuner_tui.cli.launch_request import launch_request, parse_launch_options, parse_size_option
-from tuner_tui.cli.machine import LocalMachine
+from tuner_tui.cli.machine import LocalMachine, parse_size_option
+from tuner_tui.cli.training_options import launch_request, parse_launch_options
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.errors import SettingsError
