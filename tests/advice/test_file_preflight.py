@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.fakes.inventories import box, python
+from tests.memory.shapes import GPT2
 from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, checkpoint_bytes, file_checks
 from tuner_tui.core.units import GIB
-from tuner_tui.memory.model_shape import GPT2
 from tuner_tui.settings.dialects.requirements import named_paths, required_packages
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings

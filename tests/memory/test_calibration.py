@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.memory.shapes import BERT
 from tuner_tui.core.units import MIB
 from tuner_tui.memory.calibration import (
     CALIBRATED_UNCERTAINTY,
@@ -19,10 +20,8 @@ from tuner_tui.memory.calibration import (
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import CPU_SLACK_SHARE, RESERVED_BYTES, RESERVED_UNCERTAINTY_BYTES, Device, ImportFootprint
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, estimate, estimate_from_phases
-from tuner_tui.memory.model_shape import bert_shape
 from tuner_tui.settings.model import Settings
 
-SHAPE = bert_shape("bert-base", 12, 768, 12)
 CARD, CPU = Device(True, (8, 0), 24 * 2**30), Device(False, None, 16 * 2**30)
 
 
@@ -31,11 +30,11 @@ def settings(batch: int = 16, **values: Any) -> Settings:
 
 
 def on_card(one: Settings) -> MemoryEstimate:
-    return estimate(SHAPE, one, CARD)
+    return estimate(BERT, one, CARD)
 
 
 def on_cpu(one: Settings) -> MemoryEstimate:
-    return estimate(SHAPE, one, CPU)
+    return estimate(BERT, one, CPU)
 
 
 def run(name: str, one: Settings, ratio: float, slack: float = 1.0) -> MeasuredRun:
@@ -133,7 +132,7 @@ def test_under_a_limit_what_is_reserved_counts(
 
 def test_what_is_reserved_stays_uncertain_where_only_resident_memory_was_measured() -> None:
     def limited(one: Settings) -> MemoryEstimate:
-        return estimate(SHAPE, one, replace(CPU, limited=True))
+        return estimate(BERT, one, replace(CPU, limited=True))
 
     run = MeasuredRun("r1", settings(), resident_bytes=2**33)
     found = calibrate(limited(settings()), settings(), False, [run], limited)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.memory.shapes import BERT, GPT2, LLAMA_1B, TINY_DECODER, TINY_ENCODER
 from tuner_tui.memory.closed_form import (
     ActivationBytes,
     NumberSizes,
@@ -18,10 +19,9 @@ from tuner_tui.memory.closed_form import (
     number_sizes,
 )
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import GPT2, LLAMA_1B, TINY_DECODER, TINY_ENCODER, ModelShape, bert_shape
+from tuner_tui.memory.model_shape import ModelShape
 from tuner_tui.settings.model import Settings
 
-BERT = bert_shape("bert-base", 12, 768, 12)
 QWEN3 = replace(LLAMA_1B, query_norm=True)
 GPU, CPU = Device(True, (8, 0)), Device(False)
 MIXED = NumberSizes(compute=2, stream=4, mask=1, casts=True, wide=True)

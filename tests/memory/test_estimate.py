@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from tests.memory.shapes import BERT, GPT2, LLAMA_1B
 from tuner_tui.core.units import MIB
 from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes
 from tuner_tui.memory.device import Device, RuntimeOverhead
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, MemoryParts, estimate
-from tuner_tui.memory.model_shape import GPT2, LLAMA_1B, bert_shape, count_parameters
+from tuner_tui.memory.model_shape import count_parameters
 from tuner_tui.settings.dialects.hf import OPTIMIZERS
 from tuner_tui.settings.model import Settings
 
 GIB = 2**30
-BERT = bert_shape("bert-base", 12, 768, 12)
 CARD = Device(True, (8, 0), 24 * GIB)
 
 

@@ -10,9 +10,17 @@ import pytest
 from tests.gpu.cases import CONFIGS, Case
 from tests.gpu.model_families import CAUSAL, FAMILIES
 from tests.memory.ground_truth import shape_of
+from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import NEAREST_FAMILY_UNCERTAINTY, estimate
-from tuner_tui.memory.model_shape import BUILT_IN, Task, count_parameters, hub_cache, known_shape, shape_from_config
+from tuner_tui.memory.model_shape import (
+    BUILT_IN_FILE,
+    Task,
+    count_parameters,
+    hub_cache,
+    known_shape,
+    shape_from_config,
+)
 from tuner_tui.settings.model import Settings
 
 LLAMA = {
@@ -21,7 +29,7 @@ LLAMA = {
 }  # fmt: skip
 OTHER_TASK = {"small-roberta", "other-bert", "other-modernbert"}
 MODELS = [
-    *((name, task, "none") for name, task in BUILT_IN),
+    *((name, task, "none") for name, tasks in read_data_file(BUILT_IN_FILE).items() for task in tasks),
     *((name, "classification" if name in OTHER_TASK else "causal-lm", "none") for name in CONFIGS),
     ("tiny", "classification", "lora"), ("tiny", "causal-lm", "dora"), ("gpt2", "causal-lm", "lora"),
     ("bert-base", "classification", "dora"), ("small-roberta", "classification", "lora"),

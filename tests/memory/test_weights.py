@@ -10,9 +10,9 @@ from tuner_tui.memory.closed_form import fixed_sizes, quantized_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import (
-    CONFIGS,
     count_parameters,
     known_config,
+    known_configs,
     known_shape,
     loaded_shape,
     shape_from_config,
@@ -33,7 +33,7 @@ PUBLISHED_MILLIONS = {
 
 
 def shape(name: str) -> Any:
-    found = known_shape(name, "causal-lm" if "torch_dtype" in CONFIGS[name] else "classification")
+    found = known_shape(name, "causal-lm" if "torch_dtype" in known_configs()[name] else "classification")
     assert found is not None
     return found
 
@@ -64,7 +64,7 @@ def test_parameters_are_counted_to_the_last(name: str, parameters: int) -> None:
     ],
 )  # fmt: skip
 def test_a_hub_id_is_known_by_the_beginning_of_its_name(model: str, name: str | None) -> None:
-    assert known_config(model) == (None if name is None else CONFIGS[name])
+    assert known_config(model) == (None if name is None else known_configs()[name])
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def qwen(**values: Any) -> MemoryEstimate:
 
 
 def test_an_estimate_by_name_is_that_by_configuration() -> None:
-    by_config = shape_from_config(CONFIGS["qwen2.5-7b"], "any", "causal-lm")
+    by_config = shape_from_config(known_configs()["qwen2.5-7b"], "any", "causal-lm")
     by_name = known_shape("Qwen/Qwen2.5-7B", "causal-lm")
     assert by_config is not None
     assert by_name is not None

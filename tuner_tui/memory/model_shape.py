@@ -1,7 +1,5 @@
 """Shapes of models: read from a configuration or known by name, and their number of parameters.
 
-Sizes as in the models' own `config.json` on the Hub (2025); only what memory depends on.
-
 Closed forms exist for four families: BERT, ModernBERT, GPT-2 and Llama, and what is built like them. Another
 architecture gets the nearest family, and says so, or no shape at all; then it has to be traced. Nothing is imported to
 find out.
@@ -13,76 +11,26 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from tuner_tui import __file__ as package
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.model import Settings
 
+FILE = Path(__file__).with_name("models.yaml")
+BUILT_IN_FILE = Path(package).parent / "trainer" / "built_in.yaml"
 
-def _llama(
-    kind: str, layers: int, hidden: int, heads: int, kv: int, inner: int, vocab: int, tied: bool, head: int = 0
-) -> dict[str, Any]:
+
+@cache
+def known_configs() -> Mapping[str, Mapping[str, Any]]:
+    """The configurations of well-known models by the beginning of their names."""
     return {
-        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
-        "num_key_value_heads": kv, "head_dim": head or hidden // heads, "intermediate_size": inner, "vocab_size": vocab,
-        "max_position_embeddings": 32_768, "tie_word_embeddings": tied, "torch_dtype": "bfloat16",
-    }  # fmt: skip
-
-
-def _encoder(
-    kind: str, layers: int, hidden: int, heads: int, vocab: int, positions: int = 512, inner: int = 0
-) -> dict[str, Any]:
-    return {
-        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
-        "intermediate_size": inner or 4 * hidden, "vocab_size": vocab, "max_position_embeddings": positions,
-    }  # fmt: skip
-
-
-CONFIGS: Mapping[str, Mapping[str, Any]] = {
-    "llama-3.2-1b": _llama("llama", 16, 2048, 32, 8, 8192, 128_256, True, 64),
-    "llama-3.2-3b": _llama("llama", 28, 3072, 24, 8, 8192, 128_256, True),
-    "llama-3.1-8b": _llama("llama", 32, 4096, 32, 8, 14_336, 128_256, False),
-    "meta-llama-3.1-8b": _llama("llama", 32, 4096, 32, 8, 14_336, 128_256, False),
-    "meta-llama-3-8b": _llama("llama", 32, 4096, 32, 8, 14_336, 128_256, False),
-    "llama-2-7b": _llama("llama", 32, 4096, 32, 32, 11_008, 32_000, False),
-    "llama-2-13b": _llama("llama", 40, 5120, 40, 40, 13_824, 32_000, False),
-    "tinyllama-1.1b": _llama("llama", 22, 2048, 32, 4, 5632, 32_000, False),
-    "smollm2-135m": _llama("llama", 30, 576, 9, 3, 1536, 49_152, True),
-    "smollm2-360m": _llama("llama", 32, 960, 15, 5, 2560, 49_152, True),
-    "smollm2-1.7b": _llama("llama", 24, 2048, 32, 32, 8192, 49_152, True),
-    "mistral-7b": _llama("mistral", 32, 4096, 32, 8, 14_336, 32_768, False),
-    "qwen2.5-0.5b": _llama("qwen2", 24, 896, 14, 2, 4864, 151_936, True),
-    "qwen2.5-1.5b": _llama("qwen2", 28, 1536, 12, 2, 8960, 151_936, True),
-    "qwen2.5-3b": _llama("qwen2", 36, 2048, 16, 2, 11_008, 151_936, True),
-    "qwen2.5-7b": _llama("qwen2", 28, 3584, 28, 4, 18_944, 152_064, False),
-    "qwen2.5-14b": _llama("qwen2", 48, 5120, 40, 8, 13_824, 152_064, False),
-    "qwen2.5-32b": _llama("qwen2", 64, 5120, 40, 8, 27_648, 152_064, False),
-    "qwen3-0.6b": _llama("qwen3", 28, 1024, 16, 8, 3072, 151_936, True, 128),
-    "qwen3-1.7b": _llama("qwen3", 28, 2048, 16, 8, 6144, 151_936, True, 128),
-    "qwen3-4b": _llama("qwen3", 36, 2560, 32, 8, 9728, 151_936, True, 128),
-    "qwen3-8b": _llama("qwen3", 36, 4096, 32, 8, 12_288, 151_936, False, 128),
-    "gemma-3-270m": _llama("gemma3_text", 18, 640, 4, 1, 2048, 262_144, True, 256),
-    "gemma-3-1b": _llama("gemma3_text", 26, 1152, 4, 1, 6912, 262_144, True, 256),
-    "gemma-2-2b": _llama("gemma2", 26, 2304, 8, 4, 9216, 256_000, True, 256),
-    "gemma-2b": _llama("gemma", 18, 2048, 8, 1, 16_384, 256_000, True, 256),
-    "bert-base-uncased": _encoder("bert", 12, 768, 12, 30_522),
-    "bert-base-cased": _encoder("bert", 12, 768, 12, 28_996),
-    "bert-base-multilingual-cased": _encoder("bert", 12, 768, 12, 119_547),
-    "bert-large-uncased": _encoder("bert", 24, 1024, 16, 30_522),
-    "bert-large-cased": _encoder("bert", 24, 1024, 16, 28_996),
-    "roberta-base": _encoder("roberta", 12, 768, 12, 50_265, 514),
-    "roberta-large": _encoder("roberta", 24, 1024, 16, 50_265, 514),
-    "xlm-roberta-base": _encoder("xlm-roberta", 12, 768, 12, 250_002, 514),
-    "xlm-roberta-large": _encoder("xlm-roberta", 24, 1024, 16, 250_002, 514),
-    "modernbert-base": _encoder("modernbert", 22, 768, 12, 50_368, 8192, 1152),
-    "modernbert-large": _encoder("modernbert", 28, 1024, 16, 50_368, 8192, 2624),
-    "distilbert-base-uncased": _encoder("distilbert", 6, 768, 12, 30_522),
-    "deberta-v3-xsmall": _encoder("deberta-v2", 12, 384, 6, 128_100),
-    "deberta-v3-small": _encoder("deberta-v2", 6, 768, 12, 128_100),
-    "deberta-v3-base": _encoder("deberta-v2", 12, 768, 12, 128_100),
-    "deberta-v3-large": _encoder("deberta-v2", 24, 1024, 16, 128_100),
-}
+        name: {**group["defaults"], **dict(zip(group["columns"], row, strict=False))}
+        for group in read_data_file(FILE)
+        for name, row in group["models"].items()
+    }
 
 
 def known_config(model: str) -> Mapping[str, Any] | None:
@@ -93,8 +41,8 @@ def known_config(model: str) -> Mapping[str, Any] | None:
     short = model.rstrip("/").rpartition("/")[2].lower()
     if "bit" in short or "gptq" in short or "awq" in short:
         return None
-    names = [name for name in CONFIGS if short == name or short.startswith(f"{name}-")]
-    return CONFIGS[max(names, key=len)] if names else None
+    names = [name for name in known_configs() if short == name or short.startswith(f"{name}-")]
+    return known_configs()[max(names, key=len)] if names else None
 
 
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
@@ -153,27 +101,11 @@ def loaded_shape(shape: ModelShape, settings: Settings) -> ModelShape:
     return shape if each == shape.weight_bytes else replace(shape, weight_bytes=each)
 
 
-def bert_shape(name: str, layers: int, hidden: int, heads: int) -> ModelShape:
-    """A BERT of the usual proportions (Devlin et al. 2018)."""
-    return ModelShape(
-        name, "bert", "classification", layers, hidden, heads, heads, hidden // heads, 4 * hidden, 30_522, 512,
-        attention_dropout=0.1, hidden_dropout=0.1,
-    )  # fmt: skip
-
-
-TINY_ENCODER = ModelShape("tiny", "modernbert", "classification", 2, 128, 4, 4, 32, 256, 4096, POSITIONS)
-TINY_DECODER = ModelShape("tiny", "llama", "causal-lm", 2, 128, 4, 2, 32, 384, 4096, POSITIONS)
-GPT2 = ModelShape(
-    "gpt2", "gpt2", "causal-lm", 12, 768, 12, 12, 64, 3072, 50_257, 1024, attention_dropout=0.1, hidden_dropout=0.1
-)
-LLAMA_1B = ModelShape("llama-1b", "llama", "causal-lm", 16, 2048, 32, 8, 64, 8192, 128_256, 131_072)
-ENCODERS = (TINY_ENCODER, bert_shape("bert-base", 12, 768, 12), bert_shape("bert-large", 24, 1024, 16))
-BUILT_IN: Mapping[tuple[str, Task], ModelShape] = {
-    **{(shape.name, "classification"): shape for shape in ENCODERS},
-    **{(shape.name, "classification"): replace(shape, task="classification") for shape in (GPT2, LLAMA_1B)},
-    **{(shape.name, "causal-lm"): shape for shape in (TINY_DECODER, GPT2, LLAMA_1B)},
-}
-"""The shapes of the built-in job, the same as in `trainer/built_in.py` builds them."""
+@cache
+def built_in_shape(name: str, task: Task) -> ModelShape | None:
+    """The shape of a model of the built-in job; None for another name, and for a task that it does not have."""
+    config = read_data_file(BUILT_IN_FILE).get(name, {}).get(task)
+    return None if config is None else shape_from_config(config, name, task)
 
 
 def known_shape(model: str, task: Task) -> ModelShape | None:
@@ -182,8 +114,9 @@ def known_shape(model: str, task: Task) -> ModelShape | None:
     None without a readable `config.json` or for an architecture without a closed form. Reads at most one small file,
     cached while it is unchanged.
     """
-    if (model, task) in BUILT_IN:
-        return BUILT_IN[model, task]
+    built_in = built_in_shape(model, task)
+    if built_in is not None:
+        return built_in
     path = config_path(model) if model else None
     if path is None:
         config = known_config(model)
@@ -325,11 +258,9 @@ class ParameterCounts:
 
     total: int
     trainable: int
-    layer: int
     layer_linear: int
     layer_trainable: int
     embedding: int
-    head: int
     adapter: int
 
 
@@ -337,23 +268,17 @@ def linear_layers(shape: ModelShape) -> tuple[LinearLayer, ...]:
     """The linear layers of one block."""
     hidden, inner = shape.hidden, shape.intermediate
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    if shape.family == "bert":
-        square = LinearLayer(hidden, hidden)
-        return (square, square, square, square, LinearLayer(hidden, inner), LinearLayer(inner, hidden))
-    if shape.family == "gpt2":
-        return (
-            LinearLayer(hidden, 3 * hidden),
-            LinearLayer(hidden, hidden),
-            LinearLayer(hidden, inner),
-            LinearLayer(inner, hidden),
-        )
-    if shape.family == "modernbert":
-        sizes = ((hidden, 3 * hidden), (hidden, hidden), (hidden, 2 * inner), (inner, hidden))
-        return tuple(LinearLayer(inputs, outputs, False) for inputs, outputs in sizes)
-    bias = shape.qkv_bias
-    attention = (LinearLayer(hidden, queries, bias), LinearLayer(hidden, keys, bias), LinearLayer(hidden, keys, bias))
-    mlp = (LinearLayer(hidden, inner, False), LinearLayer(hidden, inner, False), LinearLayer(inner, hidden, False))
-    return (*attention, LinearLayer(queries, hidden, False), *mlp)
+    sizes: Mapping[Family, tuple[tuple[int, int], ...]] = {
+        "bert": (*[(hidden, hidden)] * 4, (hidden, inner), (inner, hidden)),
+        "gpt2": ((hidden, 3 * hidden), (hidden, hidden), (hidden, inner), (inner, hidden)),
+        "modernbert": ((hidden, 3 * hidden), (hidden, hidden), (hidden, 2 * inner), (inner, hidden)),
+        "llama": (
+            (hidden, queries), (hidden, keys), (hidden, keys),
+            (queries, hidden), (hidden, inner), (hidden, inner), (inner, hidden),
+        ),
+    }  # fmt: skip
+    biased = {"bert": 6, "gpt2": 4, "modernbert": 0, "llama": 3 if shape.qkv_bias else 0}[shape.family]
+    return tuple(LinearLayer(*size, number < biased) for number, size in enumerate(sizes[shape.family]))
 
 
 def norm_parameters(shape: ModelShape) -> int:
@@ -364,12 +289,9 @@ def norm_parameters(shape: ModelShape) -> int:
 
 def position_parameters(shape: ModelShape) -> int:
     """Parameters of position embeddings and what belongs to them: in no block, word embedding or head."""
-    hidden = shape.hidden
-    if shape.family == "bert":
-        return (shape.positions + 2 + 2) * hidden  # positions, two token types, a normalisation
-    if shape.family == "gpt2":
-        return (shape.positions + 2) * hidden
-    return hidden if shape.family == "modernbert" else 0
+    # BERT has two token types and a normalisation, too; GPT-2's final normalisation is counted here.
+    rows = {"bert": shape.positions + 2 + 2, "gpt2": shape.positions + 2, "modernbert": 1, "llama": 0}
+    return rows[shape.family] * shape.hidden
 
 
 def head_parameters(shape: ModelShape) -> int:
@@ -411,10 +333,8 @@ def count_parameters(shape: ModelShape, settings: Settings) -> ParameterCounts:
     embedding = shape.vocab * shape.hidden
     ends = embedding + position_parameters(shape) + head_parameters(shape)
     total = ends + shape.layers * layer
-    adapter = adapter_parameters(linear_layers(shape), settings)
     if settings.peft_method == "none":
-        return ParameterCounts(total, total, layer, matrices, layer, embedding, head_parameters(shape), 0)
+        return ParameterCounts(total, total, matrices, layer, embedding, 0)
+    adapter = adapter_parameters(linear_layers(shape), settings)
     trainable = shape.layers * adapter + trainable_head_parameters(shape, settings)
-    return ParameterCounts(
-        total + trainable, trainable, layer, matrices, adapter, embedding, head_parameters(shape), adapter
-    )
+    return ParameterCounts(total + trainable, trainable, matrices, adapter, embedding, adapter)

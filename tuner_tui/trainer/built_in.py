@@ -11,11 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import BertConfig, GPT2Config, LlamaConfig, ModernBertConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from .job_file import JobError
 
+SHAPES_FILE = Path(__file__).with_name("built_in.yaml")
 VOCABULARY = 4096
 PAD, START, END = "<pad>", "<s>", "</s>"
 TRAINING_SHARE = 4
@@ -53,47 +55,17 @@ def shape_tokenizer() -> Any:
     )
 
 
-TINY = {"vocab_size": VOCABULARY, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-TINY_POSITIONS = 8192
-TINY_DECODER = {**TINY, "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": TINY_POSITIONS}
-# Devlin et al. 2018; the defaults of BertConfig are the sizes of bert-base-uncased
-BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-# the config.json of Llama-3.2-1B on the Hub
-LLAMA_1B = {
-    "vocab_size": 128_256, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
-    "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-5,
-}  # fmt: skip
-
-
 def shape_config(name: str, task: str, tokenizer: Any) -> Any:
     """The configuration of the shape `name` for `task`, with the special tokens of `tokenizer`."""
-    if task == "causal-lm" and name.startswith("bert"):
+    tasks = yaml.safe_load(SHAPES_FILE.read_text("utf-8"))[name]
+    if task not in tasks:
         raise JobError(
             f"{name} is an encoder and cannot generate text; for causal-lm use tiny, gpt2, llama-1b or a Hub model"
         )
     tokens = {key: getattr(tokenizer, key) for key in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    if name == "tiny" and task != "causal-lm":
-        return tiny_encoder(**tokens)
-    if name == "gpt2":
-        return GPT2Config(**tokens)
-    if name.startswith("bert"):
-        return BertConfig(**tokens, **(BERT_LARGE if name == "bert-large" else {}))
-    return LlamaConfig(**(TINY_DECODER if name == "tiny" else LLAMA_1B), **tokens, tie_word_embeddings=True)
-
-
-def tiny_encoder(**tokens: int) -> Any:
-    """A ModernBERT of two narrow layers, which learns the default task on two slow CPU cores in half a minute.
-
-    Not BERT: without pretraining, reading the class from one token (as BERT does) learns many times slower than from
-    the mean of all.
-    """
-    config = ModernBertConfig(
-        **TINY, **tokens, intermediate_size=256, max_position_embeddings=TINY_POSITIONS, classifier_pooling="mean",
-        cls_token_id=tokens["bos_token_id"], sep_token_id=tokens["eos_token_id"],
-    )  # fmt: skip
-    config.reference_compile = False  # early versions compile by themselves; `torch_compile` decides here
-    return config
+    if tasks[task]["model_type"] == "modernbert":
+        tokens |= {"cls_token_id": tokens["bos_token_id"], "sep_token_id": tokens["eos_token_id"]}
+    return AutoConfig.for_model(**tasks[task], **tokens)
 
 
 @cache  # the tokenizer and the data need the same files

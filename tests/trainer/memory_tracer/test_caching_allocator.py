@@ -13,8 +13,6 @@ from tuner_tui.trainer.memory_tracer.caching_allocator import (
     BLOCK_BYTES,
     FREED,
     MIB,
-    Block,
-    CachingAllocator,
     Event,
     Pool,
     replay,
@@ -58,11 +56,11 @@ def test_the_smallest_block_that_fits_is_used_again() -> None:
 
 
 def test_of_equal_blocks_the_lowest_address_is_used() -> None:
-    allocator = CachingAllocator()
-    blocks = [allocator.allocate(12 * MIB) for _ in range(3)]
+    pool = Pool(small=False, expandable=False)
+    blocks = [pool.allocate(12 * MIB) for _ in range(3)]
     for block in reversed(blocks):
-        allocator.free(block)
-    assert allocator.allocate(12 * MIB) is blocks[0]
+        pool.release(*block)
+    assert pool.allocate(12 * MIB) == blocks[0]
 
 
 def test_free_neighbours_are_merged_and_others_not() -> None:
@@ -98,11 +96,11 @@ def test_an_expandable_segment_grows_by_pages(events: Sequence[Event], reserved:
 
 def test_the_end_of_an_expandable_segment_is_used_last() -> None:
     """Of free blocks of 10 MiB at the end and of 12 in front, the one in front serves 9 MiB."""
-    allocator = CachingAllocator(expandable_segments=True)
-    front, middle = allocator.allocate(12 * MIB), allocator.allocate(18 * MIB)  # 40 MiB mapped, 10 free
-    allocator.free(front)
-    assert allocator.allocate(9 * MIB).address == front.address
-    assert middle.address == 12 * MIB
+    pool = Pool(small=False, expandable=True)
+    front, middle = pool.allocate(12 * MIB), pool.allocate(18 * MIB)  # 40 MiB mapped, 10 free
+    pool.release(*front)
+    assert (front[0], middle[0]) == (0, 12 * MIB)
+    assert pool.allocate(9 * MIB)[0] == 0
 
 
 SIZES = st.one_of(
@@ -123,56 +121,26 @@ def traces(draw: st.DrawFn) -> list[Event]:
     return events
 
 
-def whole(block: Block) -> list[Block]:
-    """All blocks of the segment of `block`, in order."""
-    while block.previous is not None:
-        block = block.previous
-    found = [block]
-    while (following := found[-1].next) is not None:
-        found.append(following)
-    return found
-
-
-@given(traces(), st.booleans())
-def test_blocks_fill_their_segments_without_overlap(events: list[Event], expandable: bool) -> None:
-    allocator, live = CachingAllocator(expandable), dict[int, Block]()
-    requested = 0
+@given(traces(), st.booleans(), st.booleans())
+def test_blocks_fill_their_segments_without_overlap(events: list[Event], small: bool, expandable: bool) -> None:
+    pool, live = Pool(small, expandable), dict[int, tuple[int, int]]()
     for name, size in events:
         if size == FREED:
-            allocator.free(live.pop(name))
+            pool.release(*live.pop(name))
             continue
-        live[name] = allocator.allocate(size)
-        requested = max(requested, sum(block.size for block in live.values()))
-        assert live[name].size >= size
-    assert allocator.peak.allocated == requested
-    assert allocator.allocated == sum(block.size for block in live.values()) <= allocator.reserved
-    free = [*allocator.small.free_blocks(), *allocator.large.free_blocks()]
-    assert allocator.allocated + sum(block.size for block in free) == allocator.reserved
-    for block in [*free, *live.values()]:
-        assert block.size % BLOCK_BYTES == 0
-        neighbours = whole(block)
-        for one, following in pairwise(neighbours):
-            assert one.address + one.size <= following.address
-            assert one.allocated or following.allocated  # free neighbours are merged
-            assert following.previous is one
-
-
-@given(traces(), st.booleans())
-def test_all_freed_leaves_one_block_a_segment(events: list[Event], expandable: bool) -> None:
-    allocator, live = CachingAllocator(expandable), dict[int, Block]()
-    for name, size in events:
-        if size == FREED:
-            allocator.free(live.pop(name))
-        else:
-            live[name] = allocator.allocate(size)
-    for block in list(live.values()):
-        allocator.free(block)
-    pools: tuple[Pool, ...] = (allocator.small, allocator.large)
-    free = [block for pool in pools for block in pool.free_blocks()]
-    assert all(block.previous is None and block.next is None for block in free)
-    assert sum(block.size for block in free) == allocator.reserved
-    if expandable:
-        assert all(len(pool.free_blocks()) <= 1 for pool in pools)
+        requested = min(max(1, -(-size // BLOCK_BYTES)) * BLOCK_BYTES, MIB if small else size + BLOCK_BYTES)
+        live[name] = pool.allocate(requested)
+        assert live[name][1] >= requested
+    blocks = sorted([*((*block, False) for block in live.values()), *((at, size, True) for size, at in pool.free)])
+    assert sum(size for _, size, _ in blocks) == pool.reserved
+    assert all(size % BLOCK_BYTES == 0 for _, size, _ in blocks)
+    for (address, size, free), (following, _, also_free) in pairwise(blocks):
+        assert address + size <= following
+        assert not (free and also_free and address + size == following)  # free neighbours are merged
+    for block in live.values():
+        pool.release(*block)
+    assert sum(size for size, _ in pool.free) == pool.reserved
+    assert not expandable or len(pool.free) <= 1
 
 
 @given(traces(), st.booleans())

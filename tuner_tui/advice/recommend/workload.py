@@ -9,11 +9,9 @@ from functools import lru_cache
 from tuner_tui.memory.closed_form import activation_bytes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import (
-    BUILT_IN,
-    GPT2,
     ModelShape,
     Task,
-    bert_shape,
+    built_in_shape,
     count_parameters,
     known_shape,
 )
@@ -21,9 +19,8 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings
 
 SIZE = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bm])(?![a-z0-9])")
-BERT_BASE = bert_shape("bert-base", 12, 768, 12)
-BERT_LARGE = bert_shape("bert-large", 24, 1024, 16)
-BERT_BASE_WIDTH = BERT_BASE.layers * BERT_BASE.hidden
+BERT_BASE_WIDTH = 12 * 768
+"""Layers × hidden size."""
 HEAD = 128
 LOGITS_SHARE = 1 / 4
 """Logits above this share of a sample's memory limit the evaluation batch, too."""
@@ -69,30 +66,35 @@ def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:
     """The workload of a job; a command of unknown model counts as the notes' own, classification with BERT-base."""
     job = modelled_job(job) or job
     if isinstance(job, CommandJob):
-        return Workload(WorkloadModel(BERT_BASE, "the command's model", guessed=True), tokens, False)
+        return Workload(WorkloadModel(_bert("base"), "the command's model", guessed=True), tokens, False)
     return Workload(model_of(job.model, job.task), tokens, job.task == "causal-lm")
 
 
 def model_of(name: str, task: Task) -> WorkloadModel:
     """The shape of a built-in model or of a local `config.json`, else guessed from the name."""
-    if (name, task) in BUILT_IN:
-        return WorkloadModel(BUILT_IN[name, task], BUILT_IN_LABELS[name], pretrained=False)
+    if (shape := built_in_shape(name, task)) is not None:
+        return WorkloadModel(shape, BUILT_IN_LABELS[name], pretrained=False)
     short = name.rstrip("/").rpartition("/")[2].lower()
-    known = known_shape(name, task)
-    if known is not None:
-        return WorkloadModel(known, short)
-    if (found := SIZE.search(short)) is not None:
-        experts, number, unit = found.groups()
+    if (shape := known_shape(name, task)) is not None:
+        return WorkloadModel(shape, short)
+    if (size := SIZE.search(short)) is not None:
+        experts, number, unit = size.groups()
         return WorkloadModel(
             _shape_of_size(float(number) * (1e9 if unit == "b" else 1e6) * int(experts or 1), task), short
         )
-    if short in ("gpt2", "distilgpt2"):
-        return WorkloadModel(replace(GPT2, task=task), short)
+    if short in ("gpt2", "distilgpt2") and (shape := built_in_shape("gpt2", task)) is not None:
+        return WorkloadModel(shape, short)
     if "large" in short:
-        return WorkloadModel(BERT_LARGE, short)
+        return WorkloadModel(_bert("large"), short)
     if any(word in short for word in ("base", "distil", "mini", "small", "tiny")):
-        return WorkloadModel(BERT_BASE, short)
-    return WorkloadModel(_shape_of_size(1e9, task) if task == "causal-lm" else BERT_BASE, short, guessed=True)
+        return WorkloadModel(_bert("base"), short)
+    return WorkloadModel(_shape_of_size(1e9, task) if task == "causal-lm" else _bert("base"), short, guessed=True)
+
+
+def _bert(size: str) -> ModelShape:
+    shape = built_in_shape(f"bert-{size}", "classification")
+    assert shape is not None
+    return shape
 
 
 BUILT_IN_LABELS = {
