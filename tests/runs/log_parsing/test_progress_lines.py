@@ -85,18 +85,6 @@ def test_of_a_line_without_an_end_the_end_is_parsed() -> None:
     assert (record.step, record.loss) == (7, 0.5)
 
 
-def test_a_row_with_a_part_of_the_loss_is_not_the_loss() -> None:
-    assert (
-        list(parse_output("|    policy_gradient_loss | -5.5e-05    |\n|    value_loss           | 8.61        |\n"))
-        == []
-    )
-
-
-def test_a_line_with_both_losses() -> None:
-    found = parse_line("step 250: train loss 2.1123, val loss 2.2344")
-    assert (found.step, found.loss, found.evaluation) == (250, 2.1123, {"eval_loss": 2.2344})
-
-
 def test_a_loss_that_is_not_a_number() -> None:
     loss = parse_line("epoch 2: loss=nan").loss
     assert loss is not None

@@ -42,27 +42,23 @@ def test_newest_first_by_number_not_by_name(tmp_path: Path) -> None:
     assert [saved.step for saved in complete_checkpoints(tmp_path)] == [1000, 900, 20]
 
 
-@pytest.mark.parametrize("missing", ["model.safetensors", "trainer_state.json"])
-def test_an_incomplete_one_does_not_count(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"trainer_state.json": state} for state in ("", "{", "[]", "null", '{"global_step": "ten"}', "{}", None)),
+        {"model.safetensors": None},
+        {"model.safetensors": ""},
+        {"optimizer.pt": None, "scheduler.pt": None},
+        {"checkpoint-is-incomplete.txt": ""},  # on SIGTERM
+    ],
+)
+def test_an_incomplete_one_does_not_count(tmp_path: Path, damage: dict[str, str | None]) -> None:
     save(tmp_path, 10)
-    save(tmp_path, 20, without=missing)
-    assert [saved.step for saved in complete_checkpoints(tmp_path)] == [10]
-
-
-@pytest.mark.parametrize("state", ["", "{", "[]", "null", '{"global_step": "ten"}', "{}"])
-def test_a_damaged_state_is_incomplete(tmp_path: Path, state: str) -> None:
-    path = save(tmp_path, 10)
-    (path / "trainer_state.json").write_text(state)
+    path = save(tmp_path, 20)
+    for name, content in damage.items():
+        (path / name).unlink() if content is None else (path / name).write_text(content)
     assert read_checkpoint(path) is None
-
-
-def test_what_makes_a_checkpoint_unusable(tmp_path: Path) -> None:
-    torn, begun, no_optimizer = (save(tmp_path, step) for step in (10, 20, 30))
-    (torn / "model.safetensors").write_bytes(b"")
-    (begun / "checkpoint-is-incomplete.txt").touch()  # on SIGTERM
-    for name in ("optimizer.pt", "scheduler.pt"):
-        (no_optimizer / name).unlink()
-    assert [read_checkpoint(path) for path in (torn, begun, no_optimizer)] == [None] * 3
+    assert [saved.step for saved in complete_checkpoints(tmp_path)] == [10]
 
 
 def test_every_shard_has_to_be_there(tmp_path: Path) -> None:
@@ -101,16 +97,18 @@ def test_the_lineage_is_searched_from_its_end(tmp_path: Path) -> None:
         lineage_checkpoint(third)
 
 
-def test_the_checkpoint_that_the_observer_reported(tmp_path: Path) -> None:
-    folder = run(tmp_path)
-    elsewhere = tmp_path / "out"
+@pytest.mark.parametrize("lightning", [False, True])  # whose checkpoints are files
+def test_the_checkpoint_that_the_observer_reported(tmp_path: Path, lightning: bool) -> None:
+    folder, paths = run(tmp_path), []
     for step in (10, 20):
-        path = save(elsewhere, step)
+        paths.append(tmp_path / f"step={step}.ckpt" if lightning else save(tmp_path / "out", step))
+        if lightning:
+            paths[-1].write_bytes(b"weights")
         with folder.events.open("ab") as file:
-            file.write(encode_event(Checkpoint(t=time.time(), rank=0, step=step, path=str(path))))
-    assert newest_checkpoint(folder) == FoundCheckpoint(elsewhere / "checkpoint-20", 20, by_trainer=True)
-    (elsewhere / "checkpoint-20" / "model.safetensors").unlink()
-    assert newest_checkpoint(folder) == FoundCheckpoint(elsewhere / "checkpoint-10", 10, by_trainer=True)
+            file.write(encode_event(Checkpoint(t=time.time(), rank=0, step=step, path=str(paths[-1]))))
+    assert newest_checkpoint(folder) == FoundCheckpoint(paths[1], 20, by_trainer=True)
+    (paths[1] if lightning else paths[1] / "model.safetensors").unlink()
+    assert newest_checkpoint(folder) == FoundCheckpoint(paths[0], 10, by_trainer=True)
 
 
 @pytest.mark.parametrize("argv", [("x", "--output_dir", "out"), ("x", "--output-dir=out"), ("x", "output_dir=out")])
@@ -121,15 +119,3 @@ def test_the_folder_that_the_command_names(tmp_path: Path, argv: tuple[str, ...]
     assert newest_checkpoint(folder) is None  # of an earlier run
     path = save(tmp_path / "out", 30)
     assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
-
-
-def test_a_checkpoint_of_lightning_is_a_file(tmp_path: Path) -> None:
-    folder = run(tmp_path)
-    for step in (10, 20):
-        path = tmp_path / f"step={step}.ckpt"
-        path.write_bytes(b"weights")
-        with folder.events.open("ab") as file:
-            file.write(encode_event(Checkpoint(t=time.time(), rank=0, step=step, path=str(path))))
-    assert newest_checkpoint(folder) == FoundCheckpoint(tmp_path / "step=20.ckpt", 20, by_trainer=True)
-    (tmp_path / "step=20.ckpt").unlink()
-    assert newest_checkpoint(folder) == FoundCheckpoint(tmp_path / "step=10.ckpt", 10, by_trainer=True)

@@ -58,26 +58,21 @@ def test_a_process_number_used_again_is_not_the_training(folder: RunFolder) -> N
     assert (found.kind, found.training_alive, found.live, found.pid) == ("lost", False, False, None)
 
 
-def test_another_machine(folder: RunFolder) -> None:
+@pytest.mark.parametrize(
+    ("elsewhere", "kind", "words"),
+    [
+        ({"host": "elsewhere", "boot_id": "another"}, "foreign", (HERE.host, "elsewhere")),
+        ({"pid_namespace": "pid:[1]"}, "foreign", ("container",)),
+        ({"boot_id": "another"}, "lost", ("rebooted",)),
+    ],
+)
+def test_seen_from_another_machine_container_or_boot(
+    folder: RunFolder, elsewhere: dict[str, str], kind: str, words: tuple[str, ...]
+) -> None:
     write_supervisor_state(folder.state, state(training=myself()))
-    found = read_status(folder, machine=replace(HERE, host="elsewhere", boot_id="another"))
-    assert (found.kind, found.live) == ("foreign", False)
-    assert HERE.host in found.sentence
-    assert "elsewhere" in found.sentence
-
-
-def test_another_container_of_this_machine(folder: RunFolder) -> None:
-    write_supervisor_state(folder.state, state(training=myself()))
-    found = read_status(folder, machine=replace(HERE, pid_namespace="pid:[1]"))
-    assert (found.kind, found.live) == ("foreign", False)
-    assert "container" in found.sentence
-
-
-def test_a_restart_in_between(folder: RunFolder) -> None:
-    write_supervisor_state(folder.state, state(training=myself()))
-    found = read_status(folder, machine=replace(HERE, boot_id="another"))
-    assert (found.kind, found.live) == ("lost", False)
-    assert "rebooted" in found.sentence
+    found = read_status(folder, machine=replace(HERE, **elsewhere))
+    assert (found.kind, found.live) == (kind, False)
+    assert all(word in found.sentence for word in words)
 
 
 def test_an_outcome_holds_everywhere(folder: RunFolder) -> None:

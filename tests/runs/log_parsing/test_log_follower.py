@@ -1,0 +1,520 @@
+"""What printed progress becomes: the metrics of an observed loop, and all events of a training without observer."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.sandbox import Sandbox, wait_ended
+from tuner_tui.core.clock import ClockReading
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import BACKWARD, Evaluated, Event, Metrics, Phase, Plan, Steps, trust
+from tuner_tui.runs.log_parsing.log_follower import (
+    LogEventBuilder,
+    LogOnlyFollower,
+    PrintedMetrics,
+    find_tool_files,
+    planned_steps,
+    read_tool_file,
+)
+from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line, parse_output
+from tuner_tui.runs.read.reader import RunReader
+from tuner_tui.settings.job import CommandJob
+
+
+def say(tmp_path: Path, text: str) -> None:
+    with (tmp_path / "output.log").open("a") as file:
+        file.write(text)
+
+
+def at(second: float) -> ClockReading:
+    return ClockReading(wall_s=1000.0 + second, monotonic_s=second)
+
+
+def stepped(step: int) -> RunState:
+    return fold_all(RunState(), [Steps(t=0.0, rank=0, step=step, own_steps=step)])
+
+
+def evaluations(events: list[Event]) -> list[tuple[int, Mapping[str, float]]]:
+    return [(event.step, event.metrics) for event in events if isinstance(event, Evaluated)]
+
+
+def losses(events: list[Event]) -> list[tuple[int, float | None]]:
+    return [(event.step, event.loss) for event in events if isinstance(event, Metrics)]
+
+
+def evaluating(step: int, *evaluated: int, output: int | None = None, ended: int | None = None) -> RunState:
+    """The state at a step, after an evaluation began at each of `evaluated`; the last one with the output so far."""
+    phases: list[Event] = [Phase(t=1.0, rank=0, phase="evaluating", step=each, output=output) for each in evaluated]
+    if ended is not None:
+        phases.append(Phase(t=2.0, rank=0, phase="training", step=evaluated[-1], output=ended or None))
+    return fold_all(stepped(step), phases)
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "trained", "metrics"),
+    [
+        # a label on a line of its own belongs to the next line
+        (
+            "loss: 2.0  [   64/60000]\nTest Error: \n Accuracy: 10.0%, Avg loss: 3.0 \n\n",
+            stepped(10),
+            [(5, 2.0)],
+            [(10, {"eval_loss": 3.0, "eval_accuracy": 10.0})],
+        ),
+        # a Trainer reports
+        ("{'loss': 0.5, 'epoch': 1.0}\n", fold_all(stepped(5), [Plan(t=0.0, rank=0, obeys=True)]), [], []),
+        # an evaluation is of the step at which its phase began
+        ("loss: 4.0\nval loss: 3.0\nloss: 2.0\n", evaluating(20, 10), None, [(10, {"eval_loss": 3.0})]),
+        # nanoGPT evaluates before its first step, which no counter says: the later ones are not shifted by it
+        (
+            "".join(f"step {n}: train loss 3.0, val loss {3 - n / 50:.1f}\n" for n in (0, 20, 40)),
+            evaluating(41, 20, 40),
+            None,
+            [(0, {"eval_loss": 3.0}), (20, {"eval_loss": 2.6}), (40, {"eval_loss": 2.2})],
+        ),
+        # makemore prints the step and both losses, and then that the loss is the best so far
+        (
+            "step 500 train loss: 2.6 test loss: 2.7\ntest loss 2.7 is the best so far\nstep 510 | loss 2.5\n",
+            evaluating(515, 501),
+            None,
+            [(501, {"eval_loss": 2.7})],
+        ),
+        # what an evaluation prints without saying so, by where it began and ended in the output
+        (
+            "step 9 loss 4.0\nTotal loss 2.0 accuracy: 0.5\nstep 11 loss 3.0\n",
+            evaluating(11, 10, output=16, ended=45),
+            [(4, 4.0), (11, 3.0)],
+            [(10, {"eval_loss": 2.0, "eval_accuracy": 0.5})],
+        ),
+        # an evaluation that goes on, and one whose end is unknown
+        ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9), [(5, 4.0)], [(10, {"eval_loss": 2.0})]),
+        ("loss 4.0\nloss 2.0\n", evaluating(10, 10, output=9, ended=0), [(5, 4.0), (10, 2.0)], []),
+        # of many lines the last loss is read although other figures follow
+        ("".join(f"loss = {n}.0\n" for n in range(10)) + "accuracy: 0.9\n", stepped(10), (9, 9.0), []),
+        # the result may come before that of each class
+        (
+            "Accuracy of the network: 50.0 %\n" + "".join(f"Accuracy of class{n}: {n}.0 %\n" for n in range(10)),
+            evaluating(10, 10, output=0),
+            [],
+            [(10, {"eval_accuracy": 50.0})],
+        ),
+    ],
+)
+def test_what_one_look_finds(
+    tmp_path: Path, text: str, state: RunState, trained: Any, metrics: list[tuple[int, Mapping[str, float]]]
+) -> None:
+    """`trained`: the losses with their steps, only the last one, or None."""
+    (tmp_path / "output.log").write_text(text)
+    events = PrintedMetrics(tmp_path / "output.log").events(state, at(1), over=True)
+    assert evaluations(events) == metrics
+    if trained is not None:
+        assert trained == (losses(events)[-1] if isinstance(trained, tuple) else losses(events))
+
+
+EPOCHS = [f"Epoch: {n}, Steps: 75 | Train Loss: {9 - n}.0 Vali Loss: {8 - n}.0\n" for n in (1, 2, 3, 4)]
+REPEATED = [
+    "iter 40: val loss 6.4907, val time: 13 ms\niter 44 step 11 | loss train: 6.5, val: 6.491 | iter time: 5 ms\n",
+    "iter 48 step 12 | loss train: 6.3, val: 6.491 | iter time: 5 ms\n",
+    "loss train: 6.2, val: 6.491\n",
+]
+SECOND = [f"Epoch {number}: val loss {number}.0\n" for number in range(1, 9)]
+
+
+def shown(step: int) -> list[Event]:
+    return [Phase(t=0.0, rank=0, phase=phase, step=step) for phase in ("evaluating", "training")]
+
+
+def counted(step: int, *evaluated: int) -> Steps:
+    return Steps(t=1.0, rank=0, step=step, own_steps=step, evaluated_steps=evaluated)
+
+
+LATE = [
+    counted(12),
+    *shown(10),
+    shown(40)[0],
+    counted(44, 10, 20, 30, 40),
+    shown(40)[1],
+    counted(79, 50, 60, 70),
+    shown(80)[0],
+]
+
+
+@pytest.mark.parametrize(
+    ("looks", "metrics"),
+    [
+        # the lines of one evaluation are added up, and the counters may follow
+        (
+            [
+                ("Test: [0/2] Loss 3.0 Acc@1 1.0\nTest: [1/2] Loss 2.0 Acc@1 2.0\n", stepped(10)),
+                (" * Acc@1 50.0\n", stepped(10)), ("", stepped(10)), ("", stepped(10)),
+            ],
+            [(10, {"eval_loss": 2.0, "eval_acc@1": 50.0})],
+        ),
+        # Time-Series-Library prints the number of steps of an epoch with its losses
+        (
+            [
+                (EPOCHS[0] + EPOCHS[1], evaluating(160, 75, 150)), (EPOCHS[2], evaluating(240, 75, 150, 225)),
+                (EPOCHS[3], evaluating(300, 75, 150, 225, 300)),
+            ],
+            [(75 * n, {"eval_loss": 8.0 - n}) for n in (1, 2, 3, 4)],
+        ),
+        # LitGPT prints the last result again with each loss; it is new where the observer saw an evaluation
+        (
+            [
+                (REPEATED[0], evaluating(11, 10)), (REPEATED[1], evaluating(12, 10)),
+                (REPEATED[2], evaluating(21, 10, 20)),
+            ],
+            [(10, {"eval_loss": 6.4907}), (20, {"eval_val": 6.491})],
+        ),
+        # several in a second, of which few are shown as a phase, and whose counters are late
+        (
+            [
+                ("", stepped(1)),
+                ("".join(SECOND[:3]), fold_all(RunState(), LATE[:3])),
+                ("".join(SECOND[3:5]), fold_all(RunState(), LATE[:6])),
+                ("".join(SECOND[5:7]), fold_all(RunState(), LATE)),
+                (SECOND[7], fold_all(RunState(), LATE)),
+            ],
+            [(10 * number, {"eval_loss": float(number)}) for number in range(1, 9)],
+        ),
+    ],
+)  # fmt: skip
+def test_what_several_looks_find(
+    tmp_path: Path, looks: list[tuple[str, RunState]], metrics: list[tuple[int, Mapping[str, float]]]
+) -> None:
+    reader, events = PrintedMetrics(tmp_path / "output.log"), list[Event]()
+    for second, (text, state) in enumerate(looks):
+        say(tmp_path, text)
+        events += reader.events(state, at(second), over=second == len(looks) - 1)
+    assert evaluations(events) == metrics
+
+
+def test_losses_are_spread_over_the_steps_since_the_last_look(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    reader = PrintedMetrics(log)
+    log.write_text("loading\nloss: 4.0\n")
+    assert reader.events(RunState(), at(0), over=False) == []
+    assert losses(reader.events(stepped(1), at(1), over=False)) == [(1, 4.0)]
+    log.write_text("loading\nloss: 4.0\nloss: 3.0\nloss: 2.0\nloss: 1.")
+    assert losses(reader.events(stepped(21), at(2), over=False)) == [(11, 3.0), (21, 2.0)]
+    assert losses(reader.events(stepped(22), at(2.5), over=False)) == []
+    with log.open("a") as file:
+        file.write("0")
+    assert losses(reader.events(stepped(23), at(2.6), over=True)) == [(23, 1.0)]
+
+
+def test_a_printed_loss_is_not_mixed_with_that_of_backward() -> None:
+    first = Metrics(t=1.0, rank=0, source=BACKWARD, step=1, loss=9.0)
+    printed = Metrics(t=2.0, source="log lines", step=2, loss=0.5, learning_rate=0.1)
+    later = Metrics(t=3.0, rank=0, source=BACKWARD, step=3, loss=8.0)
+    assert fold_all(RunState(), [first]).loss == 9.0
+    state = fold_all(RunState(), [first, printed, later])
+    assert (state.loss, state.loss_trust, state.learning_rate) == (0.5, trust("log lines"), 0.1)
+
+
+def test_much_output_costs_little(tmp_path: Path) -> None:
+    """A look at 50 MB takes the time of its last 4 KiB, of which twelve lines are parsed."""
+    log = tmp_path / "output.log"
+    line = "Train Epoch: 1 [640/6000 (11%)]\tLoss: 0.713240\n"
+    log.write_text(line * (50_000_000 // len(line)))
+    reader = PrintedMetrics(log)
+    began = time.thread_time()
+    found = reader.events(stepped(1000), at(0), over=False)
+    assert time.thread_time() - began < 0.1
+    assert 6 <= len(found) <= 7
+
+
+LOADER = {"epoch_batch": 5, "epoch_batches": 94, "epochs_started": 3}
+
+
+@pytest.mark.parametrize(
+    ("line", "counters", "total"),
+    [
+        ("Epoch 3/10", LOADER, 940),
+        ("Epoch [3/10], Loss: 0.5", LOADER | {"micro_steps": 800}, 240),  # 94 batches are 24 steps of 4
+        ("Epoch [1/5], Step [100/600], Loss: 2.1", {}, 3000),
+        ("[0/25][10/100] Loss_D: 1.2312 Loss_G: 3.4123", {}, 2500),
+        ("Epoch: [2][11/15]  Loss 2.3", {"epoch_batches": 15, "epoch_batch": 11}, None),
+        ("iter 200/5000 loss 2.3", {}, 5000),
+        ("iter 40/5000 loss 2.3", {}, None),  # it counts something else
+        ("batch 200/5000 loss 2.3", {}, None),  # of an epoch, and nothing says how many there are
+        ("Epoch 200/300, loss 1.0", {}, 300),  # a step each
+        ("Accuracy: 150/200 (75%)", LOADER, None),
+    ],
+)
+def test_the_length_of_the_training_by_a_printed_position(
+    line: str, counters: dict[str, int], total: int | None
+) -> None:
+    steps = [Steps(t=float(step), rank=0, step=step, own_steps=step, **counters) for step in (150, 200)]  # type: ignore[arg-type]
+    assert planned_steps(parse_line(line), fold_all(RunState(), steps), 150) == total
+
+
+@pytest.mark.parametrize(
+    ("line", "total"),
+    [
+        ("Epoch: 0200 loss_train: 1.85", 300),  # a step each
+        ("| epoch 1 |   20/   90 batches | loss 5.0", 27_000),
+        ("epoch 2 loss 0.5", None),
+    ],
+)
+def test_a_line_without_the_number_of_epochs_is_of_those_that_the_script_plans(line: str, total: int | None) -> None:
+    steps = [Steps(t=float(step), rank=0, step=step, own_steps=step) for step in (150, 200)]
+    state = fold_all(RunState(), [Plan(t=0.0, rank=0, epochs=300, guessed=True), *steps])
+    assert state.total_steps is None
+    assert planned_steps(parse_line(line), state, 150) == total
+
+
+def test_a_printed_position_gives_the_time_left_unless_the_length_is_known(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("Epoch 1/4\n----------\ntrain Loss: 0.5\nAccuracy: 3/4\n")
+    state = fold_all(RunState(), [Steps(t=0.0, rank=0, step=3, own_steps=3, epoch_batch=3, epoch_batches=10)])
+    [plan] = [event for event in PrintedMetrics(log).events(state, at(1), over=False) if isinstance(event, Plan)]
+    assert (plan.total_steps, plan.guessed, plan.source) == (40, True, "log lines")
+    known = fold_all(state, [Plan(t=0.0, rank=0, total_steps=50)])
+    assert not [event for event in PrintedMetrics(log).events(known, at(1), over=False) if isinstance(event, Plan)]
+
+
+EVALUATES_BETWEEN = """
+    import torch
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(1, 31):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).pow(2).mean().backward()
+        optimizer.step()
+        if step % 10 == 0:
+            print("step", step, "loss", float(step))
+            with torch.no_grad():
+                model(torch.ones(2, 4))
+                print("total loss", 100.0 + step)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.train
+def test_losses_of_training_and_evaluation_with_the_same_name(box: Sandbox) -> None:
+    folder = box.launch(EVALUATES_BETWEEN)
+    assert wait_ended(folder).outcome == "completed", folder.output_log.read_text()
+    state = RunReader(folder).poll().state
+    assert state.loss == 30.0
+    assert [(event.step, event.metrics) for event in state.evaluations][-1] == (30, {"eval_loss": 130.0})
+
+
+def followed(*pieces: str) -> tuple[RunState, list[Event]]:
+    """The state after the pieces, each of which came a second later than the one before."""
+    story = LogEventBuilder()
+    events = [event for t, piece in enumerate(pieces) for event in story.events(list(parse_output(piece)), 100.0 + t)]
+    return fold_all(RunState(), events), events
+
+
+def bar(done: int, total: int, elapsed_s: int = 0, name: str = "") -> str:
+    return f"{name}{100 * done // total:3d}%|##   | {done}/{total} [00:{elapsed_s:02d}<00:09, 1.0it/s]"
+
+
+def test_a_trainers_bar_and_its_dictionaries() -> None:
+    state, events = followed(
+        bar(0, 50), bar(10, 50, 5), bar(20, 50, 10), "{'loss': '0.5', 'learning_rate': '1e-05', 'epoch': '1'}"
+    )
+    assert (state.step, state.total_steps, state.loss, state.source, state.phase) == (
+        20,
+        50,
+        0.5,
+        "progress bar",
+        "training",
+    )
+    assert state.rates.step_time_s == 0.5
+    assert [event.step for event in events if isinstance(event, Metrics)] == [20]
+    assert not state.accepts_orders
+
+
+def test_an_evaluation_between_is_no_step() -> None:
+    state, events = followed(bar(10, 50, 5), bar(1, 4), bar(4, 4, 2), "{'eval_loss': '0.5', 'epoch': '1'}")
+    assert (state.step, state.total_steps, state.phase) == (10, 50, "evaluating")
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [10]
+    state, _ = followed(bar(10, 50, 5), bar(1, 4), bar(11, 50, 8))
+    assert (state.step, state.phase) == (11, "training")
+
+
+def test_epochs_that_begin_anew_add_up() -> None:
+    state, _ = followed(bar(10, 10, 20), bar(0, 10), bar(5, 10, 10))
+    assert (state.step, state.total_steps) == (15, 20)
+    latest = state.ranks[0].latest
+    assert latest is not None
+    assert latest.train_s == 30.0
+    state, _ = followed(bar(10, 10, 20, "Epoch 1/3: "), bar(5, 10, 10, "Epoch 2/3: "))
+    assert (state.step, state.total_steps) == (15, 30)
+
+
+def test_a_bar_of_epochs_around_bars_of_steps() -> None:
+    state, _ = followed(bar(0, 3), bar(1, 200, 1), bar(2, 200, 2), bar(1, 3, 9), bar(7, 200, 7))
+    assert (state.step, state.total_steps) == (7, 600)
+
+
+def test_lines_with_a_step_take_their_time_from_the_clock() -> None:
+    state, events = followed("iter 0: loss 4.0", "iter 10: loss 3.5", "iter 20: loss 3.0")
+    assert (state.step, state.total_steps, state.loss) == (20, None, 3.0)
+    assert state.rates.step_time_s == 0.1
+    assert len(step_numbers(events)) == 3
+
+
+def step_numbers(events: list[Event]) -> list[int]:
+    return [event.step for event in events if isinstance(event, Steps)]
+
+
+def look(tmp_path: Path) -> LogOnlyFollower:
+    return LogOnlyFollower(tmp_path / "output.log", (tmp_path,), 0.0)
+
+
+def test_it_waits_for_the_observer_to_speak_first(tmp_path: Path) -> None:
+    seen = look(tmp_path)
+    assert seen.events(100.0, over=False) == []
+    say(tmp_path, "\r  1%|  | 1/100 [00:01<01:39,  1.0it/s]")
+    assert seen.events(101.0, over=False) == []
+    say(tmp_path, "\r  3%|  | 3/100 [00:03<01:37,  1.0it/s]")
+    assert seen.events(103.0, over=False) == []
+    assert step_numbers(seen.events(104.1, over=False)) == [1, 3]
+    say(tmp_path, "\r  5%|  | 5/100 [00:05<01:35,  1.0it/s]")
+    assert step_numbers(seen.events(105.0, over=False)) == [5]
+
+
+def keras(done: int, total: int, rest: str) -> str:
+    """A bar as Keras 3 draws it, over what it drew before."""
+    bars = f"\x1b[32m{'━' * 20}\x1b[0m\x1b[37m\x1b[0m"
+    return "\b" * 40 + f"\r\x1b[1m{done}/{total}\x1b[0m {bars} \x1b[1m1s\x1b[0m 46ms/step - {rest}"
+
+
+def test_the_bars_of_keras() -> None:
+    state, _ = followed(
+        "Epoch 1/3\n",
+        keras(17, 18, "accuracy: 0.43 - loss: 1.57"),
+        keras(18, 18, "accuracy: 0.43 - loss: 1.56 - val_accuracy: 0.46 - val_loss: 1.47") + "\n",
+        "Epoch 2/3\n",
+        keras(4, 18, "accuracy: 0.5 - loss: 1.25"),
+    )
+    assert (state.step, state.total_steps, state.loss) == (22, 54, 1.25)
+    assert state.evaluations[-1].metrics["eval_loss"] == 1.47
+    old, _ = followed("Epoch 1/2\n", "50/94 [==============>...............] - ETA: 1s - loss: 0.5 - accuracy: 0.7")
+    assert (old.step, old.total_steps, old.loss) == (50, 188, 0.5)
+
+
+def test_a_bar_before_the_observers_first_step_is_not_taken_for_the_training(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text(bar(24, 24, 1) + "\r")
+    follower = LogOnlyFollower(log, (tmp_path,), 0.0)
+    assert follower.events(1000.0, over=False, observed=True) == []
+    assert follower.events(1030.0, over=False, observed=True) == []
+    assert follower.events(1060.0, over=False, observed=True)
+
+
+def test_the_observer_replaces_the_total_of_a_bar() -> None:
+    state, _ = followed(bar(24, 24, 1))
+    assert (state.step, state.total_steps) == (24, 24)
+    state = fold_all(state, [Plan(t=200.0, rank=0, total_steps=6, guessed=True)])
+    assert state.total_steps == 6
+    state = fold_all(state, [Steps(t=201.0, rank=0, step=1, own_steps=1, train_s=1.0)])
+    assert (state.step, state.total_steps, state.total_guessed) == (1, 6, True)
+    without_plan = fold_all(followed(bar(24, 24, 1))[0], [Steps(t=201.0, rank=0, step=1, own_steps=1, train_s=1.0)])
+    assert (without_plan.step, without_plan.total_steps) == (1, None)
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "output.log").open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, 2)
+        file.write(b"\r 90%|  | 90/100 [00:90<00:10,  1.0it/s]")
+    began = time.monotonic()
+    assert step_numbers(look(tmp_path).events(100.0, over=True)) == [90]
+    assert time.monotonic() - began < 5.0
+
+
+def test_the_files_of_a_tool_where_the_output_says_nothing(tmp_path: Path) -> None:
+    say(tmp_path, "hello\n")
+    log = tmp_path / "trainer_log.jsonl"
+    log.write_text('{"current_steps": 10, "total_steps": 100, "loss": 1.5, "elapsed_time": "0:00:20"}\n')
+    seen = look(tmp_path)
+    assert step_numbers(seen.events(100.0, over=False)) == []
+    with log.open("a") as file:
+        file.write('{"current_steps": 20, "total_steps": 100, "loss": 1.2, "elapsed_time": "0:00:40"}\n')
+    events = seen.events(106.0, over=False)
+    assert step_numbers(events) == [10, 20]
+    assert {event.source for event in events} == {"trainer_log.jsonl"}
+
+
+ISOLATED = """
+import sys
+for step in range(1, 31):
+    sys.stderr.write(f"\\r{step * 100 // 30:3d}%|##  | {step}/30 [00:{step:02d}<00:00,  1.00it/s]")
+print("{'loss': '0.25', 'learning_rate': '1e-05', 'epoch': '1'}", flush=True)
+"""
+
+
+def test_an_isolated_interpreter_is_seen_from_outside(box: Sandbox) -> None:
+    job = CommandJob(command=(sys.executable, "-I", "train.py"))
+    folder = box.launch(ISOLATED, job=job)
+    wait_ended(folder)
+    view = RunReader(folder).poll()
+    assert (view.state.step, view.state.total_steps, view.state.loss) == (30, 30, 0.25)
+    assert view.state.source == "progress bar"
+    assert view.state.outcome == "completed"
+    assert view.history.loss.ys == (0.25,)
+
+
+FILES = {
+    "trainer_log.jsonl": (
+        '{"current_steps": 10, "total_steps": 100, "loss": 1.5, "lr": 0.0001, "epoch": 0.1, "percentage": 10.0, '
+        '"elapsed_time": "0:00:20", "remaining_time": "0:03:00"}\n{"current_st',
+        ProgressRecord("trainer_log.jsonl", 10, 100, 20.0, 1.5, 1e-4, None, 0.1),
+    ),
+    "logging.jsonl": (
+        '{"loss": 1.5, "grad_norm": 0.5, "learning_rate": 0.0001, "epoch": 0.1, "global_step/max_steps": "10/100", '
+        '"elapsed_time": "20s"}\n',
+        ProgressRecord("logging.jsonl", 10, 100, 20.0, 1.5, 1e-4, 0.5, 0.1),
+    ),
+    "metrics.csv": (
+        "epoch,lr-AdamW,step,train_loss,val_loss\n0,0.0001,9,1.5,\n",
+        ProgressRecord("metrics.csv", 10, None, None, 1.5, 1e-4, None, 0.0),
+    ),
+    "trainer_state.json": (
+        json.dumps({"max_steps": 100, "log_history": [{"step": 10, "loss": 1.5, "learning_rate": 1e-4, "epoch": 0.1}]}),
+        ProgressRecord("trainer_state.json", 10, 100, None, 1.5, 1e-4, None, 0.1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_each_file_tells(tmp_path: Path, name: str) -> None:
+    text, record = FILES[name]
+    (tmp_path / name).write_text(text)
+    assert read_tool_file(tmp_path / name) == [record]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("text", ["", "\x00\x01", "{", "[1, 2]", "null", "a,b\n1"])
+def test_a_file_that_makes_no_sense_tells_nothing_of_steps(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert [record for record in read_tool_file(tmp_path / name) if record.step is not None] == []
+
+
+def test_only_files_of_this_run_the_newest_last(tmp_path: Path) -> None:
+    for place, t in (
+        ("logging.jsonl", 50.0),
+        ("lightning_logs/version_1/metrics.csv", 200.0),
+        ("v0/logging.jsonl", 300.0),
+    ):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        os.utime(path, (t, t))
+    found = find_tool_files((tmp_path, tmp_path / "none"), 100.0)
+    assert [str(path.relative_to(tmp_path)) for path in found] == [
+        "lightning_logs/version_1/metrics.csv",
+        "v0/logging.jsonl",
+    ]
