@@ -16,10 +16,12 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from tuner_tui.core.text import escape_control
+from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.text import clipboard_sequence, escape_control
 
 if TYPE_CHECKING:
     from tuner_tui.runs.store.folder import RunFolder
+    from tuner_tui.tuning.store import TuningFolder
     from tuner_tui.view.cells import Row
 
 DONE, FAILED, USAGE, OUT_OF_MEMORY, ALREADY_RUNNING, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 4, 130, 143
@@ -57,8 +59,6 @@ def print_note(sentence: str) -> None:
 
 def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
     """Put `text` on the clipboard of the terminal that standard error goes to, and say so."""
-    from tuner_tui.core.text import clipboard_sequence
-
     sequence = clipboard_sequence(text, environ) if sys.stderr.isatty() else None
     if sequence is None:
         print_note("Not copied: the terminal has no clipboard access, or the text is too long.")
@@ -69,8 +69,19 @@ def copy_to_clipboard(text: str, environ: Mapping[str, str]) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Print the JSON document of a command."""
-    print_line(json.dumps(data, indent=2))
+    """Print the JSON document of a command: of dataclasses all fields."""
+    print_line(json_text(data))
+
+
+def json_text(data: Any, indent: int | None = 2) -> str:
+    """Return a JSON document, on one line without an `indent`."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(to_json(data, whole=True), indent=indent, separators=separators)
+
+
+def print_folder(kind: str, folder: RunFolder | TuningFolder, as_json: bool, **more: Any) -> None:
+    """Print the name of a new folder or, as JSON, also its path."""
+    print_line(json.dumps({kind: folder.id, "path": str(folder.path), **more}) if as_json else folder.id)
 
 
 def print_line(text: str) -> None:
@@ -89,14 +100,14 @@ def report_width() -> int:
 
 def print_rows(rows: Iterable[Row]) -> None:
     """Print what the screen shows as plain text."""
-    print_line(rows_text(rows))
+    print_line("\n".join(row_lines(rows)))
 
 
-def rows_text(rows: Iterable[Row]) -> str:
+def row_lines(rows: Iterable[Row]) -> list[str]:
     """Return the text of what the screen shows, without styles."""
     from tuner_tui.view.cells import plain_text
 
-    return "\n".join(plain_text(row.line).rstrip() for row in rows)
+    return [plain_text(row.line).rstrip() for row in rows]
 
 
 ASCII_FALLBACK = str.maketrans(

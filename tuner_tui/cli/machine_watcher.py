@@ -5,14 +5,12 @@ Imports no Typer, which would take more memory than the rest.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import (
@@ -23,9 +21,10 @@ from tuner_tui.cli.console import (
     exit_on_interrupt,
     fail,
     find_run_or_exit,
+    json_text,
     print_line,
     report_width,
-    rows_text,
+    row_lines,
 )
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.runs.read.machine_monitor import open_machine_monitor
@@ -98,9 +97,9 @@ def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
     def next_text() -> tuple[str, bool]:
         view = machine.look(pid)
         text = (
-            _json_text(asdict(view), once)
+            json_text(view, 2 if once else None)
             if as_json
-            else rows_text(snapshot_rows(view, report_width())) + "\n" * (not once)
+            else "\n".join(row_lines(snapshot_rows(view, report_width()))) + "\n" * (not once)
         )
         return text, pid is not None and not view.jobs
 
@@ -129,11 +128,6 @@ def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrup
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing is left to flush into the closed pipe
         return DONE
     return TERMINATED if interrupts.terminated else INTERRUPTED
-
-
-def _json_text(data: object, once: bool) -> str:
-    """Return JSON on one line, or the document of `--once`."""
-    return json.dumps(data, indent=2) if once else json.dumps(data, separators=(",", ":"))
 
 
 def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
@@ -176,9 +170,9 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
     def next_text() -> tuple[str, bool]:
         views = watcher.look()
         if as_json:
-            return _json_text([asdict(view) for view in views], once), False
+            return json_text(views, 2 if once else None), False
         rows = [row for view in views for row in host_rows(view, report_width())]
-        return rows_text(rows) + "\n" * (not once), False
+        return "\n".join(row_lines(rows)) + "\n" * (not once), False
 
     with Interrupts() as interrupts:
         ends_s = time.monotonic() + (HOSTS_ANSWER_S if once else FIRST_ANSWER_S)

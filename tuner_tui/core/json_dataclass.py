@@ -43,20 +43,23 @@ def from_json(cls: type[T], data: object) -> T:
         raise ValueError(f"{cls.__name__}: {error}") from None
 
 
-def to_json(value: Any) -> Any:
-    """Convert `value` to what `json.dumps` accepts: fields at their defaults are left out, NaN and infinity become
-    strings."""
+def to_json(value: Any, whole: bool = False) -> Any:
+    """Convert `value` to what `json.dumps` accepts: NaN and infinity become strings, models of pydantic their own form.
+
+    Fields at their defaults are left out, unless it is to be `whole`.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json(getattr(value, f.name)) for f in fields(value) if not _at_default(value, f)}
+        shown = (f for f in fields(value) if whole or not _at_default(value, f))
+        return {f.name: to_json(getattr(value, f.name), whole) for f in shown}
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
+        return {str(key): to_json(item, whole) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
+        return [to_json(item, whole) for item in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
-    return str(value)
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
 def _at_default(value: Any, field: Any) -> bool:

@@ -251,6 +251,10 @@ class TuningReader:
         """Read new entries and return the snapshot."""
         live = self.folder.live  # checked before reading, so that all entries of a process that has ended are read
         self.entries()
+        return self.view(live, now)
+
+    def view(self, live: bool, now: float | None = None) -> TuningView:
+        """Return the snapshot of the entries read so far; `live` is whether the tuner ran before they were read."""
         record, trouble = self._read_record()
         state, ended = self._log_state, self._log_state.ended
         running = live or (ended is None and self._is_young(now))

@@ -127,6 +127,45 @@ def can_resume(view: TuningView) -> bool:
     return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))
 
 
+def trial_result(view: TuningView, completed: CompletedTrial) -> str:
+    """Return one trial as a line: `trial 6: precision bf16: 52.6k tokens/s ± 1 %, ×2.46, 44.0 GiB, 40 steps, 41 s`."""
+    summary, measurement = TuningSummary.of(view), completed.measurement
+    result = format_trial_outcome(completed) or measurement.outcome
+    if measurement.outcome == "measured":
+        spread = "" if measurement.spread is None else f" ± {format_share(measurement.spread, digits=1)}"
+        result = ", ".join(
+            [
+                f"{f.significant(summary.rate(measurement))} {summary.unit}{spread}",
+                format_ratio(summary.ratio(measurement)),
+                *([] if measurement.peak_bytes is None else [f"{f.gib(measurement.peak_bytes)} GiB"]),
+                f"{measurement.steps} steps",
+            ]
+        )
+    changes = format_changes(completed.trial, summary.given)
+    return f"trial {completed.trial.number}: {changes}: {result}, {format_short_duration(measurement.seconds)}"
+
+
+def result_rows(view: TuningView, width: int) -> list[Row]:
+    """Return the conclusion of a tuning that has ended, or only its trouble: without the keys of the screen."""
+    rows = [] if view.verdict is None else _verdict_rows(view.verdict, view.preset, True, width)
+    if view.verdict is not None and view.tried:
+        start = view.tried[0].trial.settings
+        changed = [
+            name for name in type(start).model_fields if getattr(start, name) != getattr(view.verdict.winner, name)
+        ]
+        values = (
+            f"{_field_label(name)} {_value(start, name)} → {_value(view.verdict.winner, name)}" for name in changed
+        )
+        rows += _labelled_rows("changed", ", ".join(values), width) if changed else []
+    return rows + (_labelled_rows("note", view.trouble, width) if view.trouble else [])
+
+
+def _value(settings: Settings, name: str) -> str:
+    from tuner_tui.settings.model import format_value
+
+    return format_value(name, getattr(settings, name)) or UNKNOWN
+
+
 LABEL = 8
 STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
     "aborted": (WARN, "warn", "Stopped; all measurements are kept. R resumes it."),

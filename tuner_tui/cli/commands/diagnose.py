@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from errno import ENOENT
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tuner_tui.advice.settings_check import SettingCheck, verify_settings
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.cli.console import fail, print_json, print_line
 from tuner_tui.cli.report_text import join_sections
+from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.text import format_observed
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing import lines
@@ -62,12 +62,12 @@ def _check_line(check: SettingCheck, width: int) -> str:
 
 def diagnosis_document(findings: Sequence[Finding], checks: Sequence[SettingCheck]) -> Mapping[str, Any]:
     """Return what `--json` prints: the findings and, for a run that reported them, the settings in effect."""
-    document: dict[str, Any] = {"findings": [asdict(finding) for finding in findings]}
+    document: dict[str, Any] = {"findings": to_json(findings, whole=True)}
     for finding, data in zip(findings, document["findings"], strict=True):
         for remedy, item in zip(finding.remedies, data["remedies"], strict=True):
             if remedy.peak is not None:
                 item["peak"]["verdict"] = remedy.peak.verdict
-    return document | ({"in_effect": [asdict(check) for check in checks]} if checks else {})
+    return document | ({"in_effect": checks} if checks else {})
 
 
 def diagnose(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,7 +79,7 @@ def doctor(
         local = local_files(cwd)
         checks = (*checks, *file_checks(training, machine.inventory, machine.interpreter, local, str(state_dir())))
     if as_json:
-        print_json([asdict(check) for check in checks])
+        print_json(checks)
     else:
         typer.echo("\n".join(line for check in checks for line in _check_lines(check)))
     if any(check.state == "wrong" for check in checks):
@@ -94,14 +93,14 @@ def _print_hardware(interpreter: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "inventory": asdict(inventory),
+                "inventory": inventory,
                 "usable": {
                     "cores": inventory.cpu.usable_cores,
                     "memory_bytes": inventory.memory.usable_bytes,
                     "gpus": visible_gpus(inventory.gpus, inventory.cuda_visible_devices),
                 },
-                "interpreter": asdict(python),
-                "misfits": [asdict(problem) for problem in find_incompatibilities(inventory, python)],
+                "interpreter": python,
+                "misfits": find_incompatibilities(inventory, python),
             }
         )
     else:

@@ -172,7 +172,7 @@ def print_measured(
         return False
     if as_json:
         figures = {"batch": found.estimate.batch, **_figures(found.estimate), "largest_batch": found.largest}
-        print_json({"job": job.model_dump(mode="json"), **figures})
+        print_json({"job": job, **figures})
     else:
         typer.echo("\n".join(measured_report(job, found)))
     return True
@@ -290,14 +290,14 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
     if as_json:
         print_json(
             {
-                "job": found.job.model_dump(mode="json"),
-                "settings": settings.model_dump(mode="json"),
+                "job": found.job,
+                "settings": settings,
                 "peak_at": traced.phase,
                 "tensor_bytes": traced.total,
                 "dtypes": traced.by(lambda part: part.dtype),
-                "parts": [asdict(part) for part in traced.parts],
+                "parts": traced.parts,
                 "kinds": [
-                    {"kind": kind, "size": size, "remedy": None if kind not in remedies else asdict(remedies[kind])}
+                    {"kind": kind, "size": size, "remedy": remedies.get(kind)}
                     for kind, size in traced.by(lambda part: part.kind).items()
                 ],
             }
@@ -318,7 +318,7 @@ def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: Built
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
     if as_json:
-        print_json({"job": job.model_dump(mode="json"), "cards": [_plan_document(plan) for plan in plans]})
+        print_json({"job": job, "cards": [_plan_document(plan) for plan in plans]})
         return
     typer.echo("\n".join(plan_report(plans)))
 
@@ -342,10 +342,10 @@ def as_document(
     """Return the JSON document; sizes in bytes."""
     peak, device = best.peak, found.device
     return {
-        "job": found.job.model_dump(mode="json"),
-        "settings": settings.model_dump(mode="json"),
+        "job": found.job,
+        "settings": settings,
         "device": _device_document(device),
-        "parts": asdict(best.parts),
+        "parts": best.parts,
         **_figures(best),
         "peak_at": best.peak_phase,
         "largest_batch": best.largest_batch(),

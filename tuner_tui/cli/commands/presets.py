@@ -292,7 +292,7 @@ def import_file(
         fail(str(error))
     if as_json:
         document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": found.ignored}
-        print_json({**document, "job": preset.job and preset.job.model_dump(mode="json")})
+        print_json({**document, "job": preset.job})
         return
     for text in found.notes:
         print_note(text)

@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import typer
 
@@ -33,7 +32,7 @@ def ps(as_json: AsJson = False) -> None:
     wake_waiter(runs_dir())
     rows = [list_run_or_damage(folder, now, snapshot) for folder in folders]
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json(rows)
     elif rows:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         typer.echo("\n".join(list_lines(rows, columns)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +40,7 @@ def queue(
     wake_waiter(root)
     lines = list_queue(root)
     if as_json:
-        print_json([asdict(line) for line in lines])
+        print_json(lines)
     elif lines:
         print_line("\n".join(queue_report(lines, time.time())))
     else:

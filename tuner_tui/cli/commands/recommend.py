@@ -269,7 +269,7 @@ def recommendation_of(
     change = None if preset is None else preset_batch_change(machine, job, preset, found)
     expected = expected_duration(job, found.settings, found.replicas, found.cards, runs_dir())
     if as_json:
-        times = {"expected_time": time_document(expected), "batch_change": change and asdict(change)}
+        times = {"expected_time": time_document(expected), "batch_change": change}
         return [], {**as_document(found, resolved, job), **times}
 
     return recommend_report(found, resolved, job, expected, change), {}
@@ -289,9 +289,9 @@ def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> Sam
 def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
     origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
     return {
-        "job": job.model_dump(mode="json"),
-        "recommended": [asdict(one) for one in found.advised],
-        "rejected": [asdict(one) for one in found.rejected],
+        "job": job,
+        "recommended": found.advised,
+        "rejected": found.rejected,
         "given": {
             name: {"value": getattr(resolved.settings, name), "origin": origin.kind, "detail": origin.detail}
             for name, origin in origins.items()

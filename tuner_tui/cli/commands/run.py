@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Annotated
 import typer
 
 from tuner_tui.cli.commands.queue import wake_waiter
-from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_line, print_note
+from tuner_tui.cli.console import ALREADY_RUNNING, DONE, USAGE, fail, print_folder, print_note
 from tuner_tui.cli.machine import LocalMachine, read_training_machine
 from tuner_tui.cli.options import Detached, complete_run, complete_setting
 from tuner_tui.cli.run_follower import launch_and_follow
@@ -163,7 +162,7 @@ def _queue(
     _warn_of_logout()
     for prepared in launches:
         folder = enqueue(prepared, replace(need, submitted_t=time.time()))
-        print_line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+        print_folder("run", folder, as_json)
     wake_waiter(first.request.runs_root)
     wanted = "the processor" if not need.gpus else "1 GPU" if need.gpus == 1 else f"{need.gpus} GPUs"
     print_note(f"Queued for {wanted}. `tuner-tui queue` says why a run waits, `tuner-tui stop RUN` removes it.")
@@ -179,6 +178,6 @@ def _warn_of_logout() -> None:
 
 def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:
     folder = start()
-    print_line(json.dumps({"run": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+    print_folder("run", folder, as_json)
     print_note(f"`tuner-tui logs -f --events {folder.id}` follows it, `tuner-tui stop {folder.id}` stops it.")
     return DONE

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_line, print_note
+from tuner_tui.cli.console import ALREADY_RUNNING, USAGE, fail, print_folder, print_line, print_note
 from tuner_tui.cli.training_options import RunOptions, check_interpreter, print_announcement, taking, with_notify_target
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request, prepare
@@ -67,5 +66,5 @@ def submit_run(
         fail(str(error), ALREADY_RUNNING)
     except (SettingsError, SlurmOptionError, LaunchError) as error:
         fail(str(error), USAGE)
-    print_line(json.dumps({"run": folder.id, "path": str(folder.path), "job": job_id}) if as_json else folder.id)
+    print_folder("run", folder, as_json, job=job_id)
     print_note(f"Submitted as Slurm job {job_id}. `tuner-tui logs -f --events {folder.id}` follows it.")

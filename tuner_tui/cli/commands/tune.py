@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Annotated, cast, get_args
 
@@ -20,8 +20,11 @@ from tuner_tui.cli.console import (
     USAGE,
     Interrupts,
     fail,
+    print_folder,
     print_line,
     print_note,
+    report_width,
+    row_lines,
 )
 from tuner_tui.cli.machine import read_training_machine
 from tuner_tui.cli.options import Detached
@@ -32,13 +35,12 @@ from tuner_tui.cli.training_options import (
     print_announcement,
     taking,
 )
-from tuner_tui.core.units import GIB, format_share, format_short_duration
+from tuner_tui.core.units import format_gib
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request, prepare
 from tuner_tui.runs.launch.start import find_duplicate_run
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.model import FIELDS, Settings, format_value
 from tuner_tui.settings.presets import preset_path
 from tuner_tui.settings.resolve import LaunchOptions, apply_job_options
 from tuner_tui.tuning.create import TunerSpec, create_tuning, ensure_tunable, start_tuning, time_needed
@@ -55,13 +57,8 @@ from tuner_tui.tuning.store import (
 )
 from tuner_tui.tuning.trial import (
     DEFAULT_MINUTES,
-    Measurement,
     Objective,
     SkippedChange,
-    Trial,
-    TuningConclusion,
-    format_peak_memory,
-    format_throughput,
     group_by_reason,
 )
 from tuner_tui.tuning.trial_cards import ensure_one_process, free_cards
@@ -72,77 +69,36 @@ from tuner_tui.tuning.trial_log import (
     TuningEnded,
     TuningReader,
     TuningStarted,
+    TuningView,
     encode_entry,
 )
+from tuner_tui.view.tuning_rows import result_rows, trial_result, tuning_rows
 
 BUSY_NOTE = "trials continue, but nothing is confirmed or saved meanwhile."
 KNOBS_SHOWN = 4
 REASONS_SHOWN = 8
 
 
-class TuningLines:
-    """Turns log entries into lines; remembers the initial settings, to name what differs from them."""
-
-    def __init__(self) -> None:
-        self._initial: Settings | None = None
-        self._last_sentence = ""
-        self._skipped: tuple[SkippedChange, ...] = ()
-
-    def lines(self, entry: LogEntry) -> Iterator[str]:
-        """Yield the lines of an entry."""
-        match entry:
-            case TuningStarted():
-                yield from self._memory_lines(entry)
-                if entry.busy:
-                    yield f"busy      {entry.busy[0].upper()}{entry.busy[1:]}: {BUSY_NOTE}"
-            case TrialStarted():
-                takes = "" if entry.expected_s is None else f"takes about {format_short_duration(entry.expected_s)}"
-                total = "" if entry.left_high_s is None else f"about {_time_left(entry)} left"
-                left = f"  ({', '.join(filter(None, (takes, total)))})" if takes or total else ""
-                where = f" on {entry.trial.card}" if entry.trial.card else ""
-                yield f"trial {entry.trial.number:<3} {self._describe(entry.trial)}{where}: {entry.trial.reason}{left}"
-            case TrialCompleted():
-                if self._initial is None:
-                    self._initial = entry.tried.trial.settings
-                self._skipped = entry.skipped
-                measured = entry.tried.measurement
-                number = f"of {entry.tried.trial.number}" if entry.tried.trial.card else ""
-                yield f"{number:<9} {format_measurement(measured)}"
-                if measured.outcome == "measured" and measured.sentence not in ("", self._last_sentence):
-                    self._last_sentence = measured.sentence
-                    yield f"          ({measured.sentence})"
-            case TuningEnded():
-                yield from self._end_lines(entry)
-
-    def _memory_lines(self, entry: TuningStarted) -> Iterator[str]:
-        if entry.limit_bytes is not None and entry.capacity_bytes is not None:
-            limit, capacity = entry.limit_bytes / GIB, entry.capacity_bytes / GIB
-            yield f"memory    {limit:.2f} of {capacity:.2f} GiB may be used"
-
-    def _describe(self, trial: Trial) -> str:
-        changes = () if self._initial is None else differences(self._initial, trial.settings)
-        return f"{trial.purpose:<8}" + (" " + ", ".join(changes[:KNOBS_SHOWN]) if changes else "")
-
-    def _end_lines(self, entry: TuningEnded) -> Iterator[str]:
-        if entry.verdict is not None:
-            yield f"verdict   {entry.verdict.sentence}"
-            yield from self._result_lines(entry.verdict)
-            yield from skipped_lines(self._skipped)
-        if entry.sentence:
-            yield f"{entry.status:<9} {entry.sentence}"
-        if entry.preset is not None:
-            yield f"saved     {entry.preset}"
-
-    def _result_lines(self, verdict: TuningConclusion) -> Iterator[str]:
-        for label, measured in (("start", verdict.start), ("best", verdict.best)):
-            if measured is not None and measured.throughput is not None:
-                yield f"{label:<9} {format_measurement(measured)}"
-        if verdict.job_times is not None and verdict.start_job_s != verdict.best_job_s:
-            yield f"whole job {verdict.job_steps:,} steps: {verdict.job_times}, start-up included"
-        if self._initial is not None and (changes := differences(self._initial, verdict.winner)):
-            yield f"changed   {', '.join(changes)}"
-        if verdict.learning_rate_note:
-            yield f"rate      {verdict.learning_rate_note}"
+def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
+    """Yield what an entry adds to `view`, in the words of the tune screen."""
+    match entry:
+        case TuningStarted():
+            if view.limit_bytes is not None and view.capacity_bytes is not None:
+                yield f"memory  {format_gib(view.limit_bytes, 2)} of {format_gib(view.capacity_bytes, 2)} may be used"
+            if entry.busy:
+                yield f"busy    {entry.busy[0].upper()}{entry.busy[1:]}: {BUSY_NOTE}"
+        case TrialStarted():
+            started = replace(view, status="running", current=entry.trial, parallel=(), verdict=None, busy="")
+            yield from row_lines(tuning_rows(started, None, width))
+        case TrialCompleted():
+            yield trial_result(view, entry.tried)
+            measurement, number = entry.tried.measurement, entry.tried.trial.number
+            earlier = (tried.measurement.sentence for tried in view.tried if tried.trial.number < number)
+            if measurement.outcome == "measured" and measurement.sentence and measurement.sentence not in earlier:
+                yield f"        ({measurement.sentence})"
+        case TuningEnded():
+            yield from row_lines(result_rows(view, width))
+            yield from skipped_lines(view.skipped)
 
 
 def skipped_lines(skipped: Sequence[SkippedChange]) -> Iterator[str]:
@@ -156,30 +112,6 @@ def skipped_lines(skipped: Sequence[SkippedChange]) -> Iterator[str]:
         yield f"not tried {sum(len(labels) for _, labels in groups[len(shown) :])} more, for other reasons (--json)"
 
 
-def differences(start: Settings, settings: Settings) -> list[str]:
-    """Return `workers 0 → 2` for every setting in which the two differ."""
-    names = [name for name in Settings.model_fields if getattr(settings, name) != getattr(start, name)]
-    return [f"{FIELDS[name].label} {_format_value(start, name)} → {_format_value(settings, name)}" for name in names]
-
-
-def format_measurement(measured: Measurement) -> str:
-    """Return `12,345 tokens/s ± 1.8 %, 1.72 GiB, 26 steps, 13 s`, or the outcome of a trial without a result."""
-    if measured.outcome != "measured" or measured.throughput is None:
-        return f"{measured.outcome}: {measured.sentence} ({format_short_duration(measured.seconds)})"
-    spread = "" if measured.spread is None else f" ± {format_share(measured.spread, digits=1)}"
-    parts = (format_throughput(measured) + spread, format_peak_memory(measured), f"{measured.steps} steps")
-    return ", ".join(filter(None, (*parts, format_short_duration(measured.seconds))))
-
-
-def _format_value(settings: Settings, name: str) -> str:
-    return format_value(name, getattr(settings, name)) or "–"
-
-
-def _time_left(entry: TrialStarted) -> str:
-    low, high = (format_short_duration(seconds or 0.0) for seconds in (entry.left_low_s, entry.left_high_s))
-    return high if low == high else f"{low} to {high}"
-
-
 POLL_S = 0.5
 
 
@@ -188,14 +120,18 @@ def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -
 
     An interrupt ends the trial under way and the tuning; what was measured stays.
     """
-    reader, lines = TuningReader(folder), TuningLines()
+    reader = TuningReader(folder)
     ended: TuningEnded | None = None
     last: TrialCompleted | None = None
     asked = False
     while True:
         live = folder.live  # before the entries: what an ended process wrote is then all there
-        for entry in reader.entries():
-            _print_entry(entry, lines, as_json)
+        entries = reader.entries()
+        view = reader.view(live) if entries and not as_json else None
+        for entry in entries:
+            text = encode_entry(entry).decode() if view is None else "\n".join(entry_lines(entry, view, report_width()))
+            if text:
+                print_line(text.rstrip())
             ended = entry if isinstance(entry, TuningEnded) else None
             last = entry if isinstance(entry, TrialCompleted) else last
         if not live:
@@ -205,11 +141,6 @@ def follow_tuning(folder: TuningFolder, as_json: bool, interrupts: Interrupts) -
             print_note("Stopping the trial; all measurements are kept.")
             folder.abort()
         interrupts.wait(POLL_S)
-
-
-def _print_entry(entry: LogEntry, lines: TuningLines, as_json: bool) -> None:
-    for text in [encode_entry(entry).decode().rstrip()] if as_json else lines.lines(entry):
-        print_line(text)
 
 
 def _exit_code(
@@ -362,6 +293,6 @@ def _resumed_tuning(name: str, options: LaunchOptions, minutes: float) -> tuple[
 
 
 def _print_detached(folder: TuningFolder, as_json: bool) -> int:
-    print_line(json.dumps({"tuning": folder.id, "path": str(folder.path)}) if as_json else folder.id)
+    print_folder("tuning", folder, as_json)
     print_note("It continues in the background.")
     return DONE
