@@ -25,10 +25,8 @@ from tuner_tui.settings.dialects.dialect import (
     dialect_of_command,
     write_settings,
 )
-from tuner_tui.settings.dialects.file_formats import file_changes
+from tuner_tui.settings.dialects.file_formats import file_changes, format_override, to_arguments
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
-from tuner_tui.settings.dialects.tools.hugging_face import to_arguments
-from tuner_tui.settings.dialects.tools.hydra import format_override, set_override
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, closest_match
@@ -151,7 +149,13 @@ def apply_placeholders(
     for name in _in_field_order(without_place & aliases.keys()):
         written = tuple(write_settings(tool, settings, targets, [name]).values.values())
         own_word = tool.form == "overrides" and len(written) == 1
-        set_override(words, aliases[name], format_override(written[0] if own_word else getattr(settings, name)))
+        value = format_override(written[0] if own_word else getattr(settings, name))
+        given = (word.partition("=") for word in words)
+        at = [index for index, (left, equals, _) in enumerate(given) if equals and left.lstrip("+") == aliases[name]]
+        if at:
+            words[at[0]] = f"{words[at[0]].partition('=')[0]}={value}"
+        else:
+            words.append(f"{aliases[name]}={value}")
     return AppliedCommand(tuple(words), not_applied=_in_field_order(without_place - aliases.keys()))
 
 

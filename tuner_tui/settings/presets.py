@@ -39,9 +39,9 @@ from tuner_tui.settings.dialects.file_formats import (
     read_file_text,
 )
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
+from tuner_tui.settings.dialects.hydra import compose, group_of, is_named
 from tuner_tui.settings.dialects.shell_script import read_overrides
 from tuner_tui.settings.dialects.tool_job import UNKNOWN_SCRIPT, job_of_file
-from tuner_tui.settings.dialects.tools.hydra import compose, group_of, is_named
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import FIELDS, Settings, Value, check_value, closest_match, parse_value, shorten_text

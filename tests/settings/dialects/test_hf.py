@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 
 from tests.settings.strategies import all_settings
+from tuner_tui.settings.dialects.file_formats import to_arguments
 from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS, SCRIPT_FIELDS, argument_names, from_hf, to_hf
-from tuner_tui.settings.dialects.tools.hugging_face import to_arguments
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.model import FIELDS, Settings
 

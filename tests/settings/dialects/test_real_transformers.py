@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tuner_tui.settings.apply import build_command
+from tuner_tui.settings.dialects.file_formats import to_arguments
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS, IGNORED_ARGUMENTS, OPTIMIZERS, SCHEDULES, to_hf
-from tuner_tui.settings.dialects.tools.hugging_face import to_arguments
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.presets import list_presets, shipped_folder

@@ -1,21 +1,19 @@
 """Describes a tool's names and values for the settings as data, and reads and writes settings by such a description.
 
-`dialects` reads the descriptions in `tools/tools.yaml`; `dialect_of_command` and `dialect_of_file` choose one.
+`dialects` reads the descriptions in `tools.yaml`; `dialect_of_command` and `dialect_of_file` choose one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-import yaml
-
-from tuner_tui.settings.dialects import hf, tools
+from tuner_tui.core.files import read_data_file
+from tuner_tui.settings.dialects import hf, hooks
 from tuner_tui.settings.dialects.hf import ExportedSettings, ImportedSettings, from_hf, setting_of_argument
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
@@ -68,7 +66,8 @@ class Dialect:
     one script near the file that has it, or `train.py` in its place. Of a file `of_launcher`, which says nothing of the
     training, the command is that of a shell script near it that names the file, where there is one. `users_sections`
     are arguments of the user's own classes, to which none is added; `takes_more` says of a file and a section of it
-    whether its reader takes an argument that it lacks. `render` writes values in a form of the tool's own.
+    whether its reader takes an argument that it lacks. `calls` are the beginnings of the
+    calls in Python whose arguments hold the values.
 
     Beyond the tables: `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no
     table can say, `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where
@@ -79,29 +78,29 @@ class Dialect:
     name: str
     tool: str
     command: str
-    names: Mapping[str, str]
-    programs: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    programs: Sequence[str] = ()
     values: Mapping[str, Mapping[Value, WrittenKeys]] = field(default_factory=dict)
     warmup_ratio: str | None = None
     read_as: Mapping[str, Mapping[str | int, Value]] = field(default_factory=dict)
     renamed: Mapping[str, Renamed] = field(default_factory=dict)
     extends_hf: bool = True
-    file_keys: frozenset[str] = frozenset()
+    file_keys: Collection[str] = ()
     nested: bool = False
-    whole: frozenset[str] = frozenset()
+    whole: Collection[str] = ()
     choose_command: Callable[[Mapping[str, Any], Path], str | None] | None = None
-    model_keys: tuple[str, ...] = ("model_name_or_path",)
-    data_keys: tuple[str, ...] = ("dataset_name", "train_file", "dataset", "data_files")
-    environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    users_sections: tuple[str, ...] = ()
+    model_keys: Sequence[str] = ("model_name_or_path",)
+    data_keys: Sequence[str] = ("dataset_name", "train_file", "dataset", "data_files")
+    environment: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    users_sections: Sequence[str] = ()
     form: Form = "yaml"
-    leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    certain_keys: frozenset[str] = frozenset()
+    leaves: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    certain_keys: Collection[str] = ()
     script_marker: str | None = None
     of_launcher: bool = False
-    render: Callable[[Mapping[str, Any]], str] | None = None
-    takes_more: Callable[[Mapping[str, Any], str], bool] | None = None
-    also_read: Mapping[str, tuple[tuple[WrittenKeys, Value], ...]] = field(default_factory=dict)
+    calls: Mapping[str, str] = field(default_factory=dict)
+    takes_more: Callable[[Mapping[str, Any], str], bool] | Literal[False] | None = None
+    also_read: Mapping[str, Sequence[tuple[WrittenKeys, Value]]] = field(default_factory=dict)
     read_more: Callable[[Mapping[str, Any]], Mapping[str, Value]] | None = None
     complete: Callable[[Mapping[str, Any]], WrittenKeys] | None = None
     computed: Mapping[str, str] = field(default_factory=dict)
@@ -389,51 +388,29 @@ OF_TRANSFORMERS = re.compile(
 CERTAIN = 10
 """What a key that only one tool has counts for, in keys that others may have as well."""
 
-TABLES = Path(tools.__path__[0], "tools.yaml")
-SETS = frozenset({"file_keys", "certain_keys", "whole"})
-TUPLES = frozenset({"programs", "model_keys", "data_keys", "users_sections"})
-MAPPINGS_OF_TUPLES = frozenset({"leaves", "environment"})
+TABLES = Path(__file__).with_name("tools.yaml")
+HOOKS = frozenset({"choose_command", "takes_more", "read_more", "complete"})
+"""Parts of a table that name a function of `hooks`."""
 
 
 @cache
 def dialects() -> Mapping[str, Dialect]:
-    """The dialects in `tools.yaml`, the plain Hugging Face one first.
-
-    Loaded at the first use: the built-in job needs none of them.
-    """
-    tables = yaml.load(TABLES.read_bytes(), _TableLoader)  # noqa: S506  of this package
-    del tables["shared"]
-    names = sorted(tables, key=lambda name: (name != HF, name))
+    """The dialects in `tools.yaml`, the plain Hugging Face one first."""
+    tables = read_data_file(TABLES)
+    names = sorted(tables.keys() - {"shared"}, key=lambda name: (name != HF, name))
     return {name: _parse_table(name, tables[name]) for name in names}
 
 
-class _TableLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads `!py hooks.name_optimizer` as that attribute of a module of `tools`."""
-
-
-def _import_attribute(_loader: Any, node: yaml.ScalarNode) -> Any:
-    module, _, name = str(node.value).partition(".")
-    return getattr(import_module(f"{tools.__name__}.{module}"), name)
-
-
-_TableLoader.add_constructor("!py", _import_attribute)
-
-
 def _parse_table(name: str, table: Mapping[str, Any]) -> Dialect:
-    """The dialect of a table, in which lists stand for tuples and sets."""
-    fields: dict[str, Any] = {**table, "names": table.get("names", {})}
-    for key in SETS & fields.keys():
-        fields[key] = frozenset(fields[key])
-    for key in TUPLES & fields.keys():
-        fields[key] = tuple(fields[key])
-    for key in MAPPINGS_OF_TUPLES & fields.keys():
-        fields[key] = {inner: tuple(values) for inner, values in fields[key].items()}
-    if "also_read" in fields:
-        also_read = fields["also_read"].items()
-        fields["also_read"] = {setting: tuple((keys, value) for keys, value in pairs) for setting, pairs in also_read}
-    if "renamed" in fields:
-        fields["renamed"] = {old: Renamed(**new) for old, new in fields["renamed"].items()}
-    return Dialect(name=name, **fields)
+    fields = {key: getattr(hooks, value) if key in HOOKS and value else value for key, value in table.items()}
+    fields["renamed"] = {old: Renamed(**new) for old, new in table.get("renamed", {}).items()}
+    dialect = Dialect(name=name, **fields)
+    if not (dialect.nested and dialect.extends_hf and dialect.form == "yaml"):
+        return dialect
+    # An argument of TrainingArguments may be in any section.
+    spellings = [spelling for setting in FIELDS for spelling in hf.argument_names(setting)]
+    leaves = {spelling: [spelling, *dialect.leaves.get(spelling, ())] for spelling in spellings}
+    return replace(dialect, leaves={**dialect.leaves, **leaves})
 
 
 def dialect_by_name(name: str) -> Dialect:
@@ -462,13 +439,13 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     A file of any tool may have one such key: two make it the tool's, or one that is in no other tool's files.
     """
     # A vote: each key that the file shares with a dialect counts one, a key that only this tool has counts `CERTAIN`.
-    keys = flatten(values).keys() | values.keys()
+    keys = {*flatten(values), *values}
     if not isinstance(values.get("defaults"), list):  # Hydra's is a list of files; others have a section of that name
         keys -= {"defaults"}
     files: tuple[Form, ...] = ("yaml", "json", "overrides")
     candidates = [dialect for dialect in dialects().values() if dialect.form in (files if form in files else (form,))]
     scores = {
-        dialect.name: len(dialect.file_keys & keys) + CERTAIN * bool(dialect.certain_keys & keys)
+        dialect.name: len(keys.intersection(dialect.file_keys)) + CERTAIN * (not keys.isdisjoint(dialect.certain_keys))
         for dialect in candidates
     }
     best = max(scores, key=lambda name: scores[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -29,9 +30,10 @@ from tuner_tui.settings.dialects.python_source import (
     patch_python,
     read_notebook,
     read_python,
+    render_calls,
     shell_lines,
 )
-from tuner_tui.settings.dialects.shell_script import patch_shell, read_arguments, read_shell
+from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_arguments, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, compose_tool_yaml, parse_tool_text, read_text
@@ -95,13 +97,29 @@ def render_export(dialect: Dialect, carried: ExportedSettings) -> str:
 
 def render_file(dialect: Dialect, values: Mapping[str, Any]) -> str:
     """`values` in the dialect's form; floats in YAML have a decimal point, so that YAML 1.1 readers see numbers."""
-    if dialect.render is not None:
-        return dialect.render(values)
+    match dialect.form:
+        case "python":
+            return render_calls(values, dialect.calls)
+        case "arguments":
+            words = to_arguments(values)
+            return " \\\n".join(shlex.join(words[index : index + 2]) for index in range(0, len(words), 2))
+        case "overrides":
+            return " ".join(f"{key}={format_override(value)}" for key, value in values.items())
     complete = {**dialect.required, **values}
     nested = unflatten(complete) if dialect.nested else complete
     if dialect.form == "json":
         return json.dumps(nested, indent=2, ensure_ascii=False)
     return str(yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)).rstrip()
+
+
+def to_arguments(values: Mapping[str, Any]) -> list[str]:
+    """`--key value` for every value that is not None; booleans as `HfArgumentParser` reads them."""
+    return [word for name, value in values.items() if value is not None for word in (f"--{name}", option_word(value))]
+
+
+def format_override(value: Any) -> str:
+    """A value as Hydra's grammar reads it: `true`, `null`, `4e-05`, `bf16-mixed`."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 KeyPath = tuple[str, ...]
@@ -218,9 +236,9 @@ def _no_place(dialect: Dialect, own: Mapping[str, Any], place: str) -> str | Non
     if dialect.form == "overrides":
         return f"{place} is in another file of the configuration, if it is there at all"
     section = place.rpartition(".")[0]
-    if dialect.takes_more is not None and not dialect.takes_more(own, section):
+    if dialect.takes_more is False or (dialect.takes_more is not None and not dialect.takes_more(own, section)):
         return f"{place} is not in the file, and the script that reads it may have no such argument"
-    if place.startswith(dialect.users_sections):
+    if place.startswith(tuple(dialect.users_sections)):
         return f"{place} is not in the file, and the class that takes it may have no such argument"
     if dialect.form == "json":
         return None  # DeepSpeed has defaults for the rest of each of its sections

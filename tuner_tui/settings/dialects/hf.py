@@ -1,18 +1,19 @@
 """Exports settings as Hugging Face `TrainingArguments` and imports such arguments as settings.
 
 `TrainingArguments` is renamed from release to release, so the names are taken from the interpreter that trains: pass
-its fields to `to_hf`. Without them the newest spelling known here (transformers 5.23) is written. Arguments of any
-release can be imported; nothing is dropped without a note. The tables were read from
-`dataclasses.fields(TrainingArguments)` of transformers 5.23.0 and from the releases that removed the older names.
+its fields to `to_hf`. Without them the newest spelling of `transformers.yaml` is written. Arguments of any release can
+be imported; nothing is dropped without a note.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import (
     FIELDS,
@@ -25,126 +26,26 @@ from tuner_tui.settings.model import (
     shorten_text,
 )
 
-SCRIPT_FIELDS = frozenset({
-    "max_length", "attn_implementation", "peft_method", "lora_r", "lora_alpha", "lora_dropout", "weights_dtype",
-    "quantization", "bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant",
-})  # fmt: skip
-"""Settings that no TrainingArguments has: a script passes them to the tokenizer, the model or the adapter."""
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_ARGUMENTS = _split("""
-    output_dir lr_scheduler_kwargs optim_args adam_beta1 adam_beta2 adam_epsilon optim_target_modules
-    average_tokens_across_devices label_smoothing_factor bf16_full_eval fp16_full_eval
-    activation_checkpointing_kwargs gradient_checkpointing_kwargs torch_compile_backend torch_compile_mode
-    use_liger_kernel liger_kernel_config use_cache neftune_noise_alpha torch_empty_cache_steps
-    auto_find_batch_size logging_strategy logging_first_step log_on_each_node logging_nan_inf_filter
-    include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to run_name project
-    trackio_space_id trackio_bucket_id trackio_static_space_id eval_delay prediction_loss_only eval_on_start
-    eval_do_concat_batches eval_use_gather_object eval_accumulation_steps include_for_metrics
-    batch_eval_metrics save_only_model save_on_each_node enable_jit_checkpoint push_to_hub hub_token
-    hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision load_best_model_at_end
-    metric_for_best_model greater_is_better ignore_data_skip restore_callback_states_from_checkpoint
-    full_determinism data_seed use_cpu accelerator_config parallelism_config dataloader_drop_last
-    dataloader_multiprocessing_context dataloader_in_order remove_unused_columns label_names
-    length_column_name ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph
-    ddp_backend ddp_timeout fsdp fsdp_config deepspeed debug skip_memory_metrics do_train do_eval do_predict
-    resume_from_checkpoint local_rank
-""")
-
-_REMOVED_ARGUMENTS = _split("""
-    adafactor dispatch_batches split_batches include_inputs_for_metrics include_tokens_per_second ipex
-    xpu_backend jit_mode_eval logging_dir mp_parameters no_cuda overwrite_output_dir past_index
-    push_to_hub_model_id push_to_hub_organization push_to_hub_token ray_scope save_safetensors sharded_ddp
-    torchdynamo tpu_metrics_debug tpu_num_cores use_ipex use_legacy_prediction_loop use_liger use_mps_device
-    fp16_backend fp16_opt_level half_precision_backend fsdp_min_num_params
-    fsdp_transformer_layer_cls_to_wrap evaluate_during_training
-""")
-
-_SCRIPT_ARGUMENTS = _split("""
-        model_name_or_path model_name model dataset_name dataset_config_name dataset data_path
-    train_file validation_file     test_file text_column text_column_name label_column_name
-    max_train_samples max_eval_samples     tokenizer_name config_name cache_dir
-    model_revision trust_remote_code preprocessing_num_workers num_labels task_name
-    early_stopping_patience
-""")
-
-_APEX = "an option of NVIDIA Apex, which transformers 5 no longer uses; set precision"
-
-IGNORED_ARGUMENTS: Mapping[str, str] = {
-    **dict.fromkeys(_SCRIPT_ARGUMENTS, "not a setting; an argument of the training script"),
-    **dict.fromkeys(_REMOVED_ARGUMENTS, "removed from transformers 5"),
-    **dict.fromkeys(_ARGUMENTS, "an argument of TrainingArguments that is not a setting here"),
-    "no_cuda": "removed from transformers 5, which calls it use_cpu",
-    "use_mps_device": "removed from transformers 5, which detects the device",
-    "tokenizer": "renamed to processing_class; removed in transformers 5",
-    "use_liger": "transformers calls it use_liger_kernel",
-    "logging_dir": "removed by transformers 5.15, which reads TENSORBOARD_LOGGING_DIR",
-    "push_to_hub_token": "removed from transformers 5, which calls it hub_token",
-    "push_to_hub_model_id": "removed from transformers 5, which calls it hub_model_id",
-    "save_safetensors": "removed from transformers 5, which always saves safetensors",
-    **dict.fromkeys(("fp16_opt_level", "fp16_backend", "half_precision_backend"), _APEX),
-}
+_TABLES: Mapping[str, Any] = read_data_file(Path(__file__).with_name("transformers.yaml"))
+SCRIPT_FIELDS = frozenset[str](_TABLES["script_settings"])
+OPTIMIZERS: Sequence[str] = _TABLES["optimizers"]
+BITSANDBYTES_OPTIMIZERS: Collection[str] = _TABLES["bitsandbytes_optimizers"]
+SCHEDULES: Sequence[str] = _TABLES["schedules"]
+RENAMED: Mapping[str, str] = _TABLES["renamed"]
+PRESET_SPELLINGS: Mapping[str, str] = _TABLES["preset_spellings"]
+IGNORED_ARGUMENTS: Mapping[str, str] = {name: row["why"] for row in _TABLES["ignored"] for name in row["arguments"]}
 """Argument to the reason why it is ignored."""
-
-OPTIMIZERS = _split("""
-    adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adafactor adamw_anyprecision
-    adamw_torch_4bit adamw_torch_8bit ademamix sgd adagrad adamw_bnb_8bit adamw_8bit ademamix_8bit
-    lion_8bit lion_32bit paged_adamw_32bit paged_adamw_8bit paged_ademamix_32bit paged_ademamix_8bit
-    paged_lion_32bit paged_lion_8bit rmsprop rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit
-    galore_adamw galore_adamw_8bit galore_adafactor galore_adamw_layerwise
-    galore_adamw_8bit_layerwise galore_adafactor_layerwise lomo adalomo grokadamw
-    schedule_free_radam schedule_free_adamw schedule_free_sgd apollo_adamw apollo_adamw_layerwise
-    stable_adamw
-""")
-"""`OptimizerNames` of transformers 5.23.0."""
-
-SCHEDULES = _split("""
-    linear cosine cosine_with_restarts polynomial constant constant_with_warmup inverse_sqrt
-    reduce_lr_on_plateau cosine_with_min_lr cosine_warmup_with_min_lr warmup_stable_decay greedy
-""")
-"""`SchedulerType` of transformers 5.23.0."""
-
-BITSANDBYTES_OPTIMIZERS = _split("""
-    adamw_bnb_8bit adamw_8bit paged_adamw_32bit paged_adamw_8bit ademamix ademamix_8bit
-    paged_ademamix_32bit paged_ademamix_8bit lion_32bit lion_8bit paged_lion_32bit paged_lion_8bit
-    rmsprop_bnb rmsprop_bnb_8bit rmsprop_bnb_32bit
-""")
-"""Optimizers that come from bitsandbytes."""
-
-
-ARGUMENT_RELEASES: Mapping[str, tuple[tuple[int, int] | None, tuple[int, int] | None]] = {
-    "evaluation_strategy": (None, (4, 41)),  # there until 4.50, with a warning
-    "eval_strategy": ((4, 41), None),
-    "group_by_length": (None, (5, 2)),
-    "train_sampling_strategy": ((5, 2), None),
-    "warmup_ratio": (None, (5, 0)),  # there until 5.14, with a warning
-    "enable_jit_checkpoint": ((5, 0), None),
-    "gradient_checkpointing": (None, (5, 23)),  # there, with a warning
-    "activation_checkpointing": ((5, 23), None),
-}
-"""Argument to the first release that has it, and the first that lacks it or warns of it; None where there is none."""
-
-
 JIT = "enable_jit_checkpoint"
-ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
-    "precision": ("bf16", "fp16"),
-    "warmup_steps": ("warmup_steps", "warmup_ratio"),
-    "gradient_checkpointing": ("gradient_checkpointing", "activation_checkpointing"),
-    "train_sampling_strategy": ("train_sampling_strategy", "group_by_length"),
-    "eval_strategy": ("eval_strategy", "evaluation_strategy"),
-}
-"""All spellings of a setting over the releases, if there is more than its own name."""
-
-
 SWITCHES = frozenset(
     {"bf16", "fp16", "activation_checkpointing", "group_by_length"}
     | {name for name, spec in FIELDS.items() if spec.kind == "bool"}
 )
 """Boolean arguments, in all spellings."""
+READ_SPECIALLY = (
+    "bf16", "fp16", "warmup_ratio", "evaluation_strategy", "activation_checkpointing", "group_by_length", "dtype",
+    "torch_dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "use_peft", "use_dora", *RENAMED,
+)  # fmt: skip
+"""Arguments that say a setting of another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +71,50 @@ def to_hf(
     argument keeps its default.
     """
     values: dict[str, Any] = {}
-    missing: list[str] = []
-    notes: list[str] = []
+    notes: dict[str, str] = {}
     for name in FIELDS:
         if only is not None and name not in only:
             continue
-        try:
-            values.update(_export_field(settings, name, names, extra))
-        except _UnsupportedError as error:
-            missing.append(name)
-            notes.append(str(error))
-    return ExportedSettings(values, tuple(missing), tuple(notes))
+        arguments = _arguments(name, getattr(settings, name), names, extra)
+        if isinstance(arguments, str):
+            notes[name] = arguments
+        else:
+            values |= arguments
+    return ExportedSettings(values, tuple(notes), tuple(notes.values()))
+
+
+def _arguments(name: str, value: Any, names: Collection[str] | None, extra: Collection[str]) -> dict[str, Any] | str:
+    """The arguments that say one setting, or why there are none."""
+
+    def has(argument: str, newest: bool = True) -> bool:
+        return newest if names is None else argument in names
+
+    if name in SCRIPT_FIELDS:
+        return {name: value} if name in extra else f"{name} is not an argument of TrainingArguments; the script sets it"
+    unknown = "is not known to the installed transformers"
+    match name:
+        case "precision":
+            if value != "fp32" and not has(value):
+                return f"precision {value} {unknown}"
+            return {argument: value == argument for argument in ("bf16", "fp16") if has(argument)}
+        case "warmup_steps":
+            share = 0 < value < 1
+            # Since 5.0, where enable_jit_checkpoint came, warmup_steps takes a share and warmup_ratio is deprecated.
+            if has(JIT) or not has("warmup_ratio", newest=False):
+                return {"warmup_steps": value if share else int(value)}
+            # Where both exist, steps above 0 win over the ratio.
+            return {"warmup_ratio": value if share else 0.0, "warmup_steps": 0 if share else int(value)}
+        case "gradient_checkpointing":
+            return {"activation_checkpointing" if has("activation_checkpointing") else name: value}
+        case "eval_strategy":
+            return {name if has(name) else "evaluation_strategy": value}
+        case "max_steps":
+            return {name: -1 if value is None else value}
+        case "train_sampling_strategy" if not has(name):
+            if value == "sequential" or not has("group_by_length"):
+                return f"{name} {value} {unknown}"
+            return {"group_by_length": value == "group_by_length"}
+    return {name: value} if has(name) else f"{name} {unknown}"
 
 
 def arguments_of_release(version: str) -> frozenset[str]:
@@ -191,11 +125,11 @@ def arguments_of_release(version: str) -> frozenset[str]:
     match = re.fullmatch(r"v?(\d{1,3})(?:\.(\d{1,4})(?:[.a-z+-]\S*)?)?", version.strip())
     if match is None:
         raise SettingsError(f"'{shorten_text(version)}' is not a release of transformers (try 4.57)")
-    release = (int(match[1]), int(match[2] or 0))
+    release = [int(match[1]), int(match[2] or 0)]
     names = {spelled for name in FIELDS if name not in SCRIPT_FIELDS for spelled in argument_names(name)} | {JIT}
     gone = {
         name
-        for name, (first, end) in ARGUMENT_RELEASES.items()
+        for name, (first, end) in _TABLES["releases"].items()
         if (first is not None and release < first) or (end is not None and release >= end)
     }
     return frozenset(names - gone)
@@ -204,104 +138,22 @@ def arguments_of_release(version: str) -> frozenset[str]:
 def arguments_of_file(keys: Collection[str]) -> frozenset[str]:
     """The arguments of the release that a file with these keys is for: of two spellings the one that it has."""
     names = set(arguments_of_release("5.23"))
-    for spellings in (one for name, one in ARGUMENT_NAMES.items() if name != "precision"):
-        if own := set(spellings) & set(keys):
-            names = (names - set(spellings)) | own
+    for setting, spellings in _TABLES["spellings"].items():
+        if setting != "precision" and (given := {*spellings} & {*keys}):
+            names = (names - {*spellings}) | given
     return frozenset(names - {JIT} if "warmup_ratio" in keys else names)
 
 
 def argument_names(name: str) -> tuple[str, ...]:
-    return (*ARGUMENT_NAMES.get(name, (name,)), *(other for other, same in RENAMED.items() if same == name))
+    """Every argument that may say a setting: its names over the releases, and those of scripts."""
+    spellings = _TABLES["spellings"].get(name, [name])
+    return (*spellings, *(old for old, new in RENAMED.items() if new == name))
 
 
 def setting_of_argument(argument: str) -> str:
     """The setting that a command-line argument belongs to; the argument itself if it belongs to none."""
     name = RENAMED.get(argument, argument)
-    return next((setting for setting, spellings in ARGUMENT_NAMES.items() if name in spellings), name)
-
-
-class _UnsupportedError(Exception):
-    """The target has no argument for this setting."""
-
-
-def _export_field(
-    settings: Settings, name: str, names: Collection[str] | None, extra: Collection[str]
-) -> dict[str, Any]:
-    value = getattr(settings, name)
-    if name in SCRIPT_FIELDS:
-        return _export_unchanged(name, value, extra, "is not an argument of TrainingArguments; the script sets it")
-    special = _TO_HF.get(name)
-    if special is not None:
-        return special(value, names)
-    return _export_unchanged(name, value, names, "is not known to the installed transformers")
-
-
-def _export_unchanged(name: str, value: Any, names: Collection[str] | None, why: str) -> dict[str, Any]:
-    if names is None or name in names:
-        return {name: value}
-    raise _UnsupportedError(f"{name} {why}")
-
-
-def _has_argument(names: Collection[str] | None, name: str, *, newest: bool) -> bool:
-    return newest if names is None else name in names
-
-
-def _precision_to(value: str, names: Collection[str] | None) -> dict[str, Any]:
-    pair = {"bf16": value == "bf16", "fp16": value == "fp16"}
-    if names is not None and value != "fp32" and value not in names:
-        raise _UnsupportedError(f"precision {value} is not known to the installed transformers")
-    return {name: on for name, on in pair.items() if names is None or name in names}
-
-
-def _warmup_to(value: float, names: Collection[str] | None) -> dict[str, Any]:
-    share = 0 < value < 1
-    # Since 5.0, where enable_jit_checkpoint came, warmup_steps takes a share and warmup_ratio is deprecated.
-    if not _has_argument(names, "warmup_ratio", newest=False) or _has_argument(names, JIT, newest=True):
-        return {"warmup_steps": value if share else int(value)}
-    # Where both exist, steps above 0 win over the ratio.
-    return {"warmup_ratio": value if share else 0.0, "warmup_steps": 0 if share else int(value)}
-
-
-def _checkpointing_to(value: bool, names: Collection[str] | None) -> dict[str, Any]:
-    new = _has_argument(names, "activation_checkpointing", newest=True)
-    return {"activation_checkpointing" if new else "gradient_checkpointing": value}
-
-
-def _sampling_to(value: str, names: Collection[str] | None) -> dict[str, Any]:
-    if _has_argument(names, "train_sampling_strategy", newest=True):
-        return {"train_sampling_strategy": value}
-    if value == "sequential" or not _has_argument(names, "group_by_length", newest=False):
-        raise _UnsupportedError(f"train_sampling_strategy {value} is not known to the installed transformers")
-    return {"group_by_length": value == "group_by_length"}
-
-
-def _evaluate_to(value: str, names: Collection[str] | None) -> dict[str, Any]:
-    return {"eval_strategy" if _has_argument(names, "eval_strategy", newest=True) else "evaluation_strategy": value}
-
-
-def _max_steps_to(value: int | None, _names: Collection[str] | None) -> dict[str, Any]:
-    return {"max_steps": -1 if value is None else value}
-
-
-_TO_HF: Mapping[str, Callable[[Any, Collection[str] | None], dict[str, Any]]] = {
-    "precision": _precision_to,
-    "warmup_steps": _warmup_to,
-    "gradient_checkpointing": _checkpointing_to,
-    "train_sampling_strategy": _sampling_to,
-    "eval_strategy": _evaluate_to,
-    "max_steps": _max_steps_to,
-}
-
-
-PRESET_SPELLINGS: Mapping[str, str] = {
-    "bf16": "precision: bf16",
-    "fp16": "precision: fp16",
-    "evaluation_strategy": "eval_strategy",
-    "warmup_ratio": "warmup_steps (a share below 1)",
-    "activation_checkpointing": "gradient_checkpointing",
-    "group_by_length": "train_sampling_strategy: group_by_length",
-}
-"""Names of TrainingArguments that a preset spells differently."""
+    return next((setting for setting, spellings in _TABLES["spellings"].items() if name in spellings), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,28 +178,13 @@ def from_hf(values: Mapping[str, Any], *, strict: bool = True) -> ImportedSettin
     """
     reader = _HfImporter(values, strict=strict)
     for key in values:
-        reader.take(key)
+        try:
+            reader.take(key)
+        except FieldError as error:
+            if strict:
+                raise
+            reader.leave(key, str(error))
     return ImportedSettings(reader.settings, tuple(reader.ignored), tuple(reader.notes), tuple(reader.unknown))
-
-
-RENAMED: Mapping[str, str] = {
-    **dict.fromkeys(("max_seq_length", "model_max_length", "max_seq_len", "block_size"), "max_length"),
-    "use_bnb_nested_quant": "bnb_4bit_use_double_quant",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
-}
-"""Other name of a setting, with the same values, in older releases and in scripts of the field."""
-
-
-RENAMED_SINCE: Mapping[str, str] = {
-    "evaluation_strategy": "removed by transformers 4.51",
-    "warmup_ratio": "removed by transformers 5.15",
-    "group_by_length": "renamed in transformers 5.2",
-    "per_gpu_train_batch_size": "removed from transformers 5",
-    "per_gpu_eval_batch_size": "removed from transformers 5",
-    "max_seq_length": "TRL renamed it in 0.16 and removed it in 0.20",
-}
-"""Old name of an argument to the release that ended it."""
 
 
 class _HfImporter:
@@ -362,60 +199,114 @@ class _HfImporter:
         self.unknown: list[str] = []
 
     def take(self, key: str) -> None:
-        """Read one argument. A value that no setting can have raises `FieldError` if `strict`, else it is left out."""
-        try:
-            self._take(key)
-        except FieldError as error:
-            if self.strict:
-                raise
-            self.leave(key, str(error))
+        """Read one argument. Raises `FieldError` for a value that the setting cannot have."""
+        value = self.values[key]
+        match key:
+            case "bf16" | "fp16":
+                bf16, fp16 = self._flag("bf16"), self._flag("fp16")
+                if bf16 and fp16:
+                    raise FieldError(key, "bf16 and fp16 cannot both be on")
+                self.settings["precision"] = "bf16" if bf16 else "fp16" if fp16 else "fp32"
+            case "load_in_4bit" | "load_in_8bit" | "bnb_4bit_quant_type":
+                if self._flag("load_in_4bit"):
+                    kind = self.values.get("bnb_4bit_quant_type") or "nf4"  # TRL's default; that of Transformers is fp4
+                    self._put("quantization", "quantization", kind)
+                else:
+                    self.settings["quantization"] = "int8" if self._flag("load_in_8bit") else "none"
+            case "use_peft" | "use_dora":
+                on, dora = self._flag("use_peft"), self._flag("use_dora")
+                self.settings["peft_method"] = "dora" if dora else "lora" if on else "none"
+            case "warmup_steps":
+                if self._number(key) or not self._number("warmup_ratio"):
+                    self._put(key, key, value)
+            case "warmup_ratio":
+                ratio, steps = self._number(key), self._number("warmup_steps")
+                if ratio and steps:
+                    self.leave(key, "warmup_steps wins over it")
+                elif ratio is not None and ratio >= 1:
+                    self.leave(key, "a warmup over the whole training is not supported")
+                elif ratio or steps is None:
+                    self._put("warmup_steps", key, ratio)
+            case "gradient_checkpointing" if self.values.get("activation_checkpointing") is not None:
+                self.leave(key, "activation_checkpointing is given as well")
+            case "activation_checkpointing":
+                self._put("gradient_checkpointing", key, value)
+            case "group_by_length" if "train_sampling_strategy" in self.values:
+                self.leave(key, "train_sampling_strategy is given as well")
+            case "group_by_length":
+                self._put("train_sampling_strategy", key, key if self._flag(key) else "random")
+            case "train_sampling_strategy" if value == "batch_rebalance":
+                self.leave(key, "batch_rebalance is not supported")
+            case "evaluation_strategy" | "eval_strategy" | "save_strategy":
+                if value == "best":
+                    self.leave(key, "saving at the best evaluation is not supported")
+                else:
+                    strategy = "save_strategy" if key == "save_strategy" else "eval_strategy"
+                    self._put(strategy, key, "no" if value is False else value)
+            case "eval_steps" | "save_steps" | "logging_steps":
+                number = self._number(key)
+                if number is not None and 0 < number < 1:
+                    self.leave(key, "a share of all steps; settings use steps")
+                else:
+                    self._put(key, key, None if number == 0 and FIELDS[key].optional else value)
+            case "max_steps" | "save_total_limit":  # Transformers uses 0 and -1 where a setting is empty
+                number = self._number(key)
+                self._put(key, key, None if number is not None and number <= 0 else value)
+            case "attn_implementation" | "bnb_4bit_compute_dtype" | "dtype" | "torch_dtype":
+                name: str = key if key in FIELDS else "weights_dtype"
+                word = str(value).removeprefix("torch.")
+                if name != key or word not in FIELDS[name].choices:
+                    word = _TABLES["dtypes"].get(word, word)
+                if value is None or word in FIELDS[name].choices:
+                    self._put(name, key, None if value is None else word)
+                else:
+                    self.leave(key, f"{shorten_text(str(value))} is not supported")
+            case _ if key in RENAMED and RENAMED[key] in self.values:
+                self.leave(key, f"{RENAMED[key]} is given as well")
+            case _ if key in RENAMED:
+                self._put(RENAMED[key], key, value)
+            # A setting with fixed words may be the name of a section: `quantization: {enabled: true}`.
+            case _ if key in FIELDS and not (FIELDS[key].choices and isinstance(value, Mapping)):
+                self._put(key, key, value)
+            case _:
+                self._leave_unknown(key)
 
-    def _take(self, key: str) -> None:
-        special = _FROM_HF.get(key)
-        if special is not None:
-            special(self, key)
-        elif key in FIELDS and not self.is_section(key):
-            self.put(key, key, self.values[key])
-        elif key in IGNORED_ARGUMENTS:
-            self.leave(key, IGNORED_ARGUMENTS[key])
-            self.unknown.append(self.notes[-1])
-        else:
+    def leave(self, key: str, why: str) -> None:
+        self.ignored.append(key)
+        self.notes.append(f"{shorten_text(key)} ignored: {why}")
+
+    def _leave_unknown(self, key: str) -> None:
+        why = IGNORED_ARGUMENTS.get(key)
+        if why is None:
             # 0.85 is one wrong letter in a name of seven; below it, options that scripts chose themselves look like
             # errors.
-            near = closest_match(key, [*FIELDS, *_FROM_HF], cutoff=0.85)
-            if near is not None and self.strict and near not in key:  # `eval_…` of a setting is another argument
-                raise FieldError(key, f"unknown setting '{shorten_text(key)}'; did you mean '{near}'?")
+            near = closest_match(key, [*FIELDS, *READ_SPECIALLY], cutoff=0.85)
             hint = f"; did you mean '{near}'?" if near else ""
-            self.leave(key, f"not a setting; an argument of the training script{hint}")
-            self.unknown.append(self.notes[-1])
+            if near is not None and self.strict and near not in key:  # `eval_…` of a setting is another argument
+                raise FieldError(key, f"unknown setting '{shorten_text(key)}'{hint}")
+            why = f"not a setting; an argument of the training script{hint}"
+        self.leave(key, why)
+        self.unknown.append(self.notes[-1])
 
-    def is_section(self, key: str) -> bool:
-        """Whether the key of a setting with fixed words is one of a section: `quantization: {enabled: true}`."""
-        return bool(FIELDS[key].choices) and isinstance(self.values[key], Mapping)
-
-    def put(self, name: str, key: str, value: Any) -> None:
+    def _put(self, name: str, key: str, value: Any) -> None:
         """Set `name` from `value` of the argument `key`; None means that the argument was not given."""
         if value is None and not FIELDS[name].optional:
             return
         if FIELDS[name].kind == "int" and isinstance(value, float) and value.is_integer():
             value = int(value)
         if FIELDS[name].kind == "bool" and str(value).strip() in ("0", "1"):
-            value = self.flag(key)
+            value = self._flag(key)
         try:
             self.settings[name] = parse_value(name, value) if isinstance(value, str) else check_value(name, value)
         except FieldError as error:
             raise FieldError(key, str(error) if name == key else f"{key}: {error}") from None
         if key not in (name, "activation_checkpointing"):
-            since = RENAMED_SINCE.get(key)
-            read = f"{key} is read as {name} {format_value(name, self.settings[name])}"
-            self.notes.append(read if since is None else f"{read}: {since}")
+            since = _TABLES["renamed_since"].get(key)
+            note = f"{key} is read as {name} {format_value(name, self.settings[name])}"
+            self.notes.append(note if since is None else f"{note}: {since}")
 
-    def leave(self, key: str, why: str) -> None:
-        self.ignored.append(key)
-        self.notes.append(f"{shorten_text(key)} ignored: {why}")
-
-    def flag(self, key: str) -> bool:
-        """The value of a boolean argument, False if it is missing."""
+    def _flag(self, key: str) -> bool:
+        """The value of a boolean argument, False if it is missing. Raises `FieldError`."""
         value = self.values.get(key)
         if value is None or isinstance(value, bool):
             return bool(value)
@@ -426,7 +317,7 @@ class _HfImporter:
             return False
         raise FieldError(key, f"{key} must be on or off, not '{shorten_text(str(value))}'")
 
-    def number(self, key: str) -> float | None:
+    def _number(self, key: str) -> float | None:
         """The value of a numeric argument, None if it is missing. Raises `FieldError`."""
         value = self.values.get(key)
         if value is None:
@@ -435,164 +326,3 @@ class _HfImporter:
             return float(value)
         except (TypeError, ValueError):
             raise FieldError(key, f"{key} must be a number, not '{shorten_text(str(value))}'") from None
-
-
-def _precision_from(reader: _HfImporter, key: str) -> None:
-    bf16, fp16 = reader.flag("bf16"), reader.flag("fp16")
-    if bf16 and fp16:
-        raise FieldError(key, "bf16 and fp16 cannot both be on")
-    reader.settings["precision"] = "bf16" if bf16 else "fp16" if fp16 else "fp32"
-
-
-def _warmup_ratio_from(reader: _HfImporter, key: str) -> None:
-    ratio, steps = reader.number(key), reader.number("warmup_steps")
-    if not ratio and steps is not None:
-        return
-    if steps:
-        reader.leave(key, "warmup_steps wins over it")
-    elif ratio is not None and ratio >= 1:
-        reader.leave(key, "a warmup over the whole training is not supported")
-    else:
-        reader.put("warmup_steps", key, ratio)
-
-
-def _warmup_steps_from(reader: _HfImporter, key: str) -> None:
-    if not reader.number(key) and reader.number("warmup_ratio"):
-        return
-    reader.put("warmup_steps", key, reader.values[key])
-
-
-def _checkpointing_from(reader: _HfImporter, key: str) -> None:
-    new = reader.values.get("activation_checkpointing")
-    if key == "gradient_checkpointing" and new is not None:
-        reader.leave(key, "activation_checkpointing is given as well")
-    else:
-        reader.put("gradient_checkpointing", key, reader.values[key])
-
-
-def _renamed(name: str) -> Callable[[_HfImporter, str], None]:
-    def take(reader: _HfImporter, key: str) -> None:
-        if name in reader.values and name != key:
-            reader.leave(key, f"{name} is given as well")
-        else:
-            reader.put(name, key, reader.values[key])
-
-    return take
-
-
-def _cadence_from(name: str) -> Callable[[_HfImporter, str], None]:
-    def take(reader: _HfImporter, key: str) -> None:
-        value = reader.values[key]
-        if value == "best":
-            reader.leave(key, "saving at the best evaluation is not supported")
-        else:
-            reader.put(name, key, "no" if value is False else value)
-
-    return take
-
-
-def _steps_from(reader: _HfImporter, key: str) -> None:
-    value = reader.number(key)
-    if value is not None and 0 < value < 1:
-        reader.leave(key, "a share of all steps; settings use steps")
-    elif value == 0 and FIELDS[key].optional:
-        reader.put(key, key, None)
-    else:
-        reader.put(key, key, reader.values[key])
-
-
-def _unlimited_from(reader: _HfImporter, key: str) -> None:
-    """Transformers uses 0 and -1 where a setting is empty."""
-    value = reader.number(key)
-    reader.put(key, key, None if value is not None and value <= 0 else reader.values[key])
-
-
-def _attention_from(reader: _HfImporter, key: str) -> None:
-    value = reader.values[key]
-    if value is None or value in FIELDS[key].choices:
-        reader.put(key, key, value)
-    else:
-        reader.leave(key, f"{shorten_text(str(value))} is not supported")
-
-
-def _group_from(reader: _HfImporter, key: str) -> None:
-    if "train_sampling_strategy" in reader.values:
-        reader.leave(key, "train_sampling_strategy is given as well")
-    else:
-        reader.put("train_sampling_strategy", key, "group_by_length" if reader.flag(key) else "random")
-
-
-def _sampling_from(reader: _HfImporter, key: str) -> None:
-    if reader.values[key] == "batch_rebalance":
-        reader.leave(key, "batch_rebalance is not supported")
-    else:
-        reader.put(key, key, reader.values[key])
-
-
-def _peft_from(reader: _HfImporter, _key: str) -> None:
-    method = "none"
-    if reader.flag("use_peft") or reader.flag("use_dora"):
-        method = "dora" if reader.flag("use_dora") else "lora"
-    reader.settings["peft_method"] = method
-
-
-DTYPE_WORDS: Mapping[str, str] = {
-    "float32": "fp32", "fp32": "fp32", "bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16",
-    "half": "fp16", "auto": "saved",
-}  # fmt: skip
-
-
-def _dtype_word(value: Any) -> str:
-    """A dtype as the settings spell it: `torch.bfloat16` is `bf16`; other words unchanged."""
-    word = str(value).removeprefix("torch.")
-    return DTYPE_WORDS.get(word, word)
-
-
-def _dtype_from(name: str) -> Callable[[_HfImporter, str], None]:
-    def take(reader: _HfImporter, key: str) -> None:
-        value = reader.values[key]
-        word = value if value in FIELDS[name].choices and key == name else _dtype_word(value)
-        if value is None or word in FIELDS[name].choices:
-            reader.put(name, key, None if value is None else word)
-        else:
-            reader.leave(key, f"{shorten_text(str(value))} is not supported")
-
-    return take
-
-
-def _quantization_from(reader: _HfImporter, _key: str) -> None:
-    if reader.flag("load_in_4bit"):
-        kind = reader.values.get("bnb_4bit_quant_type") or "nf4"  # TRL's default; that of Transformers is fp4
-        reader.put("quantization", "quantization", kind)
-    else:
-        reader.settings["quantization"] = "int8" if reader.flag("load_in_8bit") else "none"
-
-
-_FROM_HF: Mapping[str, Callable[[_HfImporter, str], None]] = {
-    "bf16": _precision_from,
-    "fp16": _precision_from,
-    "warmup_ratio": _warmup_ratio_from,
-    "warmup_steps": _warmup_steps_from,
-    "evaluation_strategy": _cadence_from("eval_strategy"),
-    "eval_strategy": _cadence_from("eval_strategy"),
-    "save_strategy": _cadence_from("save_strategy"),
-    "eval_steps": _steps_from,
-    "save_steps": _steps_from,
-    "logging_steps": _steps_from,
-    "max_steps": _unlimited_from,
-    "save_total_limit": _unlimited_from,
-    "attn_implementation": _attention_from,
-    "activation_checkpointing": _checkpointing_from,
-    "gradient_checkpointing": _checkpointing_from,
-    "group_by_length": _group_from,
-    "train_sampling_strategy": _sampling_from,
-    "dtype": _dtype_from("weights_dtype"),
-    "torch_dtype": _dtype_from("weights_dtype"),
-    "bnb_4bit_compute_dtype": _dtype_from("bnb_4bit_compute_dtype"),
-    "load_in_4bit": _quantization_from,
-    "load_in_8bit": _quantization_from,
-    "bnb_4bit_quant_type": _quantization_from,
-    "use_peft": _peft_from,
-    "use_dora": _peft_from,
-    **{key: _renamed(name) for key, name in RENAMED.items()},
-}

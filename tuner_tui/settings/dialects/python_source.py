@@ -102,24 +102,20 @@ def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: st
     return json.dumps(notebook, indent=layout[0], ensure_ascii=layout[1]) + end
 
 
-def render_calls(values: Mapping[str, Any], arguments: str, calls: Mapping[str, str]) -> str:
-    """`values` as calls: `arguments` is the class of those without a section, `calls` the beginning of each section's.
-
-    A section without a call in `calls` is an error of the dialect.
-    """
+def render_calls(values: Mapping[str, Any], calls: Mapping[str, str]) -> str:
+    """`values` as calls: `calls` has the beginning of each section's, under the empty name that of the arguments'."""
     sections: dict[str, dict[str, Any]] = {"": {}}
     for key, value in values.items():
-        section, _, name = key.rpartition(".")
+        section, _, name = key.removesuffix(CALLED).rpartition(".")
         if key.endswith(CALLED):
-            sections.setdefault(key.removesuffix(CALLED), {})
+            sections.setdefault(name, {})
         else:
             sections.setdefault(section, {})[name] = value
-    lines = []
-    for section, given in sections.items():
-        begin = calls[section] if section else f'training_arguments = {arguments}(\n    output_dir="output",'
-        if section or given:
-            lines += [begin, *(f"    {name}={value!r}," for name, value in given.items()), ")"]
-    return "\n".join(lines)
+    return "\n".join(
+        "\n".join([calls[section], *(f"    {name}={value!r}," for name, value in arguments.items()), ")"])
+        for section, arguments in sections.items()
+        if section or arguments
+    )
 
 
 def _read(codes: list[str], source: str) -> ToolFile:

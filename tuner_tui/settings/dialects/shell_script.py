@@ -13,7 +13,6 @@ from typing import Any
 
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects
-from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS
 from tuner_tui.settings.dialects.python_source import evaluate_literal
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
@@ -43,7 +42,7 @@ _END = re.compile(r"&&|\|\|?|;|>>?|2>&1|&|#.*")
 def known_options() -> Collection[str]:
     """The options of a training command that name a setting or a configuration file."""
     return {
-        *FIELDS, *IGNORED_ARGUMENTS, *(name for names in hf.ARGUMENT_NAMES.values() for name in names), *hf.RENAMED,
+        *FIELDS, *hf.IGNORED_ARGUMENTS, *(name for field in FIELDS for name in hf.argument_names(field)), *hf.RENAMED,
         *(leaf for leaves in dialects()["hf-args"].leaves.values() for leaf in leaves), "config", "config_file",
     }  # fmt: skip
 
@@ -91,8 +90,8 @@ def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) 
     wanted = {path[-1] if len(path) == 1 else ".".join(path): value for path, value in changes.items()}
     patched = text
     for name, value in wanted.items():
-        patched = _with_option(patched, name, None if value is None else _option_word(value), source)
-    expected = {**before, **{name: _option_word(value) for name, value in wanted.items() if value is not None}}
+        patched = _with_option(patched, name, None if value is None else option_word(value), source)
+    expected = {**before, **{name: option_word(value) for name, value in wanted.items() if value is not None}}
     expected = {name: value for name, value in expected.items() if wanted.get(name, "") is not None}
     if read_shell(patched, source).values != expected:
         raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
@@ -166,7 +165,8 @@ def _with_new_option(text: str, command: _Command, option: str) -> str:
     return f"{text[:place]}{option} \\{newline}{indent}{text[place:]}"
 
 
-def _option_word(value: Any) -> str:
+def option_word(value: Any) -> str:
+    """A value as `HfArgumentParser` reads it."""
     return repr(value) if isinstance(value, float) else str(value)
 
 

@@ -22,11 +22,11 @@ from tuner_tui.settings.dialects.dialect import (
     own_keys,
 )
 from tuner_tui.settings.dialects.hf import RENAMED
+from tuner_tui.settings.dialects.hooks import own_script_command
+from tuner_tui.settings.dialects.hydra import group_of
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import find_script, find_shell_scripts, read_source
 from tuner_tui.settings.dialects.shell_script import read_shell
-from tuner_tui.settings.dialects.tools.hydra import group_of
-from tuner_tui.settings.dialects.tools.own_script import find_command
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import ApplyMode, CommandJob, trains_on_text
 from tuner_tui.settings.model import FIELDS, shorten_text
@@ -77,7 +77,7 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     command = chosen or dialect.command
     script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
     if script is None and dialect.name == HF:
-        reading = find_command(path)
+        reading = own_script_command({}, path)
         if reading is None:
             return None  # a file of arguments alone may belong to any command
         command = reading
@@ -164,7 +164,7 @@ def _task(
     return "causal-lm" if model is not None and trains_on_text(command, model) else None
 
 
-def _first_text(values: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The first that is given; in sections, where one key ends so."""
     for key in keys:
         ending = [key] if key in values else [own for own in values if own.endswith(f".{key}")]

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.dialects.script_search import find_scripts, names_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
 
 SELF = "_self_"
-HYDRA_MAIN = r"@hydra\.main\(|@hydra_runner\("
-"""What starts a script with a composed configuration."""
 GLOBAL_PACKAGE = "@package _global_"
 HEADER_BYTES = 500
 FOLDERS_UP = 3
@@ -66,7 +65,7 @@ def group_of(path: Path) -> Group | None:
 def is_named(path: Path) -> bool:
     """Whether a script near the file that Hydra starts names it, or its folder, as its configuration."""
     folder = re.compile(rf"config_path\s*=\s*[\"']([^\"']*/)?{re.escape(path.absolute().parent.name)}/?[\"']")
-    sources = find_scripts(path, HYDRA_MAIN).values()
+    sources = find_scripts(path, dialects()["hydra"].script_marker or "").values()
     return any(names_file(source, path) or folder.search(source) for source in sources)
 
 
@@ -188,23 +187,3 @@ def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             _merge(inner, value)
         else:
             into[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def format_override(value: Any) -> str:
-    """A value as Hydra's grammar reads it: `true`, `null`, `4e-05`, `bf16-mixed`."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def render_overrides(values: Mapping[str, Any]) -> str:
-    """`key=value` words for a command line."""
-    return " ".join(f"{key}={format_override(value)}" for key, value in values.items())
-
-
-def set_override(words: list[str], key: str, value: str) -> None:
-    """Set `key=value` in a command line, in place of an override of the same key."""
-    for index, word in enumerate(words):
-        left, equals, _ = word.partition("=")
-        if equals and left.lstrip("+") == key:
-            words[index] = f"{left}={value}"
-            return
-    words.append(f"{key}={value}")

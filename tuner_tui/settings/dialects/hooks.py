@@ -1,4 +1,4 @@
-"""What the tables of `tools.yaml` cannot say of single tools: commands, and keys that depend on several settings."""
+"""What `tools.yaml` cannot say of single tools: commands, keys that depend on several settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.python_source import render_calls
-from tuner_tui.settings.dialects.script_search import console_script, find_script, find_scripts, read_source
+from tuner_tui.settings.dialects import hf
+from tuner_tui.settings.dialects.script_search import (
+    CONFIG_OPTION,
+    console_script,
+    find_script,
+    find_scripts,
+    names_file,
+    read_source,
+)
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.model import Value
+from tuner_tui.settings.model import FIELDS, Value
 
 DEEPSPEED_ACCUMULATION = "deepspeed_config.gradient_accumulation_steps"
 """In a file for DeepSpeed only: accelerate refuses that section with any other type."""
@@ -201,11 +208,108 @@ def _training_method(values: Mapping[str, Any], path: Path) -> str:
     return next((method for method, keys in TRL_METHOD_KEYS.items() if values.keys() & set(keys)), "sft")
 
 
-UNSLOTH_CALLS = {
-    "from_pretrained": "model, tokenizer = FastLanguageModel.from_pretrained(\n    MODEL,",
-    "get_peft_model": "model = FastLanguageModel.get_peft_model(\n    model,",
-}
+LORA_SWITCHES = (
+    "use_lora",
+    "lora_enable",
+    "lora",
+    "use_peft",
+    "is_peft",
+    "lora.enabled",
+    "lora.use_lora",
+    "peft.enabled",
+)
 
 
-def render_unsloth_cell(values: Mapping[str, Any]) -> str:
-    return render_calls(values, "SFTConfig", UNSLOTH_CALLS)
+def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """Adapter, quantization and precision by the options that QLoRA's, LLaVA's and diffusers' scripts have for them.
+
+    A file with the rank of LoRA trains by it, unless a switch of its own says otherwise.
+    """
+    found: dict[str, Value] = {}
+    switches = [str(values[key]).lower() for key in LORA_SWITCHES if values.get(key) is not None]
+    if any(word in ("true", "1") for word in switches) or (not switches and values.get("lora_r") is not None):
+        found["peft_method"] = "lora"
+    kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
+    if str(values.get("bits")) in kinds:
+        found["quantization"] = kinds[str(values["bits"])]
+    precision = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(str(values.get("mixed_precision")))
+    # The script's own option wins over the launcher's.
+    if precision is not None and not {"bf16", "fp16"} & values.keys():
+        found["precision"] = precision
+    return found
+
+
+BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
+OF_TRAINER = frozenset({
+    "bf16", "fp16", "tf32", "do_train", "deepspeed", "evaluation_strategy", "eval_strategy", "save_strategy",
+    "save_total_limit", "logging_steps", "overwrite_output_dir", "optim", "remove_unused_columns",
+})  # fmt: skip
+"""Options that say together that a script takes all of TrainingArguments; a parser of its own refuses others."""
+
+
+def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
+    """Whether the options are those of a script that takes TrainingArguments."""
+    return bool(BATCHES & options.keys()) and bool(OF_TRAINER & options.keys())
+
+
+READS_YAML = r"(?s)\A(?=.*\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML)\().*\b\w*Trainer\("
+"""The source of a script that reads YAML itself and trains."""
+
+
+def sections_command(_values: Mapping[str, Any], path: Path) -> str | None:
+    """The script near the file that reads YAML and trains, with its option for the file if it has one."""
+    script = find_script(path, READS_YAML)
+    if script is None:
+        return None
+    option = CONFIG_OPTION.search(read_source(script))
+    return f"python {shlex.quote(str(script))} {'' if option is None else f'{option[1]} '}{{config}}"
+
+
+KNOWN = {
+    *FIELDS, *hf.IGNORED_ARGUMENTS, *hf.RENAMED, *(name for field in FIELDS for name in hf.argument_names(field)),
+    "predict_with_generate", "generation_config", "generation_max_length", "generation_num_beams",
+}  # fmt: skip
+
+
+def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
+    """Whether a section has nothing but arguments of TrainingArguments, so that a script hands it over as a whole."""
+    inner: Any = values
+    for name in section.split(".") if section else ():
+        inner = inner.get(name) if isinstance(inner, Mapping) else None
+    return isinstance(inner, Mapping) and inner.keys() <= KNOWN
+
+
+READS = (
+    r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
+    r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|hparams)\w*)\("
+)
+TRAINS = r"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train\(\w|\bdef train(?:_(?:one_)?epoch|_loop|_model|_step|ing)?\("
+READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
+"""The source of a script that reads a file of settings, or has an option for one, and trains."""
+FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
+"""A script that takes `config=FILE`, as OmegaConf reads a command line."""
+TAKES_WORDS = re.compile(
+    r"sys\.argv|parse_args|parse_known_args|@click\.|@app\.command|typer\.run|fire\.Fire|tyro\.cli"
+)
+
+
+def own_script_command(_values: Mapping[str, Any], path: Path) -> str | None:
+    """The command of the script near the file that reads settings and trains; None without such a script.
+
+    The file is the value of the script's option for it, or an argument. A script without a command line opens the file
+    by a path of its own: the file is no argument then. A module of a package that is not run as a script is none.
+    """
+    script = find_script(path, READS_AND_TRAINS)
+    if script is None or script.name == "__main__.py":  # a program with commands of its own
+        return None
+    source = read_source(script)
+    if (script.parent / "__init__.py").exists() and "__main__" not in source:
+        return None
+    words = f"python {shlex.quote(str(script))}"
+    if (option := CONFIG_OPTION.search(source)) is not None:
+        return f"{words} {option[1]} {{config}}"
+    if FROM_WORDS.search(source):
+        return f"{words} config={{config}}"
+    if TAKES_WORDS.search(source):
+        return f"{words} {{config}}"
+    return words if names_file(source, path) else None
