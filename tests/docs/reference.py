@@ -113,8 +113,10 @@ def _live_causes(path: Path) -> Iterator[tuple[str, str]]:
             continue
         summary = (ast.get_docstring(function) or "").partition("\n\n")[0].replace("\n", " ")
         for node in ast.walk(function):
-            if isinstance(node, ast.keyword) and node.arg == "cause" and isinstance(node.value, ast.Constant):
-                yield str(node.value.value), summary
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and "finding" in node.func.id:
+                cause = node.args[0]
+                if isinstance(cause, ast.Constant):
+                    yield str(cause.value), summary
 
 
 def between_markers(text: str, body: str) -> str:

@@ -26,7 +26,7 @@ def texts() -> list[Text]:
     ("module", "words"),
     [
         ("advice/remedies/remedies.yaml", "halve the learning rate"),
-        ("advice/findings/waiting.py", "{workers} loader workers share"),
+        ("advice/findings/findings.yaml", "{workers} loader workers share"),
         ("runs/log_parsing/crashes.yaml", "The disk is full"),
         ("settings/fields.yaml", "Peak learning rate, reached at the end of the warmup."),
         ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),

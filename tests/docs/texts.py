@@ -26,7 +26,9 @@ LABEL = re.compile(r"[A-Z][a-z]+\W*|[a-z]+ [a-z]+")
 EXPRESSION = re.compile(r"\(\?[:P<=!i]|\\[dswbS.(\[]|\[\^|\)\?|\.\*|\[a-z")
 CODE = re.compile(r"^(import |from \w+ import |def |class )|^\s*[A-Za-z-]+: ?[#$\w-]+;$|^\w+ > \w+$", re.MULTILINE)
 SKIPPED_CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer", "Words", "Pattern"}
-SHOWN_FIELDS = {"help", "say", "title", "why", "effect", "rests_on", "source"}
+SHOWN_FIELDS = {
+    "help", "say", "title", "why", "effect", "rests_on", "source", "sentence", "unable", "reason", "advice",
+}  # fmt: skip
 SKIPPED_NAMES = {"CSS", "DEFAULT_CSS", "COMPONENT_CLASSES", "__slots__"}
 
 

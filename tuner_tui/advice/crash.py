@@ -9,23 +9,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.findings.memory_leak import MemoryLocation, leak_before_oom
+from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
-from tuner_tui.advice.oom_analysis import (
-    EXPANDABLE,
-    OTHER_ON_CARD,
-    gpu_memory_limit,
-    held_by_others,
-    host_memory_limit,
-    is_fragmented,
-    limit_reached,
-    other_processes,
-    raise_limit,
-)
+from tuner_tui.advice.oom_analysis import ALLOWED, format_limit, is_fragmented, limit_reached, other_processes
 from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.remedies.specific_errors import REMOVED, RENAMED, unknown_argument
+from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed, unknown_argument, unsupported_precision
 from tuner_tui.advice.remedies.table import remedy
-from tuner_tui.advice.remedies.unsupported_features import unsupported_precision
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import OutOfMemory
@@ -126,22 +115,22 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic)
     sentence, evidence = cause.sentence, cause.evidence
     if cause.cause == "gpu-oom":
-        limit = gpu_memory_limit(situation, cause.message)
-        if limit is not None:
-            sentence, remedies = limit_reached(limit, "the GPU's"), (*remedies, raise_limit(limit))
+        limit = situation.memory_limit_bytes
+        if limit is not None and ALLOWED.search(cause.message):
+            sentence = limit_reached(limit, "the GPU's")
+            remedies = (*remedies, remedy("raise-limit", limit=format_limit(limit)))
         if is_fragmented(cause.message):
-            remedies = (EXPANDABLE, *remedies)
-        others = (*other_processes(cause.message), *held_by_others(cause.message))
-        evidence = (*evidence, *others)
+            remedies = (remedy("expandable-segments"), *remedies)
+        others = other_processes(cause.message)
         if others:
-            remedies = (OTHER_ON_CARD, *remedies)
+            evidence, remedies = (*evidence, *others), (remedy("end-other-process"), *remedies)
     elif cause.cause == "port-in-use":
         port = next(filter(None, map(LAUNCHER_PORT.search, (cause.message, *evidence))), None)
         sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
         exited = situation.state.exited
         evidence = (*evidence, *(() if exited is None else exited.evidence))
     elif sentence == HOST_MEMORY_FULL:
-        limit = host_memory_limit(situation)
+        limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
     if not remedies or remedies == (remedy("correct-command"),):
         remedies = (*(_advice_in(cause.message) or cause.checks), *remedies)
@@ -281,17 +270,14 @@ def _installed(place: str) -> tuple[str, ...]:
 
 def _renamed_argument(message: str) -> str | None:
     name = unknown_argument(message)
-    return name if name in RENAMED or name in REMOVED else None
+    return name if is_renamed_or_removed(name) else None
 
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do, where nothing better is known."""
-    advice = next(
-        (found["advice"] for found in ADVICE.finditer(message) if not REPORTING.search(found["advice"])), None
-    )
-    if advice is None:
-        return ()
-    return (Remedy(title="do as the message says", why=_shorten(advice, 300), source="the program's own message"),)
+    sentences = (match["advice"] for match in ADVICE.finditer(message))
+    advice = next((sentence for sentence in sentences if not REPORTING.search(sentence)), None)
+    return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
 
 
 def missing_package(message: str) -> str | None:

@@ -8,18 +8,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
-from tuner_tui.advice.findings import gpu, host, wall_time
-from tuner_tui.advice.findings.memory_leak import memory_grows
-from tuner_tui.advice.findings.non_finite import diverged, loss_scale, non_finite_values
-from tuner_tui.advice.findings.not_applied import (
-    fallback_cannot_act,
-    not_observed,
-    not_resumed,
-    settings_not_in_effect,
-    shared_output,
-)
-from tuner_tui.advice.findings.waiting import data_wait, slow_rank, worker_warning
-from tuner_tui.advice.findings.wall_time import between_steps, no_steps, stalled
+from tuner_tui.advice.findings import gpu, memory, non_finite, not_applied, step_time
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 
@@ -29,55 +18,55 @@ FindingRule = Callable[[Situation], Finding | None]
 RULES: tuple[FindingRule, ...] = (
     gpu.lost_gpu,
     gpu.driver_error,
-    stalled,
-    non_finite_values,
-    diverged,
-    memory_grows,
-    host.swapping,
-    host.cpu_contended,
-    data_wait,
-    slow_rank,
-    wall_time.evaluation_share,
-    wall_time.save_share,
+    step_time.stalled,
+    non_finite.non_finite_values,
+    non_finite.diverged,
+    memory.memory_grows,
+    memory.swapping,
+    step_time.cpu_contended,
+    step_time.data_wait,
+    step_time.slow_rank,
+    step_time.evaluation_share,
+    step_time.save_share,
     gpu.throttled,
     gpu.other_process,
-    not_resumed,
-    shared_output,
-    no_steps,
-    settings_not_in_effect,
-    fallback_cannot_act,
-    not_observed,
-    loss_scale,
-    host.host_memory_near_limit,
-    host.small_shm,
-    host.disk_nearly_full,
+    not_applied.not_resumed,
+    not_applied.shared_output,
+    step_time.no_steps,
+    not_applied.settings_not_in_effect,
+    not_applied.fallback_cannot_act,
+    not_applied.not_observed,
+    non_finite.loss_scale,
+    memory.host_memory_near_limit,
+    memory.small_shm,
+    memory.disk_nearly_full,
     gpu.gpu_memory_near_limit,
     gpu.compiling,
     gpu.gpu_underused,
     gpu.launch_bound,
-    between_steps,
+    step_time.between_steps,
     gpu.slow_kernels,
     gpu.gpu_memory_unused,
-    wall_time.padding,
-    worker_warning,
+    step_time.padding,
+    step_time.worker_warning,
 )
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
 
-LOG_RULES: tuple[FindingRule, ...] = (non_finite_values, diverged, worker_warning)
+LOG_RULES: tuple[FindingRule, ...] = (non_finite.non_finite_values, non_finite.diverged, step_time.worker_warning)
 """Rules that read the log: a log without a run is all they need, and the others have nothing to judge."""
 
 SPEED_RULES: tuple[FindingRule, ...] = (
-    host.cpu_contended,
-    data_wait,
-    slow_rank,
+    step_time.cpu_contended,
+    step_time.data_wait,
+    step_time.slow_rank,
     gpu.throttled,
     gpu.gpu_underused,
     gpu.launch_bound,
-    between_steps,
+    step_time.between_steps,
     gpu.slow_kernels,
     gpu.gpu_memory_unused,
-    wall_time.padding,
+    step_time.padding,
 )
 """Rules that judge a training while it runs; one that has ended keeps their findings."""
 JUDGED_OUTCOMES = ("completed", "stopped")

@@ -137,6 +137,11 @@ class Situation:
         return None if self.inventory is None else bool(visible_cards(self.inventory))
 
     @property
+    def host_memory_limit_bytes(self) -> int | None:
+        """The run's memory limit if it applies to host memory, which is so without a GPU; else None."""
+        return self.memory_limit_bytes if self.has_gpu is False else None
+
+    @property
     def has_own_loop(self) -> bool:
         """Whether the command trains in a loop of its own, with no Trainer; False while that is unknown."""
         if not isinstance(self.job, CommandJob) or self.state.accepts_orders or "n_gpu" in self.state.in_effect:

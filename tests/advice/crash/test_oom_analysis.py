@@ -10,7 +10,7 @@ from tests.advice.crash.outputs import read
 from tests.fakes.situations import box, card
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
-from tuner_tui.advice.oom_analysis import held_by_others, is_fragmented, other_processes
+from tuner_tui.advice.oom_analysis import is_fragmented, other_processes
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.run_state import RunState
@@ -65,7 +65,7 @@ NEW = "CUDA out of memory. GPU 0 has a total capacity of {} of which {} is free.
     ],
 )
 def test_what_others_hold_is_what_the_figures_leave(message: str, others: str | None) -> None:
-    found = held_by_others(message)
+    found = other_processes(message)
     assert found == (() if others is None else (f"about {others} of the GPU are used by other processes",))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.situations import GB, NOW, PID, box, counters, samples, situation, training
 from tuner_tui.advice.diagnose import FindingRule
-from tuner_tui.advice.findings import gpu, host, waiting, wall_time
+from tuner_tui.advice.findings import gpu, memory, step_time
 from tuner_tui.advice.findings.run_metrics import training_share
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import Sample
@@ -55,17 +55,17 @@ LIMITS: tuple[tuple[FindingRule, dict[str, Any], dict[str, Any]], ...] = (
     (gpu.throttled, {"samples": throttled(6)}, {"samples": throttled(5)}),
     (gpu.throttled, {"samples": samples(6, gpu={"throttle": ("power brake",)})}, {"samples": samples(5, gpu={"throttle": ("power brake",)})}),
     (gpu.compiling, {"state": training(phase="compiling", phase_since_t=NOW - 20)}, {"state": training(phase="compiling", phase_since_t=NOW - 19.9)}),
-    (host.host_memory_near_limit, {"samples": samples(ram_used_bytes=95 * GB, ram_total_bytes=100 * GB)}, {"samples": samples(ram_used_bytes=95 * GB - 1, ram_total_bytes=100 * GB)}),
-    (host.swapping, {"samples": samples(swap_in_bytes_s=5e6)}, {"samples": samples(swap_in_bytes_s=4.9e6)}),
-    (host.small_shm, {"samples": samples(workers=(50.0,), shm_free_bytes=31_999_999)}, {"samples": samples(workers=(50.0,), shm_free_bytes=32_000_000)}),
-    (host.disk_nearly_full, {"samples": samples(disk_free_bytes=2 * GB - 1)}, {"samples": samples(disk_free_bytes=2 * GB)}),
-    (waiting.data_wait, {"state": training(rates={"data_wait_share": 0.10})}, {"state": training(rates={"data_wait_share": 0.0999})}),
-    (waiting.data_wait, {"state": training(rates={"data_wait_share": 0.2, "step_time_s": 0.005})}, {"state": training(rates={"data_wait_share": 0.2, "step_time_s": 0.0049})}),
-    (wall_time.evaluation_share, share("eval_s", 35.0), share("eval_s", 34.9)),
-    (wall_time.save_share, share("save_s", 15.0), share("save_s", 14.9)),
-    (wall_time.padding, {"state": training(rates={"padding_share": 0.35})}, {"state": training(rates={"padding_share": 0.349})}),
-    (wall_time.between_steps, {"state": training(rates={"between_share": 0.35}, in_effect={"device": "cpu"})}, {"state": training(rates={"between_share": 0.349}, in_effect={"device": "cpu"})}),
-    (wall_time.between_steps, {**card(utilisation_pct=69.9), "state": training(rates={"between_share": 0.5})}, {**card(utilisation_pct=70.0), "state": training(rates={"between_share": 0.5})}),
+    (memory.host_memory_near_limit, {"samples": samples(ram_used_bytes=95 * GB, ram_total_bytes=100 * GB)}, {"samples": samples(ram_used_bytes=95 * GB - 1, ram_total_bytes=100 * GB)}),
+    (memory.swapping, {"samples": samples(swap_in_bytes_s=5e6)}, {"samples": samples(swap_in_bytes_s=4.9e6)}),
+    (memory.small_shm, {"samples": samples(workers=(50.0,), shm_free_bytes=31_999_999)}, {"samples": samples(workers=(50.0,), shm_free_bytes=32_000_000)}),
+    (memory.disk_nearly_full, {"samples": samples(disk_free_bytes=2 * GB - 1)}, {"samples": samples(disk_free_bytes=2 * GB)}),
+    (step_time.data_wait, {"state": training(rates={"data_wait_share": 0.10})}, {"state": training(rates={"data_wait_share": 0.0999})}),
+    (step_time.data_wait, {"state": training(rates={"data_wait_share": 0.2, "step_time_s": 0.005})}, {"state": training(rates={"data_wait_share": 0.2, "step_time_s": 0.0049})}),
+    (step_time.evaluation_share, share("eval_s", 35.0), share("eval_s", 34.9)),
+    (step_time.save_share, share("save_s", 15.0), share("save_s", 14.9)),
+    (step_time.padding, {"state": training(rates={"padding_share": 0.35})}, {"state": training(rates={"padding_share": 0.349})}),
+    (step_time.between_steps, {"state": training(rates={"between_share": 0.35}, in_effect={"device": "cpu"})}, {"state": training(rates={"between_share": 0.349}, in_effect={"device": "cpu"})}),
+    (step_time.between_steps, {**card(utilisation_pct=69.9), "state": training(rates={"between_share": 0.5})}, {**card(utilisation_pct=70.0), "state": training(rates={"between_share": 0.5})}),
 )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_a_rule_speaks_at_its_limit_and_not_before(
     ],
 )  # fmt: skip
 def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: str) -> None:
-    found = waiting.data_wait(situation(**changes))
+    found = step_time.data_wait(situation(**changes))
     assert found is not None
     assert (found.severity, found.where) == (severity, where)
 
@@ -111,7 +111,7 @@ def test_what_limits_the_loader(changes: dict[str, Any], severity: str, where: s
     ],
 )
 def test_workers_are_too_many_where_they_fill_the_cores(loads: tuple[float, ...], cores: int, too_many: bool) -> None:
-    assert waiting.has_too_many_workers(situation(samples=samples(workers=loads), inventory=box(cores=cores))) == (
+    assert step_time.has_too_many_workers(situation(samples=samples(workers=loads), inventory=box(cores=cores))) == (
         too_many
     )
 
@@ -147,7 +147,7 @@ def test_advice_begins_after_ten_steps_or_three_slow_ones(steps: int, training_s
     state = training(
         rates={"data_wait_share": 0.4}, steps={"own_steps": steps}, training_since_t=NOW - training_s
     )  # fmt: skip
-    assert (waiting.data_wait(situation(state=state)) is not None) == judged
+    assert (step_time.data_wait(situation(state=state)) is not None) == judged
 
 
 @pytest.mark.parametrize(("seconds", "judged"), [(120, True), (119.9, False)])
@@ -155,13 +155,13 @@ def test_a_compiled_model_is_judged_after_two_minutes(seconds: float, judged: bo
     state = training(
         rates={"data_wait_share": 0.4}, in_effect={"torch_compile": True}, training_since_t=NOW - seconds
     )  # fmt: skip
-    assert (waiting.data_wait(situation(state=state)) is not None) == judged
+    assert (step_time.data_wait(situation(state=state)) is not None) == judged
 
 
 def test_the_slowest_rank_decides_what_is_spent_on_evaluation() -> None:
     state = training(steps={"eval_s": 10.0, "train_s": 65.0})
     slow = replace(state.ranks[0], rank=1, latest=counters(rank=1, eval_s=35.0, train_s=65.0))
-    found = wall_time.evaluation_share(situation(state=replace(state, ranks={**state.ranks, 1: slow})))
+    found = step_time.evaluation_share(situation(state=replace(state, ranks={**state.ranks, 1: slow})))
     assert found is not None
     assert found.lost_share == pytest.approx(0.35)
 
@@ -186,7 +186,7 @@ def test_the_share_of_steps_is_that_of_the_slowest_rank_and_all_where_nothing_is
 
 
 def test_swapping_is_shown_in_megabytes() -> None:
-    found = host.swapping(situation(samples=samples(swap_in_bytes_s=25e6)))
+    found = memory.swapping(situation(samples=samples(swap_in_bytes_s=25e6)))
     assert found is not None
     assert found.evidence[0].startswith("25 MB/s read from swap over ")
 
@@ -198,7 +198,7 @@ def test_pytorchs_warning_of_too_many_workers_counts_until_the_wait_is_measured(
     warned = "UserWarning: This DataLoader will create 16 worker processes in total. Our suggested max number of worker"
     log = (f"{warned} in current system is 8, which is smaller than what this DataLoader is going to create.",)
     state = training(rates={"data_wait_share": measured_share})
-    found = waiting.worker_warning(situation(state=state, log=log))
+    found = step_time.worker_warning(situation(state=state, log=log))
     assert (found is not None) is shown
     if found is not None:
         assert found.sentence == "16 loader workers share 8 cores, which PyTorch warns about"

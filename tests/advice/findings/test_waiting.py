@@ -12,7 +12,7 @@ from tests.runs.sandbox import Sandbox, box, wait_ended
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Finding
 from tuner_tui.advice.findings.run_metrics import training_pids
-from tuner_tui.advice.findings.waiting import slow_rank
+from tuner_tui.advice.findings.step_time import slow_rank
 from tuner_tui.advice.situation import Situation, situation_of_run
 from tuner_tui.runs.events.progress import rank_times, rates_of
 from tuner_tui.runs.events.run_state import RankState

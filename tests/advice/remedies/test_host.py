@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.situations import box, card, situation, training
-from tuner_tui.advice.remedies.host import more_workers, possible_gain
+from tuner_tui.advice.remedies.computed import more_workers, possible_gain
 from tuner_tui.settings.model import Settings
 
 

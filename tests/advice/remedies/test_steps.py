@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.fakes.situations import box, card, situation, training
-from tuner_tui.advice.remedies import out_of_memory
 from tuner_tui.advice.remedies.catalog import offered
 from tuner_tui.settings.model import Settings
 
@@ -30,5 +29,5 @@ def test_a_rung_changes_this_much(step: dict[str, Any]) -> None:
 )
 def test_eight_bit_states_save_six_bytes_of_eight(parameters: int | None, effect: str) -> None:
     known = situation(state=training(trainable_parameters=parameters))
-    (remedy,) = out_of_memory.eight_bit_optimizer(known, Settings(optim="adamw_torch"))
+    (remedy,) = offered("eight-bit-optimizer", known, Settings(optim="adamw_torch"))
     assert remedy.effect == effect

@@ -6,6 +6,7 @@ from collections import Counter
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.findings.run_metrics import (
     covers_window,
     cpu_pct,
@@ -19,17 +20,15 @@ from tuner_tui.advice.findings.run_metrics import (
     training_pids,
     training_s,
 )
-from tuner_tui.advice.oom_analysis import EXPANDABLE
 from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration, format_size
 from tuner_tui.hardware.driver import format_xid, xid_meaning
-from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.runs.events.types import Steps
 
 HARMFUL_THROTTLE_REASONS = ("thermal", "hardware slowdown", "power brake", "reliability", "board limit")
 """Throttle reasons that are not configured, unlike a power cap or fixed clocks."""
-
 XID_FAULTS = {
     "card": "NVIDIA lists it as a hardware, power, cooling or slot fault",
     "program": "NVIDIA lists it as usually a program error, rarely faulty memory",
@@ -38,35 +37,24 @@ XID_FAULTS = {
 
 
 def throttled(situation: Situation) -> Finding | None:
-    """A GPU reduced its clocks in most of the recent samples."""
+    """The GPU reduced its clocks, because of heat, power or a fault, in most of the recent samples."""
     samples = recent_samples(situation)
     if not covers_window(samples) or situation.state.outcome is not None:
         return None
     for index in gpu_indexes(situation, samples):
         figures = gpu_samples(samples, index)
         reasons = Counter(word for gpu in figures for word in gpu.throttle if word.startswith(HARMFUL_THROTTLE_REASONS))
-        word, count = reasons.most_common(1)[0] if reasons else ("", 0)
-        if figures and count / len(figures) >= thresholds.THROTTLED_SHARE:
-            return _throttled_finding(situation, figures[-1], word, count / len(figures), span_s(samples))
+        reason, count = reasons.most_common(1)[0] if reasons else ("", 0)
+        if not figures or count / len(figures) < thresholds.THROTTLED_SHARE:
+            continue
+        gpu, span = figures[-1], format_short_duration(span_s(samples))
+        evidence = [f"{reason} in {format_share(count / len(figures))} of the last {span}"]
+        if gpu.temperature_c is not None:
+            evidence.append(f"{gpu.temperature_c:.0f} °C")
+        if gpu.clock_sm_mhz is not None:
+            evidence.append(f"clock {gpu.clock_sm_mhz} MHz")
+        return finding("throttled", situation, *evidence, gpu=gpu.index, reason=reason)
     return None
-
-
-def _throttled_finding(situation: Situation, gpu: GpuSample, word: str, part: float, span: float) -> Finding:
-    """The GPU reduced its clocks, because of heat, power or a fault, in most of the recent samples."""
-    figures = [f"{word} in {format_share(part)} of the last {format_short_duration(span)}"]
-    if gpu.temperature_c is not None:
-        figures.append(f"{gpu.temperature_c:.0f} °C")
-    if gpu.clock_sm_mhz is not None:
-        figures.append(f"clock {gpu.clock_sm_mhz} MHz")
-    return Finding(
-        cause="throttled",
-        severity="warning",
-        sentence=f"GPU {gpu.index} reduces its clocks: {word}",
-        evidence=tuple(figures),
-        confidence="certain",
-        where=f"gpu {gpu.index}",
-        remedies=remedies_for("throttled", situation),
-    )
 
 
 def other_process(situation: Situation) -> Finding | None:
@@ -77,21 +65,12 @@ def other_process(situation: Situation) -> Finding | None:
     pids = training_pids(situation)
     for gpu in samples[-1].gpus:
         listed = gpu.processes or ()
-        if not {process.pid for process in listed} & pids:
-            continue
         others = [process for process in listed if process.pid not in pids]
         held = sum(process.memory_bytes or 0 for process in others)
-        if held >= thresholds.OTHER_PROCESS_BYTES:
+        if len(others) < len(listed) and held >= thresholds.OTHER_PROCESS_BYTES:
             named = ", ".join(f"{process.command or 'process'} ({process.pid})" for process in others[:3])
-            return Finding(
-                cause="other-process",
-                severity="warning",
-                sentence=f"Another process is on GPU {gpu.index}: {named}",
-                evidence=(f"it holds {format_size(held)} of the GPU",),
-                confidence="certain",
-                where=f"gpu {gpu.index}",
-                remedies=remedies_for("other-process", situation),
-            )
+            evidence = f"it holds {format_size(held)} of the GPU"
+            return finding("other-process", situation, evidence, gpu=gpu.index, processes=named)
     return None
 
 
@@ -102,39 +81,21 @@ def lost_gpu(situation: Situation) -> Finding | None:
     if not lost:
         return None
     age = "" if lost[0].age_s is None else f", for {format_short_duration(lost[0].age_s)}"
-    return Finding(
-        cause="gpu-lost",
-        severity="failed",
-        sentence=f"GPU {lost[0].index} no longer responds",
-        evidence=(f"the driver lost {lost[0].name}{age}",),
-        confidence="certain",
-        where=f"gpu {lost[0].index}",
-    )
+    return finding("gpu-lost", situation, f"the driver lost {lost[0].name}{age}", gpu=lost[0].index)
 
 
 def driver_error(situation: Situation) -> Finding | None:
     """The driver reported a critical error (Xid) on a GPU of the training. Also reported after the run has ended."""
-    if not situation.samples:
-        return None
     mine = {index for sample in situation.samples for index in gpu_indexes(situation, (sample,))}
-    reporting = [gpu for gpu in situation.samples[-1].gpus if gpu.xid is not None and (not mine or gpu.index in mine)]
-    gpu = reporting[0] if reporting else None
-    if gpu is None or gpu.xid is None:
-        return None
-    number = gpu.xid
-    fault = xid_meaning(number).fault
-    age = (
-        () if gpu.xid_age_s is None else (f"reported {format_short_duration(gpu.xid_age_s)} before the newest sample",)
-    )
-    return Finding(
-        cause="gpu-error",
-        severity="warning",
-        sentence=f"GPU {gpu.index} reported {format_xid(number)}",
-        evidence=(*age, XID_FAULTS[fault]),
-        confidence="certain",
-        where=f"gpu {gpu.index}",
-        remedies=remedies_for("gpu-error", situation, fault),
-    )
+    for gpu in situation.samples[-1].gpus if situation.samples else ():
+        if gpu.xid is None or (mine and gpu.index not in mine):
+            continue
+        fault = xid_meaning(gpu.xid).fault
+        age = gpu.xid_age_s
+        when = () if age is None else (f"reported {format_short_duration(age)} before the newest sample",)
+        evidence = (*when, XID_FAULTS[fault])
+        return finding("gpu-error", situation, *evidence, ladder=fault, gpu=gpu.index, error=format_xid(gpu.xid))
+    return None
 
 
 def gpu_memory_near_limit(situation: Situation) -> Finding | None:
@@ -160,19 +121,14 @@ def gpu_memory_near_limit(situation: Situation) -> Finding | None:
             evidence.append(f"{format_size(cached)} of it cached by PyTorch beyond the peak of all tensors")
         if retries:
             evidence.append(f"the allocator emptied its cache {retries} times to continue")
-        fragmented = retries and cached > total - used
-        return Finding(
-            cause="gpu-memory-near-limit",
-            severity="warning" if retries else "hint",
-            sentence=f"GPU {index} has {format_size(total - used + cached)} free: a longer batch may not fit",
-            evidence=tuple(evidence),
-            confidence="likely" if retries else "possible",
-            where="training",
-            remedies=(
-                *((EXPANDABLE,) if fragmented else ()),
-                *remedies_for("gpu-memory-near-limit", situation, "training"),
-            ),
-        )
+        remedies = remedies_for("gpu-memory-near-limit", situation, "training")
+        if retries and cached > total - used:
+            remedies = (remedy("expandable-segments"), *remedies)
+        return finding(
+            "gpu-memory-near-limit", situation, *evidence, severity="warning" if retries else "hint",
+            confidence="likely" if retries else "possible", remedies=remedies, gpu=index,
+            free=format_size(total - used + cached),
+        )  # fmt: skip
     return None
 
 
@@ -186,55 +142,37 @@ def _cached_bytes(counters: Steps) -> int:
 def gpu_underused(situation: Situation) -> Finding | None:
     """The GPU idles although the training does not wait for data."""
     busy = _settled_utilisation(situation)
-    if busy is None or busy >= thresholds.GPU_BUSY_GOOD_PCT or waits_for_data(situation):
+    if busy is None or busy >= thresholds.GPU_BUSY_GOOD_PCT or launch_bound(situation) is not None:
         return None
-    if launch_bound(situation) is not None:
-        return None
-    samples = recent_samples(situation)
-    cpu = cpu_pct(samples)
-    both = cpu is not None and cpu < thresholds.CPU_LOW_PCT and busy < thresholds.GPU_VERY_LOW_PCT
-    very_low = "very-low" if busy < thresholds.GPU_VERY_LOW_PCT else None
-    load_level = "both-low" if both else very_low
-    load = (
-        ()
-        if cpu is None
-        else (f"all cores {format_percent(cpu)}" + (": neither the GPU nor the CPU is busy" if both else ""),)
-    )
-    return Finding(
-        cause="gpu-underused",
-        severity="warning" if busy < thresholds.GPU_VERY_LOW_PCT else "hint",
-        sentence=f"The GPU is busy only {format_percent(busy)} of the time and does not wait for data",
-        evidence=(
-            f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}",
-            *load, *_data_wait_evidence(situation), *_memory_evidence(situation),
-        ),
-        confidence="likely",
-        where="training",
-        remedies=remedies_for("gpu-underused", situation, load_level),
+    samples, data_wait, memory = recent_samples(situation), situation.state.rates.data_wait_share, _fullest(situation)
+    cpu, very_low = cpu_pct(samples), busy < thresholds.GPU_VERY_LOW_PCT
+    both = very_low and cpu is not None and cpu < thresholds.CPU_LOW_PCT
+    evidence = [f"GPU busy {format_percent(busy)} over {format_short_duration(span_s(samples))}"]
+    if cpu is not None:
+        evidence.append(f"all cores {format_percent(cpu)}" + (": neither the GPU nor the CPU is busy" if both else ""))
+    if data_wait is not None:
+        since = format_short_duration(training_s(situation) or 0)
+        evidence.append(f"data wait {format_share(data_wait)} of step time, {since} into the training")
+    if memory is not None:
+        evidence.append(f"memory {format_share(memory[0] / memory[1])} of the GPU")
+    ladder = "both-low" if both else "very-low" if very_low else None
+    return finding(
+        "gpu-underused", situation, *evidence, severity="warning" if very_low else "hint", ladder=ladder,
+        busy=format_percent(busy),
     )  # fmt: skip
 
 
 def gpu_memory_unused(situation: Situation) -> Finding | None:
     """A busy GPU has much memory left, and there is something to use it for."""
-    busy = _settled_utilisation(situation)
-    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or waits_for_data(situation):
-        return None
-    figures = _fullest(situation)
-    if figures is None or figures[0] / figures[1] >= thresholds.VRAM_LOW_SHARE:
-        return None
-    remedies = remedies_for("gpu-memory-unused", situation)
-    if situation.settings is not None and not remedies:
+    busy, figures = _settled_utilisation(situation), _fullest(situation)
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or figures is None:
         return None
     used, total = figures
-    return Finding(
-        cause="gpu-memory-unused",
-        severity="hint",
-        sentence=f"{format_size(total - used)} of GPU memory are unused: a larger batch may be faster",
-        evidence=(f"{format_size(used)} of {format_size(total)} used", f"GPU busy {format_percent(busy)}"),
-        confidence="possible",
-        where="training",
-        remedies=remedies,
-    )
+    remedies = () if used / total >= thresholds.VRAM_LOW_SHARE else remedies_for("gpu-memory-unused", situation)
+    if used / total >= thresholds.VRAM_LOW_SHARE or (situation.settings is not None and not remedies):
+        return None
+    evidence = (f"{format_size(used)} of {format_size(total)} used", f"GPU busy {format_percent(busy)}")
+    return finding("gpu-memory-unused", situation, *evidence, remedies=remedies, unused=format_size(total - used))
 
 
 def _fullest(situation: Situation) -> tuple[int, int] | None:
@@ -246,48 +184,30 @@ def _fullest(situation: Situation) -> tuple[int, int] | None:
         for gpu in gpu_samples(samples, index)
         if gpu.memory_used_bytes is not None and gpu.memory_total_bytes
     ]
-    return max(figures, key=lambda one: one[0] / one[1], default=None)
+    return max(figures, key=lambda memory: memory[0] / memory[1], default=None)
 
 
 def launch_bound(situation: Situation) -> Finding | None:
     """High GPU-Util at low power with very short steps: the GPU waits for kernel launches."""
-    busy, micro_s = _settled_utilisation(situation), micro_step_s(situation)
-    if busy is None or micro_s is None or busy < thresholds.GPU_LOW_PCT or waits_for_data(situation):
+    busy, power, step_s = _settled_utilisation(situation), _power_share(situation), situation.state.rates.step_time_s
+    if busy is None or step_s is None or power is None or busy < thresholds.GPU_LOW_PCT:
         return None
-    power = _power_share(situation)
-    if power is None or power >= thresholds.POWER_LOW_SHARE or micro_s >= thresholds.SHORT_STEP_S:
+    micro_s = step_s / (1 if situation.settings is None else situation.settings.gradient_accumulation_steps)
+    if power >= thresholds.POWER_LOW_SHARE or micro_s >= thresholds.SHORT_STEP_S:
         return None
-    return Finding(
-        cause="launch-bound",
-        severity="hint",
-        sentence="The GPU runs many small kernels: GPU-Util is high, power is low",
-        evidence=(
-            f"GPU busy {format_percent(busy)}, at {format_share(power)} of its power limit",
-            f"a micro step takes {micro_s * 1000:.0f} ms",
-        ),
-        confidence="likely",
-        where="training",
-        remedies=remedies_for("launch-bound", situation),
-    )
+    load = f"GPU busy {format_percent(busy)}, at {format_share(power)} of its power limit"
+    return finding("launch-bound", situation, load, f"a micro step takes {micro_s * 1000:.0f} ms")
 
 
 def slow_kernels(situation: Situation) -> Finding | None:
     """The GPU is busy, and a supported feature that would make its work cheaper is off."""
     busy = _settled_utilisation(situation)
-    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or waits_for_data(situation):
+    if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT:
         return None
     remedies = remedies_for("slow-kernels", situation)
-    if not remedies:
-        return None
-    return Finding(
-        cause="slow-kernels",
-        severity="hint",
-        sentence="The GPU is busy, but the same work can run faster on it",
-        evidence=(f"GPU busy {format_percent(busy)}", f"not in use: {', '.join(remedy.title for remedy in remedies)}"),
-        confidence="likely",
-        where="training",
-        remedies=remedies,
-    )
+    unused = f"not in use: {', '.join(remedy.title for remedy in remedies)}"
+    load = f"GPU busy {format_percent(busy)}"
+    return finding("slow-kernels", situation, load, unused, remedies=remedies) if remedies else None
 
 
 def compiling(situation: Situation) -> Finding | None:
@@ -298,36 +218,18 @@ def compiling(situation: Situation) -> Finding | None:
     since_s = situation.now_s - state.phase_since_t
     if since_s < thresholds.COMPILING_S:
         return None
-    return Finding(
-        cause="compiling",
-        severity="hint",
-        sentence=f"The model compiles, for {format_short_duration(since_s)} so far; steps are faster afterwards",
-        evidence=(f"phase compiling for {format_short_duration(since_s)}",),
-        confidence="certain",
-        where="training",
-        remedies=remedies_for("compiling", situation),
-    )
-
-
-def waits_for_data(situation: Situation) -> bool:
-    """Whether the data loader is the bottleneck, so that GPU figures say nothing about the GPU."""
-    part = situation.state.rates.data_wait_share
-    return part is not None and part >= thresholds.DATA_WAIT_HINT
-
-
-def micro_step_s(situation: Situation) -> float | None:
-    """Seconds per micro batch; None if the step time is unknown."""
-    step_s = situation.state.rates.step_time_s
-    accumulation = 1 if situation.settings is None else situation.settings.gradient_accumulation_steps
-    return None if step_s is None else step_s / accumulation
+    since = format_short_duration(since_s)
+    return finding("compiling", situation, f"phase compiling for {since}", since=since)
 
 
 def _settled_utilisation(situation: Situation) -> float | None:
-    """Median GPU-Util over the window if it contains nothing but settled training; else None."""
-    samples = recent_samples(situation)
+    """Median GPU-Util over the window; None unless it has nothing but settled training that does not wait for data."""
+    samples, data_wait = recent_samples(situation), situation.state.rates.data_wait_share
     settled = is_warmed_up(situation) and situation.state.phase == "training" and covers_window(samples)
     long_enough = (situation.now_s - (situation.state.phase_since_t or situation.now_s)) >= span_s(samples)
-    return gpu_busy_pct(situation, samples) if settled and long_enough else None
+    # Where the data loader is the bottleneck, its figures say nothing about the GPU.
+    waits = data_wait is not None and data_wait >= thresholds.DATA_WAIT_HINT
+    return gpu_busy_pct(situation, samples) if settled and long_enough and not waits else None
 
 
 def _power_share(situation: Situation) -> float | None:
@@ -338,14 +240,3 @@ def _power_share(situation: Situation) -> float | None:
         if power is not None and limit:
             return power / limit
     return None
-
-
-def _data_wait_evidence(situation: Situation) -> tuple[str, ...]:
-    part = situation.state.rates.data_wait_share
-    since = format_short_duration(training_s(situation) or 0)
-    return () if part is None else (f"data wait {format_share(part)} of step time, {since} into the training",)
-
-
-def _memory_evidence(situation: Situation) -> tuple[str, ...]:
-    figures = _fullest(situation)
-    return () if figures is None else (f"memory {format_share(figures[0] / figures[1])} of the GPU",)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.findings.run_metrics import process_steps
-from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.remedies.training_loop import LARGEST_RATE
+from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import DIVERGED
 from tuner_tui.runs.log_parsing.fatal_failure import Confidence
@@ -125,15 +125,7 @@ def non_finite_values(situation: Situation) -> Finding | None:
     if judged is None:
         return None
     evidence, confidence = judged
-    return Finding(
-        cause="nan",
-        severity="warning",
-        sentence="Loss or gradients are nan or infinite: every further step is wasted",
-        evidence=(evidence, f"at step {state.step or 0}"),
-        confidence=confidence,
-        where="training",
-        remedies=remedies_for("nan", situation),
-    )
+    return finding("nan", situation, evidence, f"at step {state.step or 0}", confidence=confidence)
 
 
 HIGH_LOSSES = 3
@@ -162,15 +154,7 @@ def diverged(situation: Situation) -> Finding | None:
         evidence = f"the learning rate {rate:.3g} is too large for any common optimizer"
     else:
         return None
-    return Finding(
-        cause="diverged",
-        severity="warning",
-        sentence=f"The training diverged: the loss is {loss:,.4g}",
-        evidence=(evidence,),
-        confidence="likely",
-        where="training",
-        remedies=remedies_for("diverged", situation),
-    )
+    return finding("diverged", situation, evidence, loss=f"{loss:,.4g}")
 
 
 def _printed_trend(situation: Situation) -> tuple[float | None, float | None, int]:
@@ -191,20 +175,13 @@ def loss_scale(situation: Situation) -> Finding | None:
         return None
     version = seen.get("transformers") or (situation.interpreter and situation.interpreter.packages.get("transformers"))
     clip = seen.get("max_grad_norm")
-    return Finding(
-        cause="loss-scale",
-        severity="warning",
-        sentence=f"Loss and gradients are {times} times too large: this model does not average over {times} "
-        "accumulated batches",
-        evidence=(
-            f"gradient accumulation {times}; the Trainer of transformers {version or '(version unknown)'} "
-            "leaves the division to the model, which does not do it",
-            *((f"gradients are clipped at {clip:g}, so clipping starts {times} times too early",) if clip else ()),
-        ),
-        confidence="certain",
-        where="training",
-        remedies=remedies_for("loss-scale", situation),
-    )
+    evidence = [
+        f"gradient accumulation {times}; the Trainer of transformers {version or '(version unknown)'} "
+        "leaves the division to the model, which does not do it"
+    ]
+    if clip:
+        evidence.append(f"gradients are clipped at {clip:g}, so clipping starts {times} times too early")
+    return finding("loss-scale", situation, *evidence, times=times)
 
 
 def _from_output(situation: Situation) -> tuple[str, Confidence] | None:

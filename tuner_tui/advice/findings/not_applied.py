@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.settings_check import differing_settings, unreachable_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.text import format_observed
@@ -30,38 +33,29 @@ def settings_not_in_effect(situation: Situation) -> Finding | None:
     if not marks:
         return None
     names = ", ".join(mark.name for mark in marks[:4]) + (f" and {len(marks) - 4} more" if len(marks) > 4 else "")
-    return Finding(
-        cause="not-in-effect",
-        severity="warning",
-        sentence=f"Requested but not in effect: {names}",
-        evidence=tuple(
-            f"{mark.name}: requested {format_observed(mark.asked)}, {_format_observed(mark.seen)}"
-            + (f"; {mark.why}" if mark.why else "")
-            for mark in marks
-        ),
-        confidence="certain",
-        remedies=(
-            *placeholder_remedy(situation, unreachable),
-            *remedies_for("not-in-effect", situation, "unreachable" if unreachable else None),
-        ),
+    evidence = (
+        f"{mark.name}: requested {format_observed(mark.asked)}, {_format_observed(mark.seen)}"
+        + (f"; {mark.why}" if mark.why else "")
+        for mark in marks
     )
+    listed = remedies_for("not-in-effect", situation, "unreachable" if unreachable else None)
+    remedies = (*_placeholder_remedy(situation, unreachable), *listed)
+    return finding("not-in-effect", situation, *evidence, remedies=remedies, names=names)
 
 
-def placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterator[Remedy]:
+def _placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterator[Remedy]:
     """The command with placeholders in the flags that look like the settings `names`, if it has such flags."""
     job = situation.job
     if not isinstance(job, CommandJob) or job.apply not in ("inject", "none"):
         return
-    found = placeholder_command(job.command, [name for name in FIELDS if name in names], situation.state.options)
-    if found is not None:
-        command, carried = found
-        yield Remedy(
-            title=f"pass {', '.join(carried)} through the command's own flags",
-            why=f"`tuner-tui run … -- {shlex.join(command)}`",
-            effect="the script gets the value as if you had typed it",
-            rests_on="the command's flags" + (" and those its parser accepts" if situation.state.options else ""),
-            command=command,
-        )
+    flags = placeholder_command(job.command, [name for name in FIELDS if name in names], situation.state.options)
+    if flags is None:
+        return
+    command, carried = flags
+    accepted = " and those its parser accepts" if situation.state.options else ""
+    run = f"tuner-tui run … -- {shlex.join(command)}"
+    passed = remedy("own-flags", {}, names=", ".join(carried), command=run, accepted=accepted)
+    yield replace(passed, command=command)
 
 
 def _format_observed(value: object) -> str:
@@ -73,13 +67,8 @@ def not_observed(situation: Situation) -> Finding | None:
     state = situation.state
     if state.unobserved is None or process_steps(situation):
         return None
-    return Finding(
-        cause="not-observed",
-        severity="hint",
-        sentence=f"Not observed, because {state.unobserved}",
-        evidence=("steps, loss and speed are read from the output; settings cannot be injected",),
-        confidence="certain",
-    )
+    evidence = "steps, loss and speed are read from the output; settings cannot be injected"
+    return finding("not-observed", situation, evidence, reason=state.unobserved)
 
 
 def fallback_cannot_act(situation: Situation) -> Finding | None:
@@ -87,17 +76,11 @@ def fallback_cannot_act(situation: Situation) -> Finding | None:
     job = situation.job
     if job is None or not job.fallback or situation.state.outcome is not None or not situation.has_own_loop:
         return None
-    return Finding(
-        cause="no-fallback",
-        severity="warning",
-        sentence="OOM retries do not work for this training",
-        evidence=(
-            "it has its own loop, without a Trainer: accumulation cannot make up for a smaller micro batch, "
-            "and nothing would resume it",
-        ),
-        confidence="certain",
-        remedies=remedies_for("no-fallback", situation),
+    evidence = (
+        "it has its own loop, without a Trainer: accumulation cannot make up for a smaller micro batch, "
+        "and nothing would resume it"
     )
+    return finding("no-fallback", situation, evidence)
 
 
 def not_resumed(situation: Situation) -> Finding | None:
@@ -105,47 +88,16 @@ def not_resumed(situation: Situation) -> Finding | None:
 
     Only a Trainer reports its first step; nothing is known of a loop that loads `{checkpoint}` itself.
     """
-    state = situation.state
-    if (
-        situation.resumed_from is None
-        or not state.accepts_orders
-        or state.first_step > 0
-        or not process_steps(situation)
-    ):
+    state, checkpoint = situation.state, situation.resumed_from
+    if checkpoint is None or not state.accepts_orders or state.first_step > 0 or not process_steps(situation):
         return None
-    return Finding(
-        cause="not-resumed",
-        severity="warning",
-        sentence="A checkpoint was given, but the training started at step 0",
-        evidence=(f"launched with {situation.resumed_from}", "Trainer reports that its first step is 0"),
-        confidence="certain",
-        remedies=(
-            Remedy(
-                title="stop it and make the script load the checkpoint",
-                why="put {checkpoint} where the command takes the path, or call train(resume_from_checkpoint=…); "
-                "this training started from the initial weights",
-            ),
-        ),
-    )
+    evidence = (f"launched with {checkpoint}", "Trainer reports that its first step is 0")
+    return finding("not-resumed", situation, *evidence)
 
 
 def shared_output(situation: Situation) -> Finding | None:
     """Another run wrote to the same output folder when this one was launched."""
     if not situation.shared_outputs:
         return None
-    return Finding(
-        cause="shared-output",
-        severity="warning",
-        sentence=f"Two trainings write to the same folder: {situation.shared_outputs[0]}",
-        evidence=("their checkpoints overwrite each other, and neither can be resumed safely",),
-        confidence="certain",
-        where="checkpoint",
-        remedies=(
-            Remedy(
-                title="give each run its own output folder",
-                why="put {output_dir} where the command takes the folder; the run's own folder is filled in",
-                effect="every run keeps its checkpoints",
-                source="tuner-tui run",
-            ),
-        ),
-    )
+    evidence = "their checkpoints overwrite each other, and neither can be resumed safely"
+    return finding("shared-output", situation, evidence, folder=situation.shared_outputs[0])

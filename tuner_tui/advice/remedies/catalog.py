@@ -7,16 +7,9 @@ from dataclasses import replace
 
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.oom_analysis import host_memory_limit, raise_limit
-from tuner_tui.advice.remedies import (
-    gpu,
-    host,
-    out_of_memory,
-    specific_errors,
-    training_loop,
-    unsupported_features,
-)
-from tuner_tui.advice.remedies.table import applies, has_ladder, names_of, remedy
+from tuner_tui.advice.oom_analysis import format_limit
+from tuner_tui.advice.remedies import batch_size, computed, specific_errors
+from tuner_tui.advice.remedies.table import has_ladder, names_of, remedy, remedy_if_it_applies
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.job import CommandJob
@@ -86,42 +79,45 @@ def _ladder(name: str | None, situation: Situation, where: str | None) -> tuple[
 def climb(name: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
     """The remedies of a ladder of `remedies.yaml` that apply."""
     names = names_of(name, situation, where)
-    return tuple(offer for rung in names for offer in offered(rung, situation, situation.settings))
+    return tuple(offer for rung in names for offer in offered(rung, situation, situation.settings, where))
 
 
-def offered(name: str, situation: Situation, settings: Settings | None) -> Iterator[Remedy]:
+def offered(name: str, situation: Situation, settings: Settings | None, where: str | None = None) -> Iterator[Remedy]:
     """The remedy of a name, computed or by its row, if it applies; without settings nothing is computed."""
     if name in RUNGS:
         yield from () if settings is None else RUNGS[name](situation, settings)
-    elif applies(name, situation, settings):
-        yield remedy(name, None, **({} if settings is None else dict(settings)))
+    elif (offer := remedy_if_it_applies(name, situation, settings, where)) is not None:
+        yield offer
 
 
 def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The remedies for out-of-memory at `where`: training, evaluation, loading, optimizer-step, checkpoint or None."""
-    if situation.settings is None:
+    settings = situation.settings
+    if settings is None:
         names = names_of("gpu-oom-in-words", situation, where)
-        skipped = {"adapters-in-words", "pure-bf16-in-words"} if out_of_memory.log_shows_adapters(situation) else set()
-        return tuple(remedy(name) for name in names if name not in skipped)
-    half = "halve-batch" if situation.has_own_loop else "halve"
-    unknown = "smaller-micro-batch" in names_of("gpu-oom", situation, where)
-    unknown = unknown and not situation.is_known("per_device_train_batch_size")
-    fallback = situation.job is not None and not situation.job.fallback and not situation.has_own_loop
+        adapted = batch_size.log_shows_adapters(situation)
+        return tuple(remedy(name) for name in names if not (adapted and name in NOT_ADAPTED))
+    is_known = situation.is_known("per_device_train_batch_size")
+    half = not is_known and "smaller-micro-batch" in names_of("gpu-oom", situation, where)
+    may_halve = not is_known or settings.per_device_train_batch_size > 1
+    fallback = situation.job is not None and not situation.job.fallback and not situation.has_own_loop and may_halve
     return (
-        *((remedy(half),) if unknown else ()),
+        *((remedy("halve-batch" if situation.has_own_loop else "halve"),) if half else ()),
         *climb("gpu-oom", situation, where),
         *((remedy("automatic-fallback"),) if fallback else ()),
     )
 
 
+NOT_ADAPTED = ("adapters-in-words", "pure-bf16-in-words")
+"""Remedies for a training of all weights."""
 COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
 """Where a training without a GPU runs out of memory that a GPU would hold otherwise."""
 
 
 def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """Fewer loader processes, which multiply host memory. Without a GPU, the GPU memory remedies apply as well."""
-    limit = host_memory_limit(situation)
-    more = remedy("raise-memory-limit") if limit is None else raise_limit(limit)
+    limit = situation.host_memory_limit_bytes
+    more = remedy("raise-memory-limit") if limit is None else remedy("raise-limit", limit=format_limit(limit))
     if where in COMPUTE_LOCATIONS and situation.has_gpu is False:
         return (*_out_of_memory(situation, where), more)
     if where in {"loading", "checkpoint"}:
@@ -169,41 +165,30 @@ def reachable(remedy: Remedy, situation: Situation) -> Remedy | None:
 
 
 RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
-    "more-workers": host.more_workers,
-    "fewer-workers": host.fewer_workers,
-    "more-prefetch": host.more_prefetch,
-    "rarer-checkpoints": host.rarer_checkpoints,
-    "much-larger-batch": gpu.much_larger_batch,
-    "larger-batch": gpu.larger_batch,
-    "sixteen-bits": gpu.sixteen_bits,
-    "no-checkpointing": gpu.no_checkpointing,
-    "wider-precision": training_loop.wider_precision,
-    "lower-learning-rate": training_loop.lower_learning_rate,
-    "larger-eval-batch": training_loop.larger_eval_batch,
-    "rarer-evaluation": training_loop.rarer_evaluation,
-    "no-accumulation": training_loop.no_accumulation,
-    "smaller-micro-batch": out_of_memory.smaller_micro_batch,
-    "mixed-precision": out_of_memory.mixed_precision,
-    "smaller-eval-batch": out_of_memory.smaller_eval_batch,
-    "shorter-sequences": out_of_memory.shorter_sequences,
-    "eight-bit-optimizer": out_of_memory.eight_bit_optimizer,
-    "safe-batch": out_of_memory.safe_batch,
+    "more-workers": computed.more_workers,
+    "fewer-workers": computed.fewer_workers,
+    "wider-precision": computed.wider_precision,
+    "lower-learning-rate": computed.lower_learning_rate,
+    "much-larger-batch": batch_size.much_larger_batch,
+    "larger-batch": batch_size.larger_batch,
+    "no-checkpointing": batch_size.no_checkpointing,
+    "smaller-micro-batch": batch_size.smaller_micro_batch,
+    "smaller-eval-batch": batch_size.smaller_eval_batch,
+    "shorter-sequences": batch_size.shorter_sequences,
+    "safe-batch": batch_size.safe_batch,
 }
 """Remedies that a function computes, by their names in ladders."""
 COMPUTED: Mapping[str, Ladder] = {
     "gpu-oom": _out_of_memory,
     "gpu-memory-near-limit": _out_of_memory,
-    "slow-rank": host.slow_rank,
-    "cpu-contended": host.contended_cores,
     "host-oom": _host_memory,
     "host-memory-near-limit": _host_memory,
     "swapping": _host_memory,
     "killed-worker": _host_memory,
-    "precision-unsupported": unsupported_features.precision,
-    "missing-package": unsupported_features.package,
-    "broken-package": unsupported_features.broken_package,
+    "precision-unsupported": specific_errors.precision,
+    "missing-package": specific_errors.package,
+    "broken-package": specific_errors.broken_package,
     "package-versions": specific_errors.matching_releases,
-    "padding": training_loop.padding,
     "bad-arguments": specific_errors.argument_ladder,
     "port-in-use": specific_errors.port_ladder,
 }

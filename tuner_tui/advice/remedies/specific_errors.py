@@ -1,18 +1,20 @@
-"""Remedies for errors with one clear cause, such as a taken port, a renamed argument, a missing package."""
+"""Remedies for errors with one clear cause: a taken port, a renamed argument, a missing package, a precision that does
+not run."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.table import remedy
+from tuner_tui.advice.remedies.table import read_table, remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.argv import remove_options
-from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Precision
 
 # "held" and "may be looked at" are the words of older releases, in the folders of their runs.
 HELD = re.compile(
@@ -82,79 +84,125 @@ UNKNOWN = (
 )
 OPTION = re.compile(r"--([A-Za-z][\w-]*)|'(\w+)'|^(\w+)$")
 
-RENAMED: Mapping[str, str] = {
-    "evaluation_strategy": "eval_strategy (transformers 4.41 and newer)",
-    "eval_strategy": "evaluation_strategy (transformers before 4.41)",
-    "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
-    "no_cuda": "use_cpu",
-    "use_cpu": "no_cuda (transformers before 4.34)",
-    "warmup_ratio": "warmup_steps below 1, a share of all steps (transformers 5)",
-    "group_by_length": "train_sampling_strategy=group_by_length (transformers 5.2 and newer)",
-    "train_sampling_strategy": "group_by_length=True (transformers before 5.2)",
-    "activation_checkpointing": "gradient_checkpointing (transformers before 5.23)",
-    "gradient_checkpointing": "activation_checkpointing (transformers 5.23 and newer)",
-    "adafactor": "optim=adafactor",
-    "sharded_ddp": "fsdp",
-    "push_to_hub_model_id": "hub_model_id",
-    "push_to_hub_token": "hub_token",
-    "include_inputs_for_metrics": "include_for_metrics=['inputs']",
-    "dispatch_batches": "accelerator_config={'dispatch_batches': …}",
-    "split_batches": "accelerator_config={'split_batches': …}",
-    "tokenizer": "processing_class (transformers 4.46 and newer)",
-    "processing_class": "tokenizer (before transformers 4.46 and trl 0.12)",
-    "torch_dtype": "dtype (transformers 4.56 and newer)",
-    "dtype": "torch_dtype (transformers before 4.56)",
-    "use_auth_token": "token",
-    "use_flash_attention_2": "attn_implementation=flash_attention_2",
-    "load_in_4bit": "quantization_config=BitsAndBytesConfig(load_in_4bit=True)",
-    "load_in_8bit": "quantization_config=BitsAndBytesConfig(load_in_8bit=True)",
-    "resume_from_checkpoint": "ckpt_path of Trainer.fit (Lightning 2)",
-    "max_seq_length": "max_length in SFTConfig (newer releases of trl)",
-    "dataset_text_field": "SFTConfig instead of SFTTrainer (newer releases of trl)",
-    "ignore_verifications": "verification_mode='no_checks'",
-    "num_items_in_batch": "compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None) in your "
-    "own trainer (transformers 4.46 and newer)",
-}
-"""The name or value to write in place of an argument."""
-REMOVED: Mapping[str, str] = {
-    "fp16_opt_level": "it belonged to NVIDIA Apex; fp16 or bf16 alone is enough",
-    "half_precision_backend": "it chose NVIDIA Apex; fp16 or bf16 alone is enough",
-    "fp16_backend": "it chose NVIDIA Apex; fp16 or bf16 alone is enough",
-    "overwrite_output_dir": "an existing folder is reused; resume_from_checkpoint decides what is resumed",
-    "save_safetensors": "checkpoints are always safetensors",
-    "logging_dir": "use the environment variable TENSORBOARD_LOGGING_DIR",
-    "use_mps_device": "an Apple GPU is used automatically",
-    "jit_mode_eval": "use torch_compile",
-    "use_ipex": "PyTorch itself supports these devices",
-    "no_deprecation_warning": "transformers no longer has its own AdamW",
-}
-"""Arguments that were removed, and what happens without them."""
-
 
 def unknown_argument(message: str) -> str | None:
     """The first argument of the message that was renamed or removed, else the first unknown one; None without one."""
     names: list[str] = []
     for pattern in UNKNOWN:
         for match in pattern.finditer(message):
-            found = [next(filter(None, groups)).replace("-", "_") for groups in OPTION.findall(match[1])]
-            names += found or [match[1]]
-    known = [name for name in names if name in RENAMED or name in REMOVED]
-    return next(iter(known or names), None)
+            options = [next(filter(None, groups)).replace("-", "_") for groups in OPTION.findall(match[1])]
+            names += options or [match[1]]
+    return next(iter([*filter(is_renamed_or_removed, names), *names]), None)
+
+
+def is_renamed_or_removed(name: str | None) -> bool:
+    """Whether the argument is known to have another name in other releases, or none."""
+    return any(name in names for names in read_table("arguments").values())
 
 
 def argument_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The remedies for wrong arguments; `where` is the argument that the program does not know."""
-    if where is not None and where in RENAMED:
-        return (remedy("renamed-argument", name=where, new=RENAMED[where]),)
-    if where is not None and where in REMOVED:
-        return (remedy("removed-argument", name=where, reason=REMOVED[where]),)
+    for kind, names in read_table("arguments").items():
+        if where in names:
+            return (remedy(f"{kind}-argument", name=where, instead=names[where]),)
     return (remedy("correct-command"),)
 
 
 def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """How to bring releases together; `where` is a renamed argument, or the packages that take part."""
-    if where in RENAMED or where in REMOVED:
+    if is_renamed_or_removed(where):
         return (*argument_ladder(situation, where), *matching_releases(situation, None))
     update = "" if where is None else f"`pip install -U {where.replace(',', '')}`, or "
     return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update),)
+
+
+def unsupported_precision(message: str) -> str | None:
+    """What an error about precision is about: tf32, scaler, fp8, mixed, bf16 or fp16; None if that is unknown."""
+    return next((name for name, pattern in PRECISION_WORDS if pattern.search(message)), None)
+
+
+PRECISION_WORDS = (
+    ("tf32", re.compile(r"(?i)\btf32\b|tf32")),
+    ("scaler", re.compile(r"unscale FP16 gradients|No inf checks were recorded")),
+    ("both", re.compile(r"At most one of fp16 and bf16")),
+    ("fp8", re.compile(r"(?i)fp8|float8|e4m3|e5m2")),
+    (
+        "mixed",
+        re.compile(
+            r"(?i)expected (?:m1 and m2|scalar type|mat1 and mat2|object of scalar)"
+            r"|same d?type|dtypes match|should be the same"
+        ),
+    ),
+    ("bf16", re.compile(r"(?i)bf16|bfloat16")),
+    ("fp16", re.compile(r"(?i)fp16|float16|\bhalf\b|'Half'|\bAMP\b")),
+)
+
+
+def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """What takes the place of the precision named by `where`, of those that `unsupported_precision` returns."""
+    if where == "tf32":
+        settings = situation.settings
+        return (remedy("tf32-off", {"tf32": None} if settings is None or settings.tf32 else {}),)
+    if where == "scaler":
+        bf16 = (remedy("bf16-without-scaler"),) if situation.supports("bf16") else ()
+        return (*bf16, _fp32_weights(situation))
+    if where == "mixed":
+        return (remedy("one-dtype"), _other_precision(situation, None))
+    return (_other_precision(situation, where),)
+
+
+def _other_precision(situation: Situation, where: str | None) -> Remedy:
+    settings = situation.settings
+    wanted: Precision = situation.best_precision if situation.inventory is not None else "fp32"
+    refused_bf16 = where == "bf16" or (settings is not None and settings.precision == "bf16")
+    if situation.has_gpu is not False and refused_bf16 and (situation.inventory is None or wanted == "bf16"):
+        wanted = "fp32" if situation.overflows_fp16 else "fp16"
+    if where == "both" and situation.inventory is None:
+        wanted = "bf16"
+    tf32 = settings is not None and bool(settings.tf32) and situation.supports("tf32") is not True
+    change: dict[str, str | None] = {"precision": wanted}
+    if tf32:
+        change["tf32"] = None
+    unknown = situation.inventory is None and wanted == "fp16"
+    return remedy(
+        "other-precision",
+        change,
+        wanted=wanted,
+        where=" where the GPU has it (Volta, Turing), else fp32" if unknown else "",
+        tf32=", TF32 left to PyTorch" if tf32 else "",
+        cost="; more memory and slower than 16 bits" if wanted == "fp32" else "",
+    )
+
+
+def _fp32_weights(situation: Situation) -> Remedy:
+    """fp32 weights: a setting of the built-in job, an argument of `from_pretrained` elsewhere."""
+    settings = situation.settings
+    weights = remedy("fp32-weights")
+    chosen = settings is not None and settings.weights_dtype in ("bf16", "saved")
+    if not chosen or not isinstance(situation.job, BuiltinJob):
+        return weights
+    return replace(weights, title="weights → auto: fp32", change={"weights_dtype": "auto"})
+
+
+def package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """How to install the package that `where` names, and what works without it."""
+    name = read_table("distributions").get(where or "", where)
+    if not name:
+        return (remedy("install-some-package"),)
+    python = situation.interpreter.path if situation.interpreter is not None else "python"
+    return (remedy("install-package", package=name, python=python), *_without(name, situation))
+
+
+def broken_package(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """A build of the package that `where` names for the installed torch, and what works without it."""
+    name = read_table("distributions").get(where or "", where)
+    return (remedy("reinstall-package", package=name or "the package that fails"), *_without(name, situation))
+
+
+def _without(name: str | None, situation: Situation) -> tuple[Remedy, ...]:
+    if name == "bitsandbytes":
+        optimizer = "adamw_torch" if situation.has_gpu is False else "adamw_torch_fused"
+        return (remedy("adamw-without-bitsandbytes", {"optim": optimizer}, optimizer=optimizer),)
+    if name in {"flash-attn", "xformers"}:
+        return (remedy("attention-sdpa"),)
+    return (remedy("compile-off"),) if name == "triton" else ()

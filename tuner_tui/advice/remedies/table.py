@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
+from tuner_tui.core.units import format_share
 from tuner_tui.settings.job import SHAPES, BuiltinJob
 from tuner_tui.settings.model import Settings, Value
 
@@ -18,40 +20,40 @@ Ladder = list[str] | dict[str, list[str]]
 
 FILE = Path(__file__).with_name("remedies.yaml")
 TEXTS = ("title", "why", "effect", "rests_on", "source")
-PLACEHOLDER = re.compile(r"\{(\w+)\}")
+PLACEHOLDER = re.compile(r"\{([\w-]+)\}")
 SOURCES = {name: value for name, value in vars(thresholds).items() if name.startswith("NOTES_")}
 
 
-def _document() -> Mapping[str, Mapping[str, Any]]:
-    document: Mapping[str, Mapping[str, Any]] = read_data_file(FILE)
-    return document
+def read_table(name: str) -> Mapping[str, Any]:
+    """A part of `remedies.yaml`: remedies, ladders, arguments or distributions."""
+    table: Mapping[str, Any] = read_data_file(FILE)[name]
+    return table
 
 
 def remedy(name: str, change: Mapping[str, Value] | None = None, /, **values: object) -> Remedy:
     """The remedy of a row, with `values` in its placeholders. `change` is the row's `set` if not given."""
-    row = _document()["remedies"][name]
+    row = read_table("remedies")[name]
+    return _remedy(row, row.get("set", {}) if change is None else change, values)
+
+
+def _remedy(row: Mapping[str, Any], change: Mapping[str, Value], values: Mapping[str, object]) -> Remedy:
     known = {**SOURCES, **values}
     texts: dict[str, Any] = {
         field: PLACEHOLDER.sub(lambda word: str(known.get(word[1], word[0])), row[field])
         for field in TEXTS
         if field in row
     }
-    return Remedy(change=row.get("set", {}) if change is None else change, **texts)
-
-
-def ladders() -> Mapping[str, Ladder]:
-    """The ladders, by cause or topic."""
-    return _document()["ladders"]
+    return Remedy(change=change, **texts)
 
 
 def has_ladder(name: str) -> bool:
     """Whether a ladder, or a row as the only one of its ladder, has this name."""
-    return name in ladders() or name in _document()["remedies"]
+    return name in read_table("ladders") or name in read_table("remedies")
 
 
 def names_of(name: str, situation: Situation, where: str | None = None) -> list[str]:
     """The names in a ladder for what is known: `no-settings` where there are none, else `where`, else `any`."""
-    ladder = ladders().get(name, [name])
+    ladder: Ladder = read_table("ladders").get(name, [name])
     if isinstance(ladder, list):
         return ladder
     if situation.settings is None and "no-settings" in ladder:
@@ -59,25 +61,73 @@ def names_of(name: str, situation: Situation, where: str | None = None) -> list[
     return ladder.get(where or "any", ladder["any"])
 
 
-def applies(name: str, situation: Situation, settings: Settings | None) -> bool:
-    """Whether the conditions of a row hold. Without settings those on settings are not checked."""
-    conditions = _document()["remedies"][name].get("if", {})
-    return all(_holds(word, wanted, situation, settings) for word, wanted in conditions.items())
+def remedy_if_it_applies(
+    name: str, situation: Situation, settings: Settings | None, where: str | None = None
+) -> Remedy | None:
+    """The remedy of a row whose conditions hold. Without settings those on settings are not checked."""
+    row = read_table("remedies")[name]
+    words = _Words(situation, settings)
+    if not all(_holds(words, word, wanted) for word, wanted in row.get("if", {}).items()):
+        return None
+    computed = {name: value for name, value in row.get("set", {}).items() if isinstance(value, dict)}
+    if settings is None and computed:
+        return None
+    change = {**row.get("set", {}), **{name: words.compute(value) for name, value in computed.items()}}
+    asked = {word for field in TEXTS for word in PLACEHOLDER.findall(row.get(field, ""))}
+    values = {word: words[word] for word in asked if words.knows(word)}
+    new = {f"new_{name}": value for name, value in change.items()}
+    place = {} if where is None else {"where": where}
+    return _remedy(row, change, {**place, **values, **new})
 
 
-def _holds(word: str, wanted: object, situation: Situation, settings: Settings | None) -> bool:
-    if word in FACTS:
-        value = FACTS[word](situation)
-    elif settings is None:
+class _Words:
+    """What the words of `if`, of computed values and of placeholders stand for."""
+
+    def __init__(self, situation: Situation, settings: Settings | None) -> None:
+        self._situation = situation
+        self._settings = settings
+
+    def knows(self, word: str) -> bool:
+        is_setting = word in WORDS or word in Settings.model_fields
+        return word in FACTS or (is_setting and self._settings is not None)
+
+    def __getitem__(self, word: str) -> Any:
+        if word in FACTS:
+            return FACTS[word](self._situation)
+        assert self._settings is not None
+        return WORDS[word](self._settings) if word in WORDS else getattr(self._settings, word)
+
+    def compute(self, value: Mapping[str, Any]) -> Value:
+        """The value of `{word: W}`, or of `{product: [...]}` of numbers and settings."""
+        if "word" in value:
+            result: Value = self[value["word"]]
+            return result
+        product: int = math.prod(self[factor] if isinstance(factor, str) else factor for factor in value["product"])
+        return product
+
+
+def _holds(words: _Words, word: str, wanted: Any) -> bool:
+    if not words.knows(word):
         return True
-    else:
-        value = WORDS[word](settings) if word in WORDS else getattr(settings, word)
-    return value in wanted if isinstance(wanted, list) else value == wanted
+    value = words[word]
+    if isinstance(wanted, dict):
+        return value is not None and wanted.get("above", -math.inf) < value < wanted.get("below", math.inf)
+    return value in wanted if isinstance(wanted, list) else bool(value == wanted)
 
 
 def runs_bitsandbytes(situation: Situation) -> bool:
     """Whether bitsandbytes may run here: on a GPU of Volta or newer, unless it is known to be missing."""
     return situation.may_run("4-bit") and situation.has_package("bitsandbytes") is not False
+
+
+def _padding_saved(situation: Situation) -> str:
+    share = situation.state.rates.padding_share
+    return "" if share is None else f"saves at most {format_share(share)} of the computation"
+
+
+def _saved_by_8_bit_states(situation: Situation) -> str:
+    parameters = situation.state.trainable_parameters
+    return "6 bytes per parameter" if parameters is None else f"{parameters * 6 / 1e9:.1f} GB"
 
 
 FACTS: Mapping[str, Callable[[Situation], object]] = {
@@ -91,13 +141,18 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "built-in-job": lambda situation: isinstance(situation.job, BuiltinJob),
     # On random weights LoRA learns next to nothing.
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,
+    "padding-saved": _padding_saved,
+    "saved-by-8-bit-states": _saved_by_8_bit_states,
 }
-"""Words of `if` about the machine and the job; null in a row stands for unknown."""
+"""Words about the machine, the run and the job; null in a row stands for unknown."""
 WORDS: Mapping[str, Callable[[Settings], object]] = {
     "workers": lambda settings: settings.dataloader_num_workers > 0,
-    "deep-prefetch": lambda settings: (settings.dataloader_prefetch_factor or 2) > 2,
+    "prefetch": lambda settings: settings.dataloader_prefetch_factor or 2,
     "several-checkpoints": lambda settings: settings.save_total_limit is None or settings.save_total_limit > 1,
     "unclipped": lambda settings: settings.max_grad_norm == 0 or settings.max_grad_norm > 1,
     "adapted": lambda settings: settings.peft_method != "none",
+    "eval-batch-doubled": lambda settings: (
+        settings.per_device_eval_batch_size >= 2 * settings.per_device_train_batch_size
+    ),
 }
-"""Words of `if` about settings. Any other word is the name of a setting."""
+"""Words about settings. Any other word is the name of a setting."""

@@ -1,4 +1,4 @@
-"""Remedies on the host: loader workers, slow ranks, full host memory, shared memory or disk."""
+"""Remedies whose new value is computed: loader workers, precision, learning rate."""
 
 from __future__ import annotations
 
@@ -9,20 +9,9 @@ from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.settings.model import Settings
 
-
-def own_data_of(rank: int) -> Remedy:
-    """For a rank that waits for its data longer than the others."""
-    return remedy("own-data-of-rank", rank=rank)
-
-
-def slow_rank(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """Less work on that rank, then a machine that is not shared; `where` names the rank."""
-    names = ("find-what-only-one-rank-does", "same-work-on-every-rank", "compare-hardware")
-    return tuple(remedy(name, rank=where or "that rank") for name in names)
-
-
 MAX_WORKERS = 16
-PREFETCH = 4
+LEAST_GAIN = 1.02
+"""A remedy that cannot gain as much is not offered."""
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
@@ -58,16 +47,6 @@ def fewer_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         yield remedy("fewer-workers", {"dataloader_num_workers": wanted}, workers=workers, wanted=wanted)
 
 
-def more_prefetch(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    batches = settings.dataloader_prefetch_factor or 2
-    if settings.dataloader_num_workers > 0 and batches < PREFETCH:
-        yield remedy("more-prefetch", {"dataloader_prefetch_factor": PREFETCH}, batches=batches, wanted=PREFETCH)
-
-
-LEAST_GAIN = 1.02
-"""A remedy that cannot gain as much is not offered."""
-
-
 def possible_gain(share: float | None, workers: int, wanted: int) -> float | None:
     """The upper bound of the speed-up by more workers, None if the share of the wait is unknown.
 
@@ -80,14 +59,26 @@ def possible_gain(share: float | None, workers: int, wanted: int) -> float | Non
     return 1 / max(1 - share, loading)
 
 
-def contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """No more threads than the cores that other programs leave, whose number is `where`; or end those programs."""
-    if situation.has_gpu is not False or where is None:
-        return (remedy("end-others"),)
-    return (remedy("fewer-threads", threads=where), remedy("end-others"))
+LARGEST_RATE = 1.0
+"""Learning rates above it diverge with every common optimizer."""
+ADAM_RATE, SGD_RATE = 1e-3, 1e-2
+"""Usual rates where the one in effect gives no hint; 1e-3 is the default of PyTorch's Adam."""
 
 
-def rarer_checkpoints(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    if settings.save_strategy == "steps":
-        steps = settings.save_steps * 2
-        yield remedy("rarer-checkpoints", {"save_steps": steps}, before=settings.save_steps, wanted=steps)
+def wider_precision(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """bf16 if supported, else fp32, in place of fp16."""
+    if settings.precision == "fp16":
+        wanted = "bf16" if situation.supports("bf16") else "fp32"
+        cost = "the same speed" if wanted == "bf16" else "slower, more memory"
+        yield remedy("wider-precision", {"precision": wanted}, wanted=wanted, cost=cost)
+
+
+def lower_learning_rate(situation: Situation, settings: Settings) -> Iterator[Remedy]:
+    """Half the rate in effect, which may be one that the settings do not allow; a usual one in place of that."""
+    in_effect = situation.state.in_effect.get("learning_rate")
+    given = situation.chosen is None or "learning_rate" in situation.chosen
+    rate = settings.learning_rate if given or not isinstance(in_effect, int | float) else float(in_effect)
+    lower = float(f"{rate / 2:.3g}")
+    if rate > LARGEST_RATE:
+        lower = ADAM_RATE if "adam" in str(situation.state.in_effect.get("optimizer", "")).lower() else SGD_RATE
+    yield remedy("lower-learning-rate", {"learning_rate": lower}, rate=f"{rate:.3g}", wanted=f"{lower:.3g}")

@@ -1,0 +1,44 @@
+"""The findings of a run that is alive, as rows of `findings.yaml` say them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner_tui.advice.finding import Finding, FindingSeverity, Remedy
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.situation import Situation
+from tuner_tui.core.files import read_data_file
+from tuner_tui.runs.log_parsing.fatal_failure import Confidence
+
+FILE = Path(__file__).with_name("findings.yaml")
+
+
+def finding(
+    cause: str,
+    situation: Situation,
+    *evidence: str,
+    row: str | None = None,
+    where: str | None = None,
+    severity: FindingSeverity | None = None,
+    confidence: Confidence | None = None,
+    lost_share: float | None = None,
+    remedies: tuple[Remedy, ...] | None = None,
+    ladder: str | None = None,
+    **figures: object,
+) -> Finding:
+    """The finding of `row`, the cause's own by default, with `figures` in its placeholders.
+
+    Its remedies are those of the cause for `ladder`, `where` by default.
+    """
+    text = read_data_file(FILE)[row or cause]
+    where = where or (text["where"].format(**figures) if "where" in text else None)
+    return Finding(
+        cause=cause,
+        severity=severity or text["severity"],
+        sentence=text["sentence"].format(**figures),
+        evidence=evidence,
+        confidence=confidence or text["confidence"],
+        where=where,
+        remedies=remedies_for(cause, situation, ladder or where) if remedies is None else remedies,
+        lost_share=lost_share,
+    )

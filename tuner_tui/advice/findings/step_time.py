@@ -1,0 +1,336 @@
+"""Findings on where the time of a step goes: data, a slow rank, other programs, evaluation, saving, padding, stalls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from statistics import median
+
+from tuner_tui.advice import thresholds
+from tuner_tui.advice.finding import Finding
+from tuner_tui.advice.findings.rows import finding
+from tuner_tui.advice.findings.run_metrics import (
+    covers_window,
+    cpu_pct,
+    cpu_queue_pct,
+    gpu_busy_pct,
+    is_warmed_up,
+    median_known,
+    recent_samples,
+    span_s,
+    training_cpu_pct,
+    training_s,
+    training_share,
+    worker_loads,
+)
+from tuner_tui.advice.remedies.catalog import remedies_for
+from tuner_tui.advice.remedies.table import remedy
+from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import format_percent, format_share, format_short_duration
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.progress import RankTimes, phase_at, rank_times
+
+
+def cpu_contended(situation: Situation) -> Finding | None:
+    """Other programs keep the cores busy, and the training waits for a core."""
+    samples, share = recent_samples(situation), _other_programs_share(situation)
+    queue = cpu_queue_pct(samples, "main")
+    if share is None or queue is None or queue < thresholds.CPU_QUEUE_PCT or not is_warmed_up(situation):
+        return None
+    free_cores = max(1, int((situation.usable_cores or 1) * (1 - share)))
+    counted = any(process.cpu_queue_pct is not None for process in samples[-1].processes)
+    sampled = "" if counted else " (sampled once a second; this kernel does not count it)"
+    return finding(
+        "cpu-contended", situation,
+        f"all cores {format_percent(cpu_pct(samples))} over {format_short_duration(span_s(samples))}",
+        f"the training's processes use {format_percent(training_cpu_pct(samples))} of one core",
+        f"its main thread was ready but had no core {format_percent(queue)} of the time{sampled}",
+        confidence="certain" if counted else "likely", ladder=str(free_cores), lost_share=queue / 100,
+        share=format_share(share), queue=format_percent(queue),
+    )  # fmt: skip
+
+
+def _other_programs_share(situation: Situation) -> float | None:
+    """The share of all usable cores that other programs use; None unless the cores are full and the share is high."""
+    samples = recent_samples(situation)
+    mine, cpu = training_cpu_pct(samples), cpu_pct(samples)
+    if mine is None or cpu is None or situation.inventory is None or not covers_window(samples):
+        return None
+    processor = situation.inventory.cpu
+    cores = min(processor.affinity_cores, processor.quota_cores or processor.affinity_cores)
+    share = cpu / 100 - mine / (100 * cores)
+    full = cpu >= thresholds.CPU_FULL_PCT and share >= thresholds.CPU_OTHERS_SHARE
+    return share if full else None
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRank:
+    """The rank that the others wait for, `lost_s` of each step of `step_s` seconds.
+
+    `by_data`: it waits longer for its batches than the others do; else its own work takes longer. `others` are the
+    medians of the other ranks.
+    """
+
+    slow: RankTimes
+    others: RankTimes
+    lost_s: float
+    by_data: bool
+
+    @property
+    def lost_share(self) -> float:
+        """The share of each step in which the other ranks wait."""
+        return min(1.0, self.lost_s / self.others.step_s)
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The two sides in figures."""
+        slow, others = self.slow, self.others
+        return (
+            f"rank {slow.rank}: waits {_ms(slow.data_wait_s)} for data and works {_ms(slow.own_s)} a step; "
+            f"the others: {_ms(others.data_wait_s)} and {_ms(others.own_s)}",
+            f"in calls that wait for other ranks (backward, collectives): rank {slow.rank} {_ms(slow.rank_wait_s)} "
+            f"a step, the others {_ms(others.rank_wait_s)}",
+        )
+
+
+def _find_slow_rank(situation: Situation) -> SlowRank | None:
+    """The rank that is last at the collectives, by the least time in them, if the others lose much by it."""
+    times = rank_times(situation.state.ranks.values())
+    if not times or not is_warmed_up(situation):
+        return None
+    # All ranks leave a collective together. The last to arrive waits for nobody, so the slow rank is the one with the
+    # least time in collectives, not the one with the longest step: steps of all ranks take equally long.
+    slow = min(times, key=lambda rank: rank.rank_wait_s)
+    rest = [rank for rank in times if rank is not slow]
+    others = RankTimes(
+        -1,
+        step_s=median(rank.step_s for rank in rest),
+        data_wait_s=median(rank.data_wait_s for rank in rest),
+        rank_wait_s=median(rank.rank_wait_s for rank in rest),
+        between_s=median(rank.between_s for rank in rest),
+    )
+    more_data_s, more_work_s = slow.data_wait_s - others.data_wait_s, slow.own_s - others.own_s
+    # Late by what it does longer than the others, as far as they are seen to wait for it.
+    lost_s = min(others.rank_wait_s - slow.rank_wait_s, max(0.0, more_data_s) + max(0.0, more_work_s))
+    late = SlowRank(slow, others, lost_s, by_data=more_data_s > more_work_s)
+    serious = late.lost_share >= thresholds.SLOW_RANK_SHARE and lost_s >= thresholds.SLOW_RANK_S
+    return late if serious else None
+
+
+def slow_rank(situation: Situation) -> Finding | None:
+    """One rank computes longer than the others, which wait for it. One that waits for data is `data_wait`'s."""
+    late = _find_slow_rank(situation)
+    if late is None or late.by_data:
+        return None
+    after_step = late.slow.between_s - late.others.between_s > late.lost_s / 2
+    what = "in the loop's own code after the optimizer step" if after_step else "in its forward pass or optimizer"
+    lost_share = late.lost_share * training_share(situation)
+    return finding(
+        "slow-rank", situation, *late.evidence, lost_share=lost_share, rank=late.slow.rank, what=what,
+        share=format_share(late.lost_share),
+    )  # fmt: skip
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
+
+
+def data_wait(situation: Situation) -> Finding | None:
+    """Data wait ÷ step time exceeds its threshold. The remedy depends on the load of workers and cores."""
+    share = situation.state.rates.data_wait_share
+    if share is None or share < thresholds.DATA_WAIT_HINT or not is_warmed_up(situation):
+        return None
+    serious = share >= thresholds.DATA_WAIT_WARNING
+    step_s = situation.state.rates.step_time_s
+    if not serious and step_s is not None and share * step_s < thresholds.DATA_WAIT_HINT_S:
+        return None
+    where, reason = _bottleneck(situation)
+    late = _find_slow_rank(situation)
+    cause = "too-many-workers" if where == "cpu" and has_too_many_workers(situation) else "data-wait"
+    remedies, evidence, row = remedies_for(cause, situation, where), _data_wait_evidence(situation, share), "data-wait"
+    rank = None
+    if late is not None and late.by_data:
+        rank, row, evidence = late.slow.rank, "data-wait-of-a-rank", (*evidence, *late.evidence)
+        remedies = (remedy("own-data-of-rank", rank=rank), *remedies)
+    return finding(
+        cause, situation, *evidence, row=row, where=where, severity="warning" if serious else "hint",
+        confidence="certain" if serious else "likely", lost_share=share * training_share(situation),
+        remedies=remedies, share=format_share(share), reason=reason, rank=rank,
+    )  # fmt: skip
+
+
+WORKER_WARNING = re.compile(
+    r"This DataLoader will create (\d+) worker processes in total\. Our suggested max number of worker in current "
+    r"system is (\d+)"
+)
+"""PyTorch's own warning (torch/utils/data/dataloader.py), by the cores that the process may use."""
+
+
+def worker_warning(situation: Situation) -> Finding | None:
+    """PyTorch warned that a DataLoader has more workers than there are cores."""
+    warning = next((match for line in situation.log if (match := WORKER_WARNING.search(line))), None)
+    if warning is None or (situation.state.rates.data_wait_share is not None and is_warmed_up(situation)):
+        return None  # measured: the rule on data wait says whether they are too many
+    cores = f"{warning[2]} {'core' if warning[2] == '1' else 'cores'}"
+    return finding("too-many-workers", situation, warning[0], workers=warning[1], cores=cores)
+
+
+def _bottleneck(situation: Situation) -> tuple[str | None, str]:
+    """What limits the loader, as location and reason."""
+    # From the most specific evidence to the least: cores that are full make workers look slow, and other programs make
+    # them look too many; only then does the load of the workers say whether they compute or wait for storage.
+    samples, settings = recent_samples(situation), situation.settings
+    loads, cpu = worker_loads(samples), cpu_pct(samples)
+    full = covers_window(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT
+    if full and has_too_many_workers(situation):
+        return "cpu", "every core is busy"
+    if _other_programs_share(situation) is not None and _queues_for_cpu(samples):
+        return "others", "other programs use the cores"
+    if full and loads and not _workers_idle(loads):
+        return "cpu", "every core is busy"
+    if covers_window(samples) and _one_worker_busy(loads):
+        return "one-worker", f"1 of {len(loads)} workers is busy, the others are idle"
+    if covers_window(samples) and loads and _workers_idle(loads):
+        return "storage", "the workers wait too: for storage, the network or each other"
+    if not loads and (settings is None or settings.dataloader_num_workers == 0):
+        return "main-process", "no workers: the training process prepares batches itself"
+    return "workers", "too few workers, or slow ones"
+
+
+def _one_worker_busy(loads: tuple[float, ...]) -> bool:
+    """Whether one worker is at full load and all others idle: the dataset is not sharded."""
+    full, idle = thresholds.CORE_FULL_PCT, thresholds.WORKER_IDLE_PCT
+    return len(loads) > 1 and loads[0] >= full and all(load < idle for load in loads[1:])
+
+
+def _workers_idle(loads: tuple[float, ...]) -> bool:
+    return loads[0] < thresholds.WORKER_IDLE_PCT
+
+
+def has_too_many_workers(situation: Situation) -> bool:
+    """Whether there are more workers than free cores, and the workers themselves cause the contention.
+
+    They do if they use a large share of all cores. If other programs use the cores, workers cannot reach that share;
+    then they cause it if they are more than twice the cores and wait for one.
+    """
+    samples = recent_samples(situation)
+    cores, loads = situation.usable_cores, worker_loads(samples)
+    if cores is None or len(loads) <= max(1, cores - situation.processes):
+        return False
+    queue = cpu_queue_pct(samples, "worker")
+    queueing = queue is not None and queue >= thresholds.CPU_QUEUE_PCT and len(loads) > 2 * cores
+    return queueing or sum(loads) >= 100 * cores * thresholds.WORKERS_FILL_SHARE
+
+
+def _queues_for_cpu(samples: tuple[Sample, ...]) -> bool:
+    """Whether a process of the training waits for a core; True if that is not measured."""
+    queue = cpu_queue_pct(samples)
+    return queue is None or queue >= thresholds.CPU_QUEUE_PCT
+
+
+def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
+    rates, samples = situation.state.rates, recent_samples(situation)
+    since = format_short_duration(training_s(situation) or 0)
+    lines = [f"data wait {format_share(share)} of step time, {since} into the training"]
+    if rates.step_time_s is not None:
+        lines.append(f"a step takes {rates.step_time_s:.3g} s, of it {rates.step_time_s * share:.3g} s waiting")
+    loads, busy, cpu = worker_loads(samples), gpu_busy_pct(situation, samples), cpu_pct(samples)
+    if loads:
+        lines.append("workers at " + ", ".join(format_percent(load) for load in loads[:8]) + " of a core")
+    if busy is not None:
+        lines.append(f"GPU busy {format_percent(busy)}")
+    if cpu is not None:
+        lines.append(f"all cores {format_percent(cpu)}")
+    reads = median_known(sample.host.disk_read_bytes_s for sample in samples)
+    if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S:
+        lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")
+    return tuple(lines)
+
+
+def stalled(situation: Situation) -> Finding | None:
+    """No sign of life for much longer than a step takes, with what processes and workers do meanwhile."""
+    state, samples = situation.state, recent_samples(situation)
+    if state.outcome is not None or phase_at(state, situation.now_s) != "stalled":
+        return None
+    quiet = format_short_duration(situation.now_s - (state.last_event_t or state.launched_t or situation.now_s))
+    evidence = [f"last sign of life {quiet} ago, at step {state.step or 0}"]
+    loads = worker_loads(samples)
+    if state.phase == "training" and sum(loads) >= thresholds.CORE_FULL_PCT:
+        # With many workers, batches come in bursts after long waits.
+        crowded = has_too_many_workers(situation)
+        cause, where = ("too-many-workers", "cpu") if crowded else ("data-wait", "workers")
+        evidence.append(f"{len(loads)} workers at {format_percent(sum(loads))} of a core together")
+        return finding(cause, situation, *evidence, row="waiting-for-workers", where=where, quiet=quiet)
+    busy = [process.cpu_pct for sample in samples[-1:] for process in sample.processes if process.cpu_pct is not None]
+    if busy:
+        meaning = "it computes" if max(busy) > 50 else "it waits for a lock, a disk, the network or another rank"
+        evidence.append(f"its busiest process uses {format_percent(max(busy))} of a core: {meaning}")
+    return finding("stalled", situation, *evidence, where=state.phase, quiet=quiet)
+
+
+def between_steps(situation: Situation) -> Finding | None:
+    """A large share of each step passes between the optimizer step and the next request for a batch.
+
+    A GPU computes asynchronously, and reading the loss waits for it at this point. So this time is only lost on a CPU,
+    or where the GPU is seen to idle.
+    """
+    rates, samples = situation.state.rates, recent_samples(situation)
+    share, busy = rates.between_share, gpu_busy_pct(situation, samples)
+    if share is None or share < thresholds.BETWEEN_SHARE or not is_warmed_up(situation):
+        return None
+    idle = covers_window(samples) and busy is not None and busy < thresholds.GPU_LOW_PCT
+    on_cpu = situation.state.in_effect.get("device") == "cpu"
+    if not on_cpu and not idle:
+        return None
+    spent = "" if rates.step_time_s is None else f": {rates.step_time_s * share:.3g} of {rates.step_time_s:.3g} s"
+    since = format_short_duration(training_s(situation) or 0)
+    evidence = [f"from the optimizer step to the next request for a batch{spent}, {since} into the training"]
+    if not on_cpu:
+        evidence.append(f"GPU busy {format_percent(busy)}")
+    lost_share = share * training_share(situation)
+    return finding("between-steps", situation, *evidence, lost_share=lost_share, share=format_share(share))
+
+
+def evaluation_share(situation: Situation) -> Finding | None:
+    """Evaluation takes a large share of the run."""
+    return _share_finding("evaluation-share", situation, thresholds.EVAL_SHARE)
+
+
+def save_share(situation: Situation) -> Finding | None:
+    """Saving takes a large share of the run."""
+    return _share_finding("save-share", situation, thresholds.SAVE_SHARE)
+
+
+def _share_finding(cause: str, situation: Situation, threshold: float) -> Finding | None:
+    counters = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
+    # The rank that spends most time evaluating and saving: the others wait for it.
+    latest = max(counters, key=lambda rank: rank.eval_s + rank.save_s, default=None)
+    if latest is None or not is_warmed_up(situation):
+        return None
+    spent_s = latest.eval_s if cause == "evaluation-share" else latest.save_s
+    total_s = latest.train_s + latest.eval_s + latest.save_s
+    if total_s <= 0 or spent_s / total_s < threshold:
+        return None
+    share = spent_s / total_s
+    spent, total, trained = map(format_short_duration, (spent_s, total_s, latest.train_s))
+    evidence = f"{spent} of {total}, training {trained}"
+    return finding(cause, situation, evidence, lost_share=share, share=format_share(share))
+
+
+def padding(situation: Situation) -> Finding | None:
+    """A large share of each batch is padding."""
+    share = situation.state.rates.padding_share
+    if share is None or share < thresholds.PADDING_SHARE or not is_warmed_up(situation):
+        return None
+    return finding("padding", situation, f"padding {format_share(share)} of recent tokens", share=format_share(share))
+
+
+def no_steps(situation: Situation) -> Finding | None:
+    """The program imported torch and exited with code 0 without an observed optimizer step.
+
+    Programs that evaluated are left out, since they did not mean to train.
+    """
+    state = situation.state
+    if state.outcome != "completed" or not state.ended_without_step or state.evaluations:
+        return None
+    return finding("no-step", situation, "it imported torch and exited with code 0")
