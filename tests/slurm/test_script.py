@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.runs.slurm import SlurmOptionError, SlurmOptions, parse_options, render_script
+from tuner_tui.runs.slurm import SlurmError, SlurmOptions, parse_options, render_script
 
 ARGV = ("/venv/bin/python", "-P", "-m", "module", "/home/a b/runs/r001")
 
@@ -42,7 +42,7 @@ def test_no_requeue_replaces_the_default() -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused(word: str) -> None:
-    with pytest.raises(SlurmOptionError):
+    with pytest.raises(SlurmError):
         parse_options({}, [word])
 
 

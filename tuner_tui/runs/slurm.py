@@ -289,10 +289,6 @@ _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class SlurmOptionError(SlurmError):
-    """An option of sbatch that cannot be used; the message is one sentence."""
-
-
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
     """Options of sbatch by their long names; the value None stands for a flag such as `--exclusive`."""
@@ -314,7 +310,7 @@ class SlurmOptions:
 def parse_options(named: Mapping[str, str | None], others: Sequence[str]) -> SlurmOptions:
     """Options of the command line: those with a name of their own, and `KEY=VALUE` or `KEY`.
 
-    Raises `SlurmOptionError`.
+    Raises `SlurmError`.
     """
     values: dict[str, str | None] = {name: value for name, value in named.items() if value is not None}
     for word in others:
@@ -327,17 +323,17 @@ def parse_options(named: Mapping[str, str | None], others: Sequence[str]) -> Slu
 
 def _check_option(name: str, value: str | None) -> None:
     if not _NAME.fullmatch(name):
-        raise SlurmOptionError(f"{name!r} is not the long name of an option of sbatch, such as account=PROJECT.")
+        raise SlurmError(f"{name!r} is not the long name of an option of sbatch, such as account=PROJECT.")
     if name in OWN_OPTIONS or name in UNSUPPORTED:
-        raise SlurmOptionError(f"The option --{name} of sbatch cannot be set here.")
+        raise SlurmError(f"The option --{name} of sbatch cannot be set here.")
     if value is not None and (_CONTROL.search(value) or redact_text(f"{name}={value}") != f"{name}={value}"):
-        raise SlurmOptionError(f"The value of --{name} contains a secret or a control character.")
+        raise SlurmError(f"The value of --{name} contains a secret or a control character.")
 
 
 def render_script(options: SlurmOptions, run: Path, argv: Sequence[str]) -> str:
-    """The script of the job of the run in the folder `run`, which executes `argv`. Raises `SlurmOptionError`."""
+    """The script of the job of the run in the folder `run`, which executes `argv`. Raises `SlurmError`."""
     if _CONTROL.search(str(run)):
-        raise SlurmOptionError(f"Slurm cannot write to the folder {str(run)!r}: its name has a control character.")
+        raise SlurmError(f"Slurm cannot write to the folder {str(run)!r}: its name has a control character.")
     values: dict[str, str | None] = {
         "job-name": run.name,
         "output": str(run / LOG_FILE).replace("%", "%%"),

@@ -26,7 +26,7 @@ from tuner_tui.settings.dialects.dialect import (
     write_settings,
 )
 from tuner_tui.settings.dialects.file_formats import file_changes, format_override, to_arguments
-from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
+from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS
 from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, closest_match
@@ -80,15 +80,16 @@ def build_command(
     argv = tuple(word.replace(OUTPUT_DIR, output_dir) for word in job.command)
     names = frozenset(FIELDS) if chosen is None else frozenset(chosen)
     targets = None if interpreter is None else interpreter.training_arguments
+    application = _Application(argv, settings, names, targets, job.aliases, tool)
     match job.apply:
         case "placeholders":
-            return apply_placeholders(argv, settings, names, targets, job.aliases, tool)
+            return application.placeholders()
         case "hf-args":
-            return apply_hf_args(argv, settings, names, targets, job.aliases, tool)
+            return application.hf_args()
         case "yaml":
-            return apply_yaml(argv, settings, names, targets, job.aliases, tool, own_config)
+            return application.yaml(own_config)
         case "inject":
-            return apply_inject(argv, settings, names, targets)
+            return application.inject()
         case "none":
             return AppliedCommand(argv, not_applied=_in_field_order(names))
 
@@ -114,100 +115,101 @@ def trainer_folder() -> Path:
     return Path(tuner_tui.__file__).parent / "trainer"
 
 
-def apply_placeholders(
-    argv: Sequence[str],
-    settings: Settings,
-    names: Collection[str],
-    targets: Collection[str] | None,
-    aliases: Mapping[str, str],
-    tool: Dialect,
-) -> AppliedCommand:
-    """Replace `{field}` in the arguments by the field's value. Raises `FieldError` for an unknown or empty field.
+@dataclass(frozen=True, slots=True)
+class _Application:
+    """The settings `names` on their way to the command `argv` of `tool`, one method for each apply mode.
 
-    A chosen setting without a placeholder is set by its alias as `key=value`, as Hydra takes it, in place of an
-    override of the same key.
+    `targets` are the names that the installed `TrainingArguments` takes, None if unknown.
     """
-    known: dict[str, Any] = {**hf.to_hf(settings, targets).values, **settings.model_dump()}
-    known["max_steps"] = -1 if settings.max_steps is None else settings.max_steps
-    used: set[str] = set()
 
-    def fill(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name == CHECKPOINT:
-            return match.group(0)
-        if name not in known:
-            near = closest_match(name, known)
-            hint = f"; did you mean {{{near}}}?" if near else ""
-            raise FieldError(name, f"the placeholder {{{name}}} in the command is not a setting{hint}")
-        if known[name] is None:
-            raise FieldError(name, f"the command needs a value for {{{name}}}, which is empty")
-        used.add(name)
-        return format_argument(known[name])
+    argv: tuple[str, ...]
+    settings: Settings
+    names: frozenset[str]
+    targets: Collection[str] | None
+    aliases: Mapping[str, str]
+    tool: Dialect
 
-    words = [_PLACEHOLDER.sub(fill, word) for word in argv]
-    without_place = {name for name in names if not used & {name, *hf.argument_names(name)}}
-    for name in _in_field_order(without_place & aliases.keys()):
-        written = tuple(write_settings(tool, settings, targets, [name]).values.values())
-        own_word = tool.form == "overrides" and len(written) == 1
-        value = format_override(written[0] if own_word else getattr(settings, name))
-        given = (word.partition("=") for word in words)
-        at = [index for index, (left, equals, _) in enumerate(given) if equals and left.lstrip("+") == aliases[name]]
-        if at:
-            words[at[0]] = f"{words[at[0]].partition('=')[0]}={value}"
-        else:
-            words.append(f"{aliases[name]}={value}")
-    return AppliedCommand(tuple(words), not_applied=_in_field_order(without_place - aliases.keys()))
+    @property
+    def _aliased_names(self) -> tuple[str, ...]:
+        return _in_field_order(self.names & self.aliases.keys())
 
+    def placeholders(self) -> AppliedCommand:
+        """Replace `{field}` in the arguments by the field's value. Raises `FieldError` for an unknown or empty field.
 
-def apply_hf_args(
-    argv: Sequence[str],
-    settings: Settings,
-    names: Collection[str],
-    targets: Collection[str] | None,
-    aliases: Mapping[str, str],
-    tool: Dialect,
-) -> AppliedCommand:
-    """Append `--key value` for each chosen setting; every spelling of it in the command is removed."""
-    carried = _export_with_aliases(settings, names, targets, aliases, tool)
-    # A setting may be in the command under another spelling (`--max_seq_length` for `max_length`), which argparse
-    # takes for an option of its own: with both given, the script would see two values.
-    gone = {spelling for name in names if name not in carried.unsupported for spelling in dialect_keys(tool, name)}
-    gone |= {aliases[name] for name in names if name in aliases}
-    words = (*remove_options(argv, gone), *to_arguments(carried.values))
-    return AppliedCommand(words, not_applied=carried.unsupported, notes=carried.notes)
+        A chosen setting without a placeholder is set by its alias as `key=value`, as Hydra takes it, in place of an
+        override of the same key.
+        """
+        known: dict[str, Any] = {**hf.to_hf(self.settings, self.targets).values, **self.settings.model_dump()}
+        known["max_steps"] = -1 if self.settings.max_steps is None else self.settings.max_steps
+        used: set[str] = set()
 
+        def fill(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name == CHECKPOINT:
+                return match.group(0)
+            if name not in known:
+                near = closest_match(name, known)
+                hint = f"; did you mean {{{near}}}?" if near else ""
+                raise FieldError(name, f"the placeholder {{{name}}} in the command is not a setting{hint}")
+            if known[name] is None:
+                raise FieldError(name, f"the command needs a value for {{{name}}}, which is empty")
+            used.add(name)
+            return str(known[name]).lower() if isinstance(known[name], bool) else str(known[name])
 
-def apply_yaml(
-    argv: Sequence[str],
-    settings: Settings,
-    names: Collection[str],
-    targets: Collection[str] | None,
-    aliases: Mapping[str, str],
-    tool: Dialect,
-    own: Mapping[str, Any] | None = None,
-) -> AppliedCommand:
-    """Merge the chosen settings, in the tool's spelling, into the command's own configuration.
+        words = [_PLACEHOLDER.sub(fill, word) for word in self.argv]
+        without_place = {name for name in self.names if not used & {name, *hf.argument_names(name)}}
+        for name in _in_field_order(without_place & self.aliases.keys()):
+            written = tuple(write_settings(self.tool, self.settings, self.targets, [name]).values.values())
+            in_tool_words = self.tool.form == "overrides" and len(written) == 1
+            value = written[0] if in_tool_words else getattr(self.settings, name)
+            key = self.aliases[name]
+            given = (word.partition("=") for word in words)
+            at = [index for index, (left, equals, _) in enumerate(given) if equals and left.lstrip("+") == key]
+            if at:
+                words[at[0]] = f"{words[at[0]].partition('=')[0]}={format_override(value)}"
+            else:
+                words.append(f"{key}={format_override(value)}")
+        return AppliedCommand(tuple(words), not_applied=_in_field_order(without_place - self.aliases.keys()))
 
-    The file replaces `{config}` in the command, or the configuration file that it names. An alias may address a
-    section: `optimizer.lr`.
-    """
-    place = find_config_argument(argv, tool)
-    if place is None:
-        raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
-    values: dict[str, Any] = copy.deepcopy(dict(own or {}))
-    plain = [name for name in names if name not in aliases]
-    changes = file_changes(tool, values, settings, plain, targets)
-    for path, value in changes.values.items():
-        _set_nested(values, path, value)
-    for name in _in_field_order(names):
-        if name in aliases:
-            _set_nested(values, aliases[name].split("."), getattr(settings, name))
-    named = argv[place]
-    words = list(argv)
-    if CONFIG not in named:
-        words[place] = named.removesuffix(path_of_argument(named)) + CONFIG
-    text = dump_config(values, as_json=named.endswith(".json"))
-    return AppliedCommand(tuple(words), text, None, changes.unsupported, changes.notes)
+    def hf_args(self) -> AppliedCommand:
+        """Append `--key value` for each chosen setting; every spelling of it in the command is removed."""
+        plain = [name for name in self.names if name not in self.aliases]
+        carried = write_settings(self.tool, self.settings, self.targets, plain)
+        aliased = {self.aliases[name]: getattr(self.settings, name) for name in self._aliased_names}
+        # A setting may be in the command under another spelling (`--max_seq_length` for `max_length`), which argparse
+        # takes for an option of its own: with both given, the script would see two values.
+        supported = [name for name in self.names if name not in carried.unsupported]
+        gone = {spelling for name in supported for spelling in dialect_keys(self.tool, name)} | aliased.keys()
+        words = (*remove_options(self.argv, gone), *to_arguments({**carried.values, **aliased}))
+        return AppliedCommand(words, not_applied=carried.unsupported, notes=carried.notes)
+
+    def yaml(self, own: Mapping[str, Any] | None) -> AppliedCommand:
+        """Merge the chosen settings, in the tool's spelling, into the command's own configuration.
+
+        The file replaces `{config}` in the command, or the configuration file that it names. An alias may address a
+        section: `optimizer.lr`.
+        """
+        place = find_config_argument(self.argv, self.tool)
+        if place is None:
+            raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
+        values: dict[str, Any] = copy.deepcopy(dict(own or {}))
+        plain = [name for name in self.names if name not in self.aliases]
+        changes = file_changes(self.tool, values, self.settings, plain, self.targets)
+        for path, value in changes.values.items():
+            _set_nested(values, path, value)
+        for name in self._aliased_names:
+            _set_nested(values, self.aliases[name].split("."), getattr(self.settings, name))
+        named = self.argv[place]
+        words = list(self.argv)
+        if CONFIG not in named:
+            words[place] = named.removesuffix(path_of_argument(named)) + CONFIG
+        text = dump_config(values, as_json=named.endswith(".json"))
+        return AppliedCommand(tuple(words), text, None, changes.unsupported, changes.notes)
+
+    def inject(self) -> AppliedCommand:
+        """Leave the command as it is; the observer sets the values in `TrainingArguments` or a plain `DataLoader`."""
+        carried = hf.to_hf(self.settings, self.targets, only=self.names)
+        return AppliedCommand(self.argv, None, carried.values, carried.unsupported, carried.notes)
 
 
 def find_config_argument(argv: Sequence[str], tool: Dialect) -> int | None:
@@ -231,18 +233,6 @@ def find_config_argument(argv: Sequence[str], tool: Dialect) -> int | None:
 def path_of_argument(word: str) -> str:
     """The path in an argument: `my.yaml`, `--config=my.yaml`, `config=my.yaml`."""
     return re.sub(r"^(--)?[A-Za-z_][\w.-]*=", "", word)
-
-
-def apply_inject(
-    argv: Sequence[str], settings: Settings, names: Collection[str], targets: Collection[str] | None
-) -> AppliedCommand:
-    """Leave the command as it is; the observer sets the values in `TrainingArguments` or a plain `DataLoader`."""
-    carried = hf.to_hf(settings, targets, only=names)
-    return AppliedCommand(tuple(argv), None, carried.values, carried.unsupported, carried.notes)
-
-
-def format_argument(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def dump_config(values: Mapping[str, Any], *, as_json: bool = False) -> str:
@@ -272,18 +262,6 @@ def _builtin_command(
     given = {name: value for name, value in values.items() if value is not None}
     argv = (python, str(trainer_folder()), CONFIG)
     return AppliedCommand(argv, dump_config(given), None, carried.unsupported, carried.notes)
-
-
-def _export_with_aliases(
-    settings: Settings,
-    names: Collection[str],
-    targets: Collection[str] | None,
-    aliases: Mapping[str, str],
-    tool: Dialect,
-) -> ExportedSettings:
-    plain = write_settings(tool, settings, targets, [name for name in names if name not in aliases])
-    aliased = {aliases[name]: getattr(settings, name) for name in _in_field_order(names) if name in aliases}
-    return ExportedSettings({**plain.values, **aliased}, plain.unsupported, plain.notes)
 
 
 def _set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
-from tuner_tui.settings.model import closest_match
+from tuner_tui.settings.model import DISPLAY, FIELDS, closest_match
 
 SCRIPT_OPTIONS = frozenset({"-m", "--module", "--no-python", "--no_python"})
 
@@ -57,22 +58,6 @@ def _is_value_of(option: str, word: str) -> bool:
     return not switch or word.lower() in {"true", "false", "1", "0", "yes", "no", "t", "f", "y", "n"}
 
 
-FLAGS = {
-    "per_device_train_batch_size": "batchsize bs bsz trainbatchsize microbatchsize batch perdevicebatchsize "
-    "perdevicetrainbatchsize",
-    "per_device_eval_batch_size": "testbatchsize evalbatchsize valbatchsize validationbatchsize evalbs",
-    "learning_rate": "lr learningrate baselr initlr",
-    "dataloader_num_workers": "workers numworkers nworkers numworker nworker dataworkers loaderworkers "
-    "dataloadernumworkers",
-    "gradient_accumulation_steps": "gradientaccumulationsteps gradaccum gradaccumsteps accumulationsteps accumiter "
-    "gradaccumulation accumsteps",
-    "weight_decay": "weightdecay wd",
-    "max_grad_norm": "maxgradnorm clip clipgrad gradclip clipgradnorm gradientclip",
-    "seed": "seed manualseed randomseed",
-}
-"""Names of flags for a setting, without dashes and underscores, in lower case."""
-
-
 PLACEHOLDER_WORD = re.compile(r"(?:[\w-]+=)?\{([A-Za-z_]\w*)\}")
 """A word of a command that is a placeholder, alone or as the value of an option."""
 
@@ -82,7 +67,8 @@ def unknown_placeholder(command: Sequence[str], known: Collection[str]) -> str |
     for word in command:
         match = PLACEHOLDER_WORD.fullmatch(word)
         if match is not None and match[1] not in known:
-            meant = next((name for name in FLAGS if _matches([match[1]], name)), None) or closest_match(match[1], known)
+            by_flag = next((name for name in FIELDS if _matches([match[1]], name)), None)
+            meant = by_flag or closest_match(match[1], known)
             return f"{{{match[1]}}} is not a setting{f'; {{{meant}}}?' if meant else '.'}"
     return None
 
@@ -107,7 +93,7 @@ def placeholder_command(
 
 
 def _matches(spellings: Sequence[str], name: str) -> bool:
-    known = FLAGS.get(name, "").split()
+    known = read_data_file(DISPLAY)[name].get("flags", "").split()
     return any(spelling.lstrip("-").replace("-", "").replace("_", "").lower() in known for spelling in spellings)
 
 

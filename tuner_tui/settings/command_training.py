@@ -17,7 +17,7 @@ from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Value
-from tuner_tui.settings.presets import load_preset
+from tuner_tui.settings.presets import Preset, load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 Task = Literal["classification", "causal-lm"]
@@ -78,14 +78,14 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     options = {**_overrides(words), **read_options(tuple(words))}
     scripts, configurations = _files(words, folder)
     sources = [_source(path) for path in scripts]
+    presets = {path: _preset_in(path) for path in (*scripts, *configurations)}
     settings: dict[str, Value] = {}
-    for path in (*scripts, *configurations):
-        settings |= _settings_of_file(path)
+    for preset in presets.values():
+        settings |= {} if preset is None else preset.settings
     settings |= _settings_of_options(options)
     names = (
         _model_of(options),
-        *map(_model_of_file, configurations),
-        *map(_model_of_file, scripts),
+        *(_model_of_file(path, presets[path]) for path in (*configurations, *scripts)),
         *map(_default_model, sources),
     )
     model = next((name for name in names if name is not None), None)
@@ -116,11 +116,11 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _settings_of_file(path: Path) -> Mapping[str, Value]:
+def _preset_in(path: Path) -> Preset | None:
     try:
-        return load_preset(path).preset.settings
+        return load_preset(path).preset
     except SettingsError:
-        return {}
+        return None
 
 
 def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
@@ -138,17 +138,14 @@ def _model_of(values: Mapping[str, object]) -> str | None:
     return next((value for value in found if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 
-def _model_of_file(path: Path) -> str | None:
+def _model_of_file(path: Path, preset: Preset | None) -> str | None:
     """The model that the job of the file names, else one of its keys does."""
-    try:
-        job = load_preset(path).preset.job
-        if job is not None and job.model is not None and _NO_NAME.match(job.model) is None:
-            return job.model
-        if path.suffix in SCRIPT_FORMS:
-            return None
-        flat = flatten(read_tool_file(path).values)
-    except SettingsError:
+    job = None if preset is None else preset.job
+    if job is not None and job.model is not None and _NO_NAME.match(job.model) is None:
+        return job.model
+    if preset is None or path.suffix in SCRIPT_FORMS:
         return None
+    flat = flatten(read_tool_file(path).values)
     return _model_of({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)
 
 

@@ -7,7 +7,7 @@ for this machine (`advice.recommend`) fills in what none of them gives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -122,16 +122,43 @@ def resolve(
 
     With `preset_wins`, the preset's values win over those of the project file.
     """
-    # Layers from the weakest to the strongest: of the same setting, the last one counts, with its origin.
-    files = (_preset_layer(preset), _project_layer(project))
-    layers = (
-        *(reversed(files) if preset_wins else files),
-        _environment_layer(environment or {}),
-        _flag_layer(flags or {}),
-    )
-    merged = {name: entry for layer in layers for name, entry in layer.items()}
-    values = {name: value for name, (value, _) in merged.items()}
-    return Resolved(Settings.model_validate(values), {name: origin for name, (_, origin) in merged.items()})
+    of_preset = [] if preset is None else [(preset.settings, Origin(OriginKind.PRESET, preset.name))]
+    of_project = [] if project is None else [(project.preset.settings, Origin(OriginKind.PROJECT, str(project.path)))]
+    # From the weakest to the strongest source: of the same setting, the last value counts, with its origin.
+    values: dict[str, Value] = {}
+    origins: dict[str, Origin] = {}
+    for settings, origin in of_project + of_preset if preset_wins else of_preset + of_project:
+        values |= settings
+        origins |= dict.fromkeys(settings, origin)
+    for name, variable in _setting_variables(environment or {}):
+        values[name] = _parse_from(name, (environment or {})[variable], variable)
+        origins[name] = Origin(OriginKind.ENVIRONMENT, variable)
+    for name, text in (flags or {}).items():
+        values[name] = _parse_from(name, text, "--set")
+        origins[name] = Origin(OriginKind.FLAG, f"--set {name}")
+    return Resolved(Settings.model_validate(values), origins)
+
+
+def _setting_variables(environment: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The variables that give a setting, each after its name. Raises `SettingsError` for what is meant as one."""
+    for variable in environment:
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        if name in FIELDS:
+            yield name, variable
+        elif (near := closest_match(name, FIELDS, cutoff=0.85)) is not None:
+            right = f"{ENVIRONMENT_PREFIX}{near.upper()}"
+            raise SettingsError(
+                f"the environment variable {shorten_text(variable)} is not a setting; did you mean {right}?"
+            )
+
+
+def _parse_from(name: str, text: str, source: str) -> Value:
+    try:
+        return parse_value(name, text)
+    except FieldError as error:
+        raise FieldError(name, f"{source}: {error}") from None
 
 
 def _with_tool_defaults(resolved: Resolved, tool: Dialect) -> Resolved:
@@ -148,7 +175,12 @@ def parse_flags(words: Iterable[str]) -> dict[str, str]:
         name, equals, text = word.partition("=")
         if not equals:
             raise SettingsError(f"--set {shorten_text(word)}: use name=value, such as learning_rate=1e-5")
-        flags[_checked_name(field_name(name), "--set")] = text
+        name = field_name(name)
+        try:
+            spec_of(name)
+        except FieldError as error:
+            raise FieldError(name, f"--set: {error}") from None
+        flags[name] = text
     return flags
 
 
@@ -209,63 +241,6 @@ def _parse_choice(flag: str, text: str, choices: Sequence[Choice]) -> Choice:
     raise SettingsError(f"{flag}: {text!r} is not one of {', '.join(choices)}{hint}")
 
 
-_Layer = Mapping[str, tuple[Value, Origin]]
-
-
-def _preset_layer(preset: Preset | None) -> _Layer:
-    if preset is None:
-        return {}
-    return {name: (value, Origin(OriginKind.PRESET, preset.name)) for name, value in preset.settings.items()}
-
-
 def load_project(path: Path | None) -> LoadedPreset | None:
     """The project file at `path`; None where there is none. Raises `PresetError`."""
     return load_preset(path) if path is not None and path.is_file() else None
-
-
-def _project_layer(project: LoadedPreset | None) -> _Layer:
-    if project is None:
-        return {}
-    origin = Origin(OriginKind.PROJECT, str(project.path))
-    return {name: (value, origin) for name, value in project.preset.settings.items()}
-
-
-def _environment_layer(variables: Mapping[str, str]) -> _Layer:
-    layer: dict[str, tuple[Value, Origin]] = {}
-    for variable, text in variables.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX):
-            continue
-        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if name in FIELDS:
-            layer[name] = (_parse_from(name, text, variable), Origin(OriginKind.ENVIRONMENT, variable))
-        elif (near := closest_match(name, FIELDS, cutoff=0.85)) is not None:
-            right = f"{ENVIRONMENT_PREFIX}{near.upper()}"
-            raise SettingsError(
-                f"the environment variable {shorten_text(variable)} is not a setting; did you mean {right}?"
-            )
-    return layer
-
-
-def _flag_layer(flags: Mapping[str, str]) -> _Layer:
-    layer: dict[str, tuple[Value, Origin]] = {}
-    for name, text in flags.items():
-        layer[_checked_name(name, "--set")] = (
-            _parse_from(name, text, "--set"),
-            Origin(OriginKind.FLAG, f"--set {name}"),
-        )
-    return layer
-
-
-def _checked_name(name: str, source: str) -> str:
-    try:
-        spec_of(name)
-    except FieldError as error:
-        raise FieldError(name, f"{source}: {error}") from None
-    return name
-
-
-def _parse_from(name: str, text: str, source: str) -> Value:
-    try:
-        return parse_value(name, text)
-    except FieldError as error:
-        raise FieldError(name, f"{source}: {error}") from None

@@ -12,7 +12,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import build_request, prepare
 from tuner_tui.runs.launch.slurm_submission import cluster_request, job_script, submit
 from tuner_tui.runs.launch.start import DuplicateRunError
-from tuner_tui.runs.slurm import SlurmOptionError, parse_options
+from tuner_tui.runs.slurm import SlurmError, parse_options
 from tuner_tui.settings.errors import SettingsError
 
 group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
@@ -64,7 +64,7 @@ def submit_run(
         folder, job_id = submit(prepared, slurm)
     except DuplicateRunError as error:
         fail(str(error), ALREADY_RUNNING)
-    except (SettingsError, SlurmOptionError, LaunchError) as error:
+    except (SettingsError, SlurmError, LaunchError) as error:
         fail(str(error), USAGE)
     print_folder("run", folder, as_json, job=job_id)
     print_note(f"Submitted as Slurm job {job_id}. `tuner-tui logs -f --events {folder.id}` follows it.")

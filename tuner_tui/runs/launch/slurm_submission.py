@@ -37,7 +37,7 @@ SECRETS_VARIABLE = "TUNER_SLURM_SECRETS"
 
 
 def job_script(options: SlurmOptions, folder: RunFolder) -> str:
-    """The script of the run in `folder`. Raises `SlurmOptionError`."""
+    """The script of the run in `folder`. Raises `SlurmError`."""
     return render_script(options, folder.path, (sys.executable, "-P", "-m", ALLOCATION_MODULE, str(folder.path)))
 
 

@@ -81,11 +81,10 @@ def enqueue(prepared: PreparedLaunch, need: QueuedRun) -> RunFolder:
 
     def keep(folder: RunFolder, spec: LaunchSpec) -> None:
         try:
-            keep_start(folder, json.dumps(to_json(spec)), _fallback_input(prepared.request))
-            write_queued(folder, need)  # the last: from now on it is waiting
-        except (OSError, QueueError) as error:
+            _keep(folder, prepared.request, spec, need)
+        except LaunchError:
             shutil.rmtree(folder.path, ignore_errors=True)
-            raise LaunchError(f"The run cannot be queued: {error}") from error
+            raise
 
     if lacks_locks(root):  # two programs could start the same run
         raise LaunchError(f"The queue cannot be changed: {WITHOUT_LOCKS}.")
@@ -109,13 +108,15 @@ def waiting_request(folder: RunFolder, environ: Mapping[str, str]) -> LaunchRequ
 
 def queue_again(folder: RunFolder, request: LaunchRequest) -> None:
     """Let a run that was waiting wait again, for `request`. Raises `LaunchError`."""
-    spec = spec_of(prepare(request).in_folder(folder))
+    _keep(folder, request, spec_of(prepare(request).in_folder(folder)))
+
+
+def _keep(folder: RunFolder, request: LaunchRequest, spec: LaunchSpec, need: QueuedRun | None = None) -> None:
+    """Keep what the start needs, the input of its OOM retries included, and then, if it is new, what it waits for."""
+    fallback = ProcessSpec(request.job, request.environ).dump().decode("ascii") if request.job.fallback else None
     try:
-        keep_start(folder, json.dumps(to_json(spec)), _fallback_input(request))
+        keep_start(folder, json.dumps(to_json(spec)), fallback)
+        if need is not None:
+            write_queued(folder, need)  # the last: from now on it is waiting
     except (OSError, QueueError) as error:
         raise LaunchError(f"The run cannot be queued: {error}") from error
-
-
-def _fallback_input(request: LaunchRequest) -> str | None:
-    """The input of the OOM retries, which start with the run; None where its job asks for none."""
-    return ProcessSpec(request.job, request.environ).dump().decode("ascii") if request.job.fallback else None
