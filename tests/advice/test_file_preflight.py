@@ -10,9 +10,16 @@ import pytest
 
 from tests.fakes.inventories import box, python
 from tests.memory.shapes import GPT2
-from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, checkpoint_bytes, file_checks
+from tuner_tui.advice.preflight import (
+    FileSystem,
+    PreflightCheck,
+    TrainingFile,
+    checkpoint_bytes,
+    file_checks,
+    named_paths,
+    required_packages,
+)
 from tuner_tui.core.units import GIB
-from tuner_tui.settings.dialects.requirements import named_paths, required_packages
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
@@ -111,7 +118,7 @@ def test_the_size_of_a_checkpoint() -> None:
     ],
 )
 def test_the_packages_that_values_ask_for(values: dict[str, Any], packages: list[str]) -> None:
-    assert [one.package for one in required_packages(values)] == packages
+    assert list(required_packages(values)) == packages
 
 
 def test_the_files_that_values_name() -> None:

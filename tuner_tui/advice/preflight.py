@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.recommendation import SMALL_SHM_BYTES
 from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
+from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
@@ -18,14 +20,14 @@ from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
 from tuner_tui.hardware.probe_script import DISTRIBUTIONS
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape
-from tuner_tui.settings.dialects.dialect import Dialect
-from tuner_tui.settings.dialects.requirements import NamedPath, named_paths, required_packages
+from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect
 from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
-from tuner_tui.settings.model import Resolved, Settings, format_value
+from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.rules import find_problems
 
 CheckState = Literal["good", "warning", "wrong"]
+REQUIREMENTS = Path(__file__).with_name("requirements.yaml")
 MIN_RAM_BYTES = 4 * GIB
 REQUIRED_PACKAGES = ("torch", "transformers", "accelerate")
 NO_GPU_KINDS = (GpuProblemKind.NO_LIBRARY, GpuProblemKind.NO_DRIVER, GpuProblemKind.NO_GPU)
@@ -292,11 +294,7 @@ def package_checks(file: TrainingFile, interpreter: Interpreter) -> Iterator[Pre
     """Whether the interpreter has the packages that the file asks for."""
     if "torch" not in interpreter.packages:
         return  # nothing is known of it, which is a check of its own
-    needed = {
-        requirement.package: requirement.asked_by
-        for requirement in required_packages(file.values)
-        if requirement.package in DISTRIBUTIONS
-    }
+    needed = {name: asked for name, asked in required_packages(file.values).items() if name in DISTRIBUTIONS}
     if file.resolved.settings.peft_method != "none":
         needed.setdefault("peft", f"peft_method {file.resolved.settings.peft_method}")
     missing = {name: asked for name, asked in needed.items() if name not in interpreter.packages}
@@ -326,6 +324,71 @@ def _remedy(missing: NamedPath, file: TrainingFile, files: FileSystem) -> str:
         if not missing.path.startswith(("/", "~")) and files.exists(str(folder / missing.path)):
             return f"Start from the folder the path is relative to: cd {folder}"
     return f"Create it, or change {missing.key} in {file.path}."
+
+
+LLAMA_FACTORY_KEYS = frozenset({"finetuning_type", "stage"})
+"""With one of them `dataset` holds names from the `dataset_info.json` in `dataset_dir`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPath:
+    """A file or folder that a key of the file names; `kind` is data, model or another word for the sentence."""
+
+    key: str
+    path: str
+    kind: str
+
+
+def required_packages(values: Mapping[str, Any]) -> dict[str, str]:
+    """The packages that the values of a tool's file ask for, by distribution name, and the key and value that do."""
+    table = read_data_file(REQUIREMENTS)
+    packages: dict[str, str] = {}
+    for key, value in _leaves(values):
+        word = str(value).strip().lower()
+        for row in table["packages"]:
+            asks = re.search(row["value"], word) if "value" in row else word not in table["off_words"]
+            if asks and re.fullmatch(row["key"], key.rpartition(".")[2]):
+                packages.setdefault(row["package"], f"{shorten_text(key)}: {shorten_text(str(value))}")
+    return packages
+
+
+def named_paths(values: Mapping[str, Any], dialect: Dialect | None = None) -> tuple[NamedPath, ...]:
+    """The files and folders on this machine that the values of a tool's file name.
+
+    Keys are those of all tools, and those by which the `dialect` of the file names model and data.
+    """
+    table = read_data_file(REQUIREMENTS)
+    begins, ends = tuple(table["path_begins"]), tuple(table["path_ends"])
+    kinds = {key: kind for kind, keys in table["paths"].items() for key in keys}
+    of_tool: dict[str, str] = {}
+    if dialect is not None:
+        of_tool = dict.fromkeys(dialect.model_keys, "model") | dict.fromkeys(dialect.data_keys, "data")
+    paths = []
+    for key, value in _leaves(values):
+        kind = of_tool.get(key) or kinds.get(key.rpartition(".")[2])
+        if kind is None or not isinstance(value, str):
+            continue
+        for word in value.split(",") if kind == "data" else (value,):
+            path = word.strip().partition("#")[0]  # ms-swift's number of samples
+            if path.startswith(begins) or (path.endswith(ends) and "://" not in path):
+                paths.append(NamedPath(key, path, kind))
+    listed = values.get("dataset_dir", "data")
+    by_name = bool(values.get("dataset")) and bool(LLAMA_FACTORY_KEYS & values.keys())
+    if by_name and isinstance(listed, str) and not listed.startswith(("ONLINE", "REMOTE:")):
+        paths.append(NamedPath("dataset_dir", f"{listed}/dataset_info.json", "list of datasets"))
+    return tuple(dict.fromkeys(paths))
+
+
+def _leaves(values: object, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no mapping or list and not filled in at start, under its dotted key or that of its list."""
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            yield from _leaves(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(values, list):
+        for value in values:
+            yield from _leaves(value, key)
+    elif not (isinstance(values, str) and TEMPLATE.search(values)):
+        yield key, values
 
 
 def length_checks(resolved: Resolved, shape: ModelShape | None) -> Iterator[PreflightCheck]:

@@ -15,17 +15,12 @@ from tuner_tui.settings.dialects.dialect import dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import CommandJob, Job
+from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import Preset, load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 Task = Literal["classification", "causal-lm"]
-MODEL_OPTIONS = (
-    "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id", "base_model", "model",
-    "pretrained_model", "model_path", "base_model_name",
-)  # fmt: skip
-"""How scripts call the option that names their model, the most certain first."""
 SCRIPT_NAMES: Mapping[str, str] = {
     "batch_size": "per_device_train_batch_size", "train_batch_size": "per_device_train_batch_size",
     "max_seq_length": "max_length", "max_seq_len": "max_length", "max_len": "max_length", "block_size": "max_length",
@@ -134,7 +129,7 @@ def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
 
 def _model_of(values: Mapping[str, object]) -> str | None:
     """The model among named values; a name with a slash or a file of settings is none."""
-    found = (values.get(name) for name in MODEL_OPTIONS)
+    found = (values.get(name) for name in MODEL_NAMES)
     return next((value for value in found if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 

@@ -18,7 +18,11 @@ SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 """The built-in models, which start from random weights."""
 DATA_TO_NAME = "YOUR_DATA.csv"
 """Stands for the data in a preset that leaves it to the user."""
-MODEL_OPTIONS = ("model_name_or_path", "model_name", "model", "model_id", "base_model", "pretrained_model_name_or_path")
+MODEL_NAMES = (
+    "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id", "base_model", "model",
+    "pretrained_model", "model_path", "base_model_name",
+)  # fmt: skip
+"""How scripts call the option that names their model, the most certain first."""
 CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
 """Names of scripts that train a classifier."""
 OTHER_DATA = re.compile(
@@ -125,7 +129,7 @@ def model_in_command(command: Sequence[str]) -> str | None:
     """The model that an option of the command names, such as `--model_name_or_path gpt2`; None without one."""
     for word, following in zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
-        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_OPTIONS:
+        if name.startswith("--") and name[2:].replace("-", "_") in MODEL_NAMES:
             found = value if equals else following
             return found if found and not found.startswith("-") else None
     return None

@@ -177,7 +177,7 @@ def write_settings(
         written = _written_keys(dialect, name, getattr(settings, name), own or {})
         why: tuple[str, ...] = (_no_place(dialect, name, settings),)
         if written is None and dialect.extends_hf and not _defines(dialect, name):
-            given = {*(own or {}), *own_keys(dialect, own or {})}
+            given = {*(own or {}), *keys_in_file(dialect, own or {})}
             extra = [name] if given.intersection(hf.argument_names(name)) else []  # the script has it, if no release
             carried = hf.to_hf(settings, targets, only=[name], extra=extra)
             written, why = None if carried.unsupported else carried.values, carried.notes
@@ -223,7 +223,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     """
     notes: list[str] = []
     flat = flatten(values) if dialect.nested else values
-    places = own_keys(dialect, flat)
+    places = keys_in_file(dialect, flat)
     flat = {**flat, **{key: flat[place] for key, place in places.items()}}
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
@@ -272,7 +272,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     return ImportedSettings(imported.settings, ignored, (*notes, *told), imported.unknown, chosen_by_tool)
 
 
-def own_keys(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
+def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     """The dialect's keys to those that the file has in their places, by `leaves`."""
     found: dict[str, str] = {}
     for key, leaves in dialect.leaves.items():
@@ -460,7 +460,7 @@ def _is_of_own_script(values: Mapping[str, Any]) -> bool:
     """Whether a file has settings under names that scripts choose, and no name that only Transformers uses."""
     flat = flatten(values)
     tool = dialects()["own-script"]
-    keys = {*own_keys(tool, flat).values(), *(flat.keys() & tool.leaves.keys())}
+    keys = {*keys_in_file(tool, flat).values(), *(flat.keys() & tool.leaves.keys())}
     if len(keys) < 2 or all(setting_of_argument(key.rpartition(".")[2]) in FIELDS for key in keys):
         return False
     return not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split("."))

@@ -18,7 +18,7 @@ from tuner_tui.settings.dialects.dialect import (
     Form,
     dialect_keys,
     flatten,
-    own_keys,
+    keys_in_file,
     read_settings,
     unflatten,
     write_settings,
@@ -161,7 +161,7 @@ def file_changes(
     if targets is None and dialect.extends_hf:
         targets = hf.arguments_of_file(flat.keys())
     written = write_settings(dialect, settings, targets, changed, flat)
-    places = {**own_keys(dialect, flat), **_own_spellings(dialect, flat, targets)}
+    places = {**keys_in_file(dialect, flat), **_own_spellings(dialect, flat, targets)}
     section = _section_of_arguments(dialect, places)
 
     def place_of(key: str) -> str:

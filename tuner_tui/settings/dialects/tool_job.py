@@ -19,7 +19,7 @@ from tuner_tui.settings.dialects.dialect import (
     dialect_keys,
     dialect_of_command,
     flatten,
-    own_keys,
+    keys_in_file,
 )
 from tuner_tui.settings.dialects.hf import RENAMED
 from tuner_tui.settings.dialects.hooks import own_script_command
@@ -28,7 +28,7 @@ from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import find_script, find_shell_scripts, read_source
 from tuner_tui.settings.dialects.shell_script import read_shell
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import ApplyMode, CommandJob, trains_on_text
+from tuner_tui.settings.job import MODEL_NAMES, ApplyMode, CommandJob, trains_on_text
 from tuner_tui.settings.model import FIELDS, shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
@@ -38,21 +38,10 @@ NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
 UNKNOWN_SCRIPT = "train.py"
 """Stands for the user's own script in a command where none is found: the launch says that it is not there."""
-SHELL_MODEL_KEYS = (
-    "model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path",
-    "model_path", "model_name",
-)  # fmt: skip
 SHELL_DATA_KEYS = (
-    "dataset",
-    "dataset_name",
-    "data_path",
-    "dataset_path",
-    "train_file",
-    "train_data",
-    "train_file_dir",
-    "train_data_path",
-    "data_name",
-)
+    "dataset", "dataset_name", "data_path", "dataset_path", "train_file", "train_data", "train_file_dir",
+    "train_data_path", "data_name",
+)  # fmt: skip
 ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text"})
@@ -129,7 +118,7 @@ def _job_of_launcher(dialect: Dialect, path: Path) -> CommandJob | None:
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
     """The training command of a shell script; where it needs variables of the shell, the script itself."""
-    model = _first_text(flat, (*dialect.model_keys, *SHELL_MODEL_KEYS))
+    model = _first_text(flat, (*dialect.model_keys, *MODEL_NAMES))
     data = _first_text(flat, (*dialect.data_keys, *SHELL_DATA_KEYS))
     common: dict[str, Any] = {"model": model, "task": _task(flat, model, (str(path), *file.command)), "data": data}
     if not file.command:
@@ -138,7 +127,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         own = {"apply": "placeholders", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
         return CommandJob.model_validate({**common, **own, "command": file.command, "env": file.environment})
     tool = dialect_of_command(file.command).name
-    spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **own_keys(dialect, flat)}
+    spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **keys_in_file(dialect, flat)}
     aliases = {name: key for name, key in spelled.items() if name in FIELDS} if tool == HF else {}
     mode = default_apply_mode(file.command)
     mode = "hf-args" if mode == "inject" else mode
@@ -147,7 +136,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
 
 def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     """The keys of the file for the settings that it has."""
-    places = {key: key for key in flat} | own_keys(dialect, flat)
+    places = {key: key for key in flat} | keys_in_file(dialect, flat)
     keys = {name: dialect_keys(dialect, name) & places.keys() for name in FIELDS}
     return {name: places[min(found)] for name, found in keys.items() if len(found) == 1}
 
