@@ -16,8 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.cases import HELD_OUT, Case, Measured
-from tests.gpu.model_families import FAMILIES, UNSEEN
+from tests.gpu.cases import FAMILIES, HELD_OUT, UNSEEN, Case, Measured
 from tests.memory.ground_truth import (
     Errors,
     Way,

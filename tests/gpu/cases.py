@@ -4,46 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from tests.gpu.model_families import CAUSAL, FAMILIES, UNSEEN, UNSEEN_CAUSAL
+from tuner_tui.core.files import read_data_file
 
-SMALL_LLAMA: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8,
-    "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1536, "vocab_size": 16_000,
-    "max_position_embeddings": 4096, "tie_word_embeddings": True,
-}  # fmt: skip
-SMALL_QWEN: dict[str, Any] = {
-    "model_type": "qwen2", "hidden_size": 448, "num_hidden_layers": 5, "num_attention_heads": 7,
-    "num_key_value_heads": 1, "intermediate_size": 1216, "vocab_size": 24_000, "max_position_embeddings": 2048,
-    "tie_word_embeddings": False,
-}  # fmt: skip
-SMALL_ROBERTA: dict[str, Any] = {
-    "model_type": "roberta", "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6,
-    "intermediate_size": 1536, "vocab_size": 20_000, "max_position_embeddings": 514,
-}  # fmt: skip
-CONFIGS = {"small-llama": SMALL_LLAMA, "small-qwen": SMALL_QWEN, "small-roberta": SMALL_ROBERTA}
-HELD_OUT: dict[str, dict[str, Any]] = {
-    "other-mistral": {
-        "model_type": "mistral", "hidden_size": 320, "num_hidden_layers": 9, "num_attention_heads": 10,
-        "num_key_value_heads": 5, "head_dim": 48, "intermediate_size": 800, "vocab_size": 9000,
-        "max_position_embeddings": 1024, "tie_word_embeddings": False,
-    },
-    "other-bert": {
-        "model_type": "bert", "hidden_size": 256, "num_hidden_layers": 5, "num_attention_heads": 8,
-        "intermediate_size": 512, "vocab_size": 6000, "max_position_embeddings": 512,
-    },
-    "other-gpt2": {
-        "model_type": "gpt2", "n_embd": 320, "n_layer": 7, "n_head": 5, "vocab_size": 7000, "n_positions": 512,
-    },
-    "other-modernbert": {
-        "model_type": "modernbert", "hidden_size": 192, "num_hidden_layers": 5, "num_attention_heads": 6,
-        "intermediate_size": 640, "vocab_size": 8000, "max_position_embeddings": 1024,
-    },
-}  # fmt: skip
-"""Models not used while the closed form was developed; they show how well it generalises."""
-CONFIGS |= HELD_OUT
+MODELS: dict[str, dict[str, dict[str, Any]]] = read_data_file(Path(__file__).with_name("models.yaml"))
+HELD_OUT, CAUSAL, UNSEEN_CAUSAL = MODELS["held_out"], MODELS["causal"], MODELS["unseen_causal"]
+CONFIGS = {**MODELS["small"], **HELD_OUT}
 """Models given by a `config.json`, as any local folder or Hub id is."""
+FAMILIES, UNSEEN = {**CAUSAL, **MODELS["classifying"]}, {**UNSEEN_CAUSAL, **MODELS["unseen_classifying"]}
 EVERY = {**CONFIGS, **FAMILIES, **UNSEEN}
 """The same with models of many other architectures."""
 

@@ -102,7 +102,7 @@ def traced(device: Device, folder: Path) -> Way:
         settings = settings_of(case)
         model = str(folder / case.model) if case.model in EVERY else case.model
         job = BuiltinJob.model_validate({"task": case.task, "model": model})
-        question = {**trace_request(job, settings, device, 2), "foreach": case.foreach or device.on_gpu}
+        question = {**trace_request(job, settings, device), "foreach": case.foreach or device.on_gpu}
         found = from_json(MemoryTrace, answer(json.dumps(question, sort_keys=True)))
         return highest(phases_from_trace(found, settings, device, 1), case.batch)
 

@@ -50,7 +50,7 @@ def answer(folder: Path, phase: str, parts: list[tuple[str, str, int]], **settin
     """The breakdown of an answer in the cache with `parts` as kind, dtype and size: one of 64 x 100 16-bit weights."""
     job, chosen = BuiltinJob(task="causal-lm", model="tiny"), Settings.model_validate(settings)
     batches = {"batches": (chosen.per_device_train_batch_size,), "eval_batches": (chosen.per_device_eval_batch_size,)}
-    question = trace_request(job, chosen, CARD, 2) | {"by_module": True} | batches
+    question = trace_request(job, chosen, CARD) | {"by_module": True} | batches
     written = [{"module": "", "kind": kind, "dtype": dtype, "size": size} for kind, dtype, size in parts]
     trace_cache_entry(PYTHON, question, folder).write({
         "phase": phase, "parts": written,

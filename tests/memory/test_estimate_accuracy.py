@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.model_families import FAMILIES, UNSEEN
+from tests.gpu.cases import FAMILIES, UNSEEN
 from tests.memory.ground_truth import (
     closed_form,
     device_of,

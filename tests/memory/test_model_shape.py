@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.cases import CONFIGS, Case
-from tests.gpu.model_families import CAUSAL, FAMILIES
+from tests.gpu.cases import CAUSAL, CONFIGS, FAMILIES, Case
 from tests.memory.ground_truth import shape_of
 from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.device import Device

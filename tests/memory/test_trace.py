@@ -22,7 +22,6 @@ from tuner_tui.memory.trace import (
     cached_trace,
     estimate_from_trace,
     expandable_segments,
-    parse_answer,
     trace_cache_entry,
     trace_memory,
     trace_request,
@@ -80,7 +79,7 @@ def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
     for name, value in {"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}.items():
         monkeypatch.setenv(name, value)
-    question = trace_request(BuiltinJob(model="meta-llama/Llama-3.2-1B"), Settings(), CARD, 2)
+    question = trace_request(BuiltinJob(model="meta-llama/Llama-3.2-1B"), Settings(), CARD)
     with pytest.raises(TraceError, match=r"Llama-3\.2-1B was not downloaded before, and the Hub cannot be reached"):
         ask_trainer(Path(sys.executable), question)
 
@@ -95,7 +94,7 @@ def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(
 )  # fmt: skip
 def test_what_a_trace_depends_on(tmp_path: Path, changed: dict[str, Any], same: bool) -> None:
     def entry(settings: Settings) -> ProbeCacheEntry:
-        return trace_cache_entry(PYTHON, trace_request(JOB, settings, CARD, 2), tmp_path)
+        return trace_cache_entry(PYTHON, trace_request(JOB, settings, CARD), tmp_path)
 
     assert (entry(Settings()) == entry(Settings().changed(**changed))) is same
 
@@ -104,7 +103,7 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
-    question = trace_request(BuiltinJob(model=str(model)), Settings(), CARD, 2)
+    question = trace_request(BuiltinJob(model=str(model)), Settings(), CARD)
     first = trace_cache_entry(PYTHON, question, tmp_path)
     assert trace_cache_entry(replace(PYTHON, packages={"torch": "2.14.0"}), question, tmp_path) != first
     (model / "config.json").write_text('{"hidden_size": 8}')
@@ -112,7 +111,7 @@ def test_another_version_or_configuration_is_another_trace(tmp_path: Path) -> No
 
 
 def test_a_damaged_entry_is_none(tmp_path: Path) -> None:
-    entry = trace_cache_entry(PYTHON, trace_request(JOB, Settings(), CARD, 2), tmp_path)
+    entry = trace_cache_entry(PYTHON, trace_request(JOB, Settings(), CARD), tmp_path)
     entry.write({"parameters": 1})
     assert cached_trace(PYTHON, JOB, Settings(), CARD, cache_folder=tmp_path) is None
     entry.file.write_text('{"parameters": 1')
@@ -159,7 +158,7 @@ def test_several_traces_take_one_start_and_only_what_is_missing(tmp_path: Path) 
 
 def test_without_an_answer_only_what_is_missing_has_a_problem(tmp_path: Path) -> None:
     nobody = replace(PYTHON, path=str(tmp_path / "python"))
-    trace_cache_entry(nobody, trace_request(JOB, Settings(), CARD, 2), tmp_path).write(ANSWER)
+    trace_cache_entry(nobody, trace_request(JOB, Settings(), CARD), tmp_path).write(ANSWER)
     asked = [(JOB, Settings(), CARD), (JOB, Settings(max_length=64), CARD), (JOB, Settings(max_length=64), CARD)]
     progress = list[int]()
     first, *others = trace_together(nobody, asked, progress.append, tmp_path)
@@ -169,11 +168,20 @@ def test_without_an_answer_only_what_is_missing_has_a_problem(tmp_path: Path) ->
 
 def test_fp16_takes_the_trace_of_bf16(tmp_path: Path) -> None:
     def entry(precision: str) -> ProbeCacheEntry:
-        return trace_cache_entry(PYTHON, trace_request(JOB, Settings().changed(precision=precision), CARD, 2), tmp_path)
+        return trace_cache_entry(PYTHON, trace_request(JOB, Settings().changed(precision=precision), CARD), tmp_path)
 
     assert entry("fp16") == entry("bf16") != entry("fp32")
-    asked = [trace_request(JOB, Settings().changed(precision=name), CARD, 2) for name in ("fp16", "fp32")]
+    asked = [trace_request(JOB, Settings().changed(precision=name), CARD) for name in ("fp16", "fp32")]
     assert [one["settings"]["precision"] for one in asked] == ["bf16", "fp32"]
+
+
+def printing(output: str, folder: Path) -> Path:
+    """A Python that prints `output` whatever it is asked."""
+    (folder / "output").write_text(output + "\n")
+    script = folder / "python"
+    script.write_text(f"#!/bin/sh\ncat > /dev/null\ncat {folder}/output\n")
+    script.chmod(0o755)
+    return script
 
 
 @pytest.mark.parametrize(
@@ -183,13 +191,14 @@ def test_fp16_takes_the_trace_of_bf16(tmp_path: Path) -> None:
         (f'{MARK}{{"problem": "model x: no such folder"}}', "model x: no such folder"),
     ],
 )
-def test_what_cannot_be_traced_is_said(output: str, sentence: str) -> None:
+def test_what_cannot_be_traced_is_said(output: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=sentence):
-        parse_answer(output, Path("/python"), 2)
+        ask_trainer(printing(output, tmp_path), {})
 
 
-def test_the_answer_is_found_among_other_output() -> None:
-    assert parse_answer(f"a warning\n{MARK}{json.dumps({'parameters': 3})}\n", Path("p"), 0) == {"parameters": 3}
+def test_the_answer_is_found_among_other_output(tmp_path: Path) -> None:
+    python = printing(f"a warning\n{MARK}{json.dumps({'parameters': 3})}", tmp_path)
+    assert ask_trainer(python, {}) == {"parameters": 3}
 
 
 def test_a_python_that_is_not_there_is_said(tmp_path: Path) -> None:

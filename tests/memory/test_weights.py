@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tuner_tui.memory.closed_form import fixed_sizes, quantized_bytes
+from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import (
@@ -91,19 +91,6 @@ def test_adapters_train_in_fp32_on_16_bit_weights() -> None:
     sizes = fixed_sizes(shape("llama-3.2-1b"), settings)
     assert sizes.weights == 2 * 1_235_814_400 + 4 * numbers.trainable
     assert (sizes.gradients, sizes.states) == (4 * numbers.trainable, 8 * numbers.trainable)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"quantization": "nf4"}, 4096 * 4096 * (0.5 + 4 / 64)),
-        ({"quantization": "fp4"}, 4096 * 4096 * (0.5 + 4 / 64)),
-        ({"quantization": "nf4", "bnb_4bit_use_double_quant": True}, 4096 * 4096 * (0.5 + 1 / 64 + 4 / 64 / 256)),
-        ({"quantization": "int8"}, 4096 * 4096 + 4 * 4096),
-    ],
-)
-def test_quantized_matrix_by_hand(values: dict[str, Any], expected: float) -> None:
-    assert quantized_bytes(Settings.model_validate(values), 4096 * 4096, 4096) == expected
 
 
 def test_embeddings_norms_and_output_layer_stay_as_saved() -> None:

@@ -217,7 +217,6 @@ def test_a_language_model_reports_perplexity(tmp_path: Path) -> None:
     [
         ("lora", "classification"),
         pytest.param("dora", "classification", marks=pytest.mark.full),
-        pytest.param("lora", "causal-lm", marks=pytest.mark.full),
         pytest.param("dora", "causal-lm", marks=pytest.mark.full),
     ],
 )
@@ -264,19 +263,17 @@ def test_other_trainings_resume_as_well(values: dict[str, Any], tmp_path: Path) 
     assert losses(resumed)[-1] == pytest.approx(losses(whole)[-1], rel=1e-6)
 
 
-def test_samples_longer_than_the_model_takes_are_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="max_length 513 is more than the 512 tokens bert-base supports"):
-        train(tmp_path, model="bert-base", max_length=513)
-
-
-def test_an_encoder_is_no_language_model(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="bert-base is an encoder"):
-        train(tmp_path, model="bert-base", task="causal-lm")
-
-
-def test_a_folder_that_is_no_checkpoint_is_not_resumed(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="is not a checkpoint"):
-        train(tmp_path, resume_from_checkpoint=str(tmp_path))
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"model": "bert-base", "max_length": 513}, "max_length 513 is more than the 512 tokens bert-base supports"),
+        ({"model": "bert-base", "task": "causal-lm"}, "bert-base is an encoder"),
+        ({"resume_from_checkpoint": "/"}, "is not a checkpoint"),
+    ],
+)
+def test_what_cannot_train_is_refused_before_training(values: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=sentence):
+        train(tmp_path, **values)
 
 
 def test_too_little_data_trains_without_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

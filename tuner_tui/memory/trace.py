@@ -42,6 +42,9 @@ TRACED_BATCHES = (2, 8, 32, 128)
 between two of them is above it."""
 REPLAYED_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 """The micro batches for which the allocator is replayed; what it reserves lies between theirs."""
+TRACED_JOB_SETTINGS = (
+    "max_length", "attn_implementation", "peft_method", "lora_r", "lora_alpha", "lora_dropout", "weights_dtype",
+)  # fmt: skip
 TRACED_SETTINGS = ("optim", "gradient_checkpointing", "max_grad_norm")
 TRACED_PACKAGES = ("torch", "transformers", "peft")
 TIMEOUT_S = 240.0
@@ -113,14 +116,13 @@ def trace_memory(
     job: BuiltinJob,
     settings: Settings,
     device: Device,
-    labels: int = 2,
     cache_folder: Path | None = None,
 ) -> MemoryTrace:
     """The trace of `job`, from the cache or within seconds. Raises `TraceError`.
 
-    `labels` is the number of classes in the data. `cache_folder` defaults to the user's cache folder.
+    `cache_folder` defaults to the user's cache folder.
     """
-    question = trace_request(job, settings, device, labels)
+    question = trace_request(job, settings, device)
     entry = trace_cache_entry(interpreter, question, cache_folder)
     trace = _read_entry(entry)
     if trace is None:
@@ -140,7 +142,7 @@ def trace_together(
 
     `before` is called with their number if any is missing. Returns for each why it could not be traced, or None.
     """
-    questions = [trace_request(job, settings, device, 2) for job, settings, device in asked]
+    questions = [trace_request(job, settings, device) for job, settings, device in asked]
     entries = [trace_cache_entry(interpreter, question, cache_folder) for question in questions]
     missing = {
         entry: question for entry, question in zip(entries, questions, strict=True) if _read_entry(entry) is None
@@ -166,34 +168,27 @@ def cached_trace(
     job: BuiltinJob,
     settings: Settings,
     device: Device,
-    labels: int = 2,
     cache_folder: Path | None = None,
 ) -> MemoryTrace | None:
     """The trace of `job` from the cache; None where it is not there. Reads one small file."""
-    return _read_entry(trace_cache_entry(interpreter, trace_request(job, settings, device, labels), cache_folder))
+    return _read_entry(trace_cache_entry(interpreter, trace_request(job, settings, device), cache_folder))
 
 
-def trace_request(job: BuiltinJob, settings: Settings, device: Device, labels: int) -> dict[str, Any]:
+def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[str, Any]:
     """The question to the memory tracer. The micro batch is not part of it: `TRACED_BATCHES` are traced."""
     return {
         "job": {
             "task": job.task,
             "model": job.model,
             "trust_remote_code": job.trust_remote_code,
-            "max_length": settings.max_length,
-            "attn_implementation": settings.attn_implementation,
-            "peft_method": settings.peft_method,
-            "lora_r": settings.lora_r,
-            "lora_alpha": settings.lora_alpha,
-            "lora_dropout": settings.lora_dropout,
-            "weights_dtype": settings.weights_dtype,
+            **{name: getattr(settings, name) for name in TRACED_JOB_SETTINGS},
         },
         "settings": {
             **{name: getattr(settings, name) for name in TRACED_SETTINGS},
             "precision": "fp32" if settings.precision == "fp32" else "bf16",  # fp16 takes as much
             "gradient_accumulation_steps": min(settings.gradient_accumulation_steps, 2),
         },
-        "labels": labels,
+        "labels": 2,  # the number of classes in the data changes next to nothing
         "on_gpu": device.on_gpu,
         "flash": device.flash or not _may_group_queries(job),
         "expandable_segments": device.on_gpu and expandable_segments(os.environ),
@@ -234,11 +229,6 @@ def ask_trainer(
         raise TraceError(f"{python} cannot be started ({error.strerror}).") from error
     except subprocess.TimeoutExpired as error:
         raise TraceError(f"The answer to {verb} took longer than {timeout_s:.0f} s.") from error
-    return parse_answer(output, python, code)
-
-
-def parse_answer(output: str, python: Path, code: int) -> dict[str, Any]:
-    """The answer in the probe's output. Raises `TraceError` where there is none or it reports a problem."""
     lines = marked_lines(output, MARK)
     if not lines:
         raise TraceError(
@@ -364,7 +354,7 @@ def trace_breakdown(
     interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, cache_folder: Path | None = None
 ) -> MemoryBreakdown:
     """The breakdown at the micro batch of `settings`, from the cache or within seconds. Raises `TraceError`."""
-    question = trace_request(job, settings, device, 2) | {
+    question = trace_request(job, settings, device) | {
         "by_module": True,
         "batches": (settings.per_device_train_batch_size,),
         "eval_batches": (settings.per_device_eval_batch_size,),

@@ -20,7 +20,7 @@ from .job_file import JobError, go_offline_if_unreachable, needs_hub, parse_conf
 NEEDED = ("yaml", "torch", "transformers", "accelerate", "datasets", "tokenizers")
 MARK = "tuner-tui-trace "
 IMPORTED_MODULES = ("torch", "transformers.trainer", "datasets")
-PROBES = {"trace-memory": ".memory_tracer.tracer", "measure-data": ".length_probe", "started-memory": None}
+PROBES = {"trace-memory": ".memory_tracer", "measure-data": ".length_probe", "started-memory": None}
 """Questions by the argument that stands in place of a file, and the module that answers."""
 STATUS_FILE = Path("/proc/self/status")
 

@@ -49,7 +49,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
 def remember(settings: dict[str, Any], tmp_path: Path) -> None:
     """Puts a trace into the cache, as if it had been made before."""
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
-    question = trace_request(job, Settings.model_validate(settings), device, 2)
+    question = trace_request(job, Settings.model_validate(settings), device)
     entry = trace_cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
     peaks = [{"batch": batch, "total": (1500 + 100 * batch) * MIB, "gradients": 0, "copies": 0} for batch in (2, 8, 32)]
     entry.write({
@@ -341,7 +341,7 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
                 "gradient_checkpointing": False, "max_grad_norm": 1.0}  # fmt: skip
     chosen = Settings.model_validate(settings)
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
-    question = trace_request(job, chosen, device, 2) | {"by_module": True, "batches": (2,), "eval_batches": (2,)}
+    question = trace_request(job, chosen, device) | {"by_module": True, "batches": (2,), "eval_batches": (2,)}
     parts = [
         {"module": "transformer.h.*", "kind": "MLP", "dtype": "bf16", "size": 300 * MIB},
         {"module": "transformer.h.*", "kind": "attention probabilities", "dtype": "fp32", "size": 600 * MIB},

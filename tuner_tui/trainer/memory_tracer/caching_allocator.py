@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MIB = 2**20
 BLOCK_BYTES = 512
@@ -31,11 +31,10 @@ Event = tuple[int, int]
 FREED = -1
 
 
-@dataclass(frozen=True, slots=True)
-class PeakBytes:
-    """The peaks of what tensors take in blocks, and of what the allocator holds of the device."""
+class PeakBytes(NamedTuple):
+    """The peaks of what was requested, and of what the allocator holds of the device."""
 
-    allocated: int
+    requested: int
     reserved: int
 
 
@@ -122,18 +121,17 @@ def replay(events: Iterable[Event], expandable_segments: bool = False) -> PeakBy
     `expandable_segments` is the option of `PYTORCH_ALLOC_CONF`.
     """
     small, large = Pool(True, expandable_segments), Pool(False, expandable_segments)
-    live: dict[int, tuple[Pool, int, int]] = {}
-    allocated = highest = 0
+    live: dict[int, tuple[Pool, tuple[int, int], int]] = {}
+    now = highest = 0
     for name, size in events:
         if size == FREED:
-            pool, address, held = live.pop(name)
-            pool.release(address, held)
-            allocated -= held
+            pool, block, requested = live.pop(name)
+            pool.release(*block)
+            now -= requested
         else:
             rounded = max(1, -(-size // BLOCK_BYTES)) * BLOCK_BYTES
             pool = small if rounded <= SMALL_REQUEST_BYTES else large
-            address, held = pool.allocate(rounded)
-            live[name] = pool, address, held
-            allocated += held
-            highest = max(highest, allocated)
+            live[name] = pool, pool.allocate(rounded), size
+            now += size
+            highest = max(highest, now)
     return PeakBytes(highest, small.reserved + large.reserved)

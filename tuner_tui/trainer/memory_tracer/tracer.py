@@ -1,57 +1,39 @@
-"""Traces the peak memory of a training step on fake tensors."""
+"""The memory of the phases of a training step, traced on fake tensors."""
 
 from __future__ import annotations
 
 import gc
 import json
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..job_file import first_line
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import Embedding, Linear
+from transformers import masking_utils
+from transformers.pytorch_utils import Conv1D
+
+from ..job_file import JobArguments
 from .caching_allocator import Event
+from .cuda_emulation import emulate_cuda
+from .storage_counter import ModuleCounter
 from .training_events import BatchEvents, FixedEvents, allocator_slack, events_at
+from .training_step import (
+    TracedStep,
+    allocate_gradients,
+    build_meta_model,
+    build_optimizer,
+    count_storages,
+    evaluate,
+    forward_and_backward,
+    make_fake,
+    optimizer_step,
+)
 
 TRAINING_ONLY = ("gradient_checkpointing", "gradient_accumulation_steps", "max_grad_norm")
 """Settings that an evaluation does not depend on."""
-
-
-def answer_request(request: dict[str, Any]) -> dict[str, Any]:
-    """What was traced; `answers` in the order of the request's `requests`, if it has several."""
-    warnings.simplefilter("ignore")
-    evaluations: dict[str, Any] = {}
-    if "requests" in request:
-        return {"answers": [trace_or_problem(part, evaluations) for part in request["requests"]]}
-    return trace_or_problem(request, evaluations)
-
-
-def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[str, Any]:
-    """What was traced, or `{"problem": sentence}`. `evaluations` are those traced before, for requests alike."""
-    from ..job_file import JobError, find_config_problem, go_offline_if_unreachable, needs_hub
-
-    if needs_hub({"model": request["job"]["model"]}):
-        go_offline_if_unreachable()
-        if (problem := find_config_problem(request["job"]["model"])) is not None:
-            return {"problem": problem}
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-
-    try:
-        return trace_memory(request, evaluations)
-    except JobError as error:
-        return {"problem": str(error)}
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        return {"problem": f"the model's code depends on values of the data, which a trace does not have ({error})"}
-    except Exception as error:  # noqa: BLE001  whatever a model's own code raises on fake tensors is the answer
-        return {"problem": describe_error(error, request["job"])}
-
-
-def describe_error(error: Exception, job: dict[str, Any]) -> str:
-    """Why the model could not be traced, in one sentence."""
-    if "Unrecognized configuration class" in str(error):
-        return f"{job['model']} is not a {job['task']} model for text"
-    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[str, Any]:
@@ -59,13 +41,6 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
 
     How gradients are computed does not change an evaluation, so that `evaluations` has those of other requests.
     """
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from ..job_file import JobArguments
-    from .cuda_emulation import emulate_cuda
-    from .training_step import TracedStep, build_meta_model, build_optimizer, make_fake
-
     settings, on_gpu = request["settings"], request["on_gpu"]
     job = JobArguments(**request["job"])
     torch.set_num_threads(1)
@@ -114,10 +89,8 @@ def peaks(traced: Mapping[int, BatchEvents], batches: Iterable[int]) -> list[dic
     return [{"batch": batch, **asdict(events.peak)} for batch, events in found if events is not None]
 
 
-def trace_update(traced: Any) -> tuple[Sequence[Event], Sequence[Event], int]:
+def trace_update(traced: TracedStep) -> tuple[Sequence[Event], Sequence[Event], int]:
     """The events of the weights and of clipping and the optimizer's step, and its peak, with all gradients live."""
-    from .training_step import allocate_gradients, count_storages, optimizer_step
-
     with count_storages(traced) as storages:
         weights = list(storages.events)
         allocate_gradients(traced, storages)
@@ -128,9 +101,7 @@ def trace_update(traced: Any) -> tuple[Sequence[Event], Sequence[Event], int]:
     return weights, update.passes, update.peak.total
 
 
-def training_passes(traced: Any, batch: int) -> BatchEvents:
-    from .training_step import count_storages, forward_and_backward
-
+def training_passes(traced: TracedStep, batch: int) -> BatchEvents:
     with count_storages(traced) as storages:
         before = forward_and_backward(traced, storages, batch)
         after = len(storages.events)
@@ -139,11 +110,8 @@ def training_passes(traced: Any, batch: int) -> BatchEvents:
     return replace(storages.passes(before, after), zero_grad=zero_grad, gradients=gradients)
 
 
-def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:
+def memory_parts(traced: TracedStep, batch: int, eval_batch: int) -> dict[str, Any]:
     """The memory at the highest peak of a step and an evaluation, by module, kind and dtype; the phase of that peak."""
-    from .storage_counter import ModuleCounter
-    from .training_step import count_storages, evaluate, forward_and_backward, optimizer_step
-
     counter = ModuleCounter(traced.length, getattr(traced.model.config, "vocab_size", None))
     with count_storages(traced, counter), counter.modules(traced.model):
         forward_and_backward(traced, counter, batch)
@@ -158,9 +126,7 @@ def memory_parts(traced: Any, batch: int, eval_batch: int) -> dict[str, Any]:
     return {"phase": counter.highest_phase, "parts": parts, "quantizable": quantizable_weights(traced.model)}
 
 
-def evaluation_passes(traced: Any, batch: int) -> BatchEvents:
-    from .training_step import count_storages, evaluate
-
+def evaluation_passes(traced: TracedStep, batch: int) -> BatchEvents:
     with count_storages(traced) as storages:
         before = len(storages.events)
         evaluate(traced, storages, batch)
@@ -173,8 +139,6 @@ def without_packed_sequence_masks() -> Iterator[None]:
 
     Without such a mask a training on blocks of its own making runs, and so does the one that is traced.
     """
-    from transformers import masking_utils
-
     name = "find_packed_sequence_indices"
     before = getattr(masking_utils, name, None)
     if before is not None:
@@ -184,10 +148,8 @@ def without_packed_sequence_masks() -> Iterator[None]:
         setattr(masking_utils, name, before)
 
 
-def model_sizes(traced: Any) -> dict[str, Any]:
+def model_sizes(traced: TracedStep) -> dict[str, Any]:
     """Counts of parameters, and bytes of weights, gradients and optimizer states (None if not traced)."""
-    from torch.nn import Embedding
-
     parameters = list(traced.model.parameters())
     stored = {tensor.untyped_storage(): None for tensor in [*parameters, *traced.model.buffers()]}
     states: int | None = None
@@ -210,9 +172,6 @@ def model_sizes(traced: Any) -> dict[str, Any]:
 
 def quantizable_weights(model: Any) -> dict[str, int]:
     """The frozen linear layers, without the output layer and heads, which bitsandbytes leaves as they are."""
-    from torch.nn import Linear
-    from transformers.pytorch_utils import Conv1D
-
     output = model.get_output_embeddings()
     frozen = [
         module.weight

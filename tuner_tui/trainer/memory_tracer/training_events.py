@@ -79,14 +79,13 @@ def allocator_slack(
     How activations of other sizes fit into each other changes from batch to batch, but their order does not: sizes
     between two traced batches lie on a straight line. Without such a pair only traced batches are replayed.
     """
-    found = []
+    slack = []
     for batch in batches:
         events = events_at(traced, batch)
         if events is not None:
-            training = list(training_events(fixed, events))
-            tensors = _highest(training) - 2 * CUBLAS_WORKSPACE_BYTES
-            found.append((batch, replay(training, expandable_segments).reserved - tensors))
-    return found
+            peak = replay(training_events(fixed, events), expandable_segments)
+            slack.append((batch, peak.reserved - peak.requested + 2 * CUBLAS_WORKSPACE_BYTES))
+    return slack
 
 
 def events_at(traced: Mapping[int, BatchEvents], batch: int) -> BatchEvents | None:
@@ -122,20 +121,6 @@ def _order(events: BatchEvents) -> tuple[object, ...]:
     """What does not depend on the batch."""
     names = [(name, size == FREED) for name, size in events.passes]
     return names, [(moment.gradients, moment.copies) for moment in events.live]
-
-
-def _highest(events: Iterable[Event]) -> int:
-    """The peak of the sizes as they were requested."""
-    live: dict[int, int] = {}
-    now = highest = 0
-    for name, size in events:
-        if size == FREED:
-            now -= live.pop(name)
-        else:
-            live[name] = size
-            now += size
-            highest = max(highest, now)
-    return highest
 
 
 def _renamed(events: Iterable[Event], names: Iterator[int], live: dict[int, int]) -> Iterator[Event]:
