@@ -31,7 +31,7 @@ def texts() -> list[Text]:
         ("settings/fields.yaml", "Peak learning rate, reached at the end of the warmup."),
         ("settings/resolve.py", "use name=value, such as learning_rate=1e-5"),
         ("cli/training_options.py", "Number of processes, one per GPU."),
-        ("ui/keys.py", "Save a checkpoint now and continue"),
+        ("ui/keys.txt", "Save a checkpoint now and continue"),
         ("ui/status_text.py", "No problems found."),
         ("ui/screens/tune.py", "Trials"),
         ("tuning/search/conclusion.py", "Nothing was tried."),

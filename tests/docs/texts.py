@@ -27,7 +27,7 @@ EXPRESSION = re.compile(r"\(\?[:P<=!i]|\\[dswbS.(\[]|\[\^|\)\?|\.\*|\[a-z")
 CODE = re.compile(r"^(import |from \w+ import |def |class )|^\s*[A-Za-z-]+: ?[#$\w-]+;$|^\w+ > \w+$", re.MULTILINE)
 SKIPPED_CALLS = {"compile", "search", "match", "fullmatch", "sub", "split", "findall", "finditer", "Words", "Pattern"}
 SHOWN_FIELDS = {
-    "help", "say", "title", "why", "effect", "rests_on", "source", "sentence", "unable", "reason", "advice",
+    "help", "label", "say", "title", "why", "effect", "rests_on", "source", "sentence", "unable", "reason", "advice",
 }  # fmt: skip
 SKIPPED_NAMES = {"CSS", "DEFAULT_CSS", "COMPONENT_CLASSES", "__slots__"}
 
@@ -51,7 +51,10 @@ def texts_of(path: Path) -> list[Text]:
 def program_texts() -> list[Text]:
     """The texts of all modules and of their tables."""
     modules = [text for path in sorted(PACKAGE.rglob("*.py")) for text in texts_of(path)]
-    return modules + [text for path in sorted(PACKAGE.rglob("*.yaml")) for text in table_texts(path)]
+    keys = PACKAGE / "ui/keys.txt"
+    columns = (re.split(r" {2,}", line.strip()) for line in keys.read_text("utf-8").splitlines())
+    help_texts = [Text(keys, number, row[-1]) for number, row in enumerate(columns, start=1) if len(row) > 1]
+    return modules + help_texts + [text for path in sorted(PACKAGE.rglob("*.yaml")) for text in table_texts(path)]
 
 
 def table_texts(path: Path) -> list[Text]:

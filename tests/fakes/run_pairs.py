@@ -10,7 +10,7 @@ from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.ui.followed_run import compare_views
-from tuner_tui.ui.records import ComparedRuns
+from tuner_tui.view.comparison_rows import ComparisonScene
 
 GB = 2**30
 
@@ -39,12 +39,12 @@ def with_memory(run: RunView, peak_bytes: float) -> RunView:
     return replace(run, history=replace(run.history, memory_bytes=memory))
 
 
-def two_runs() -> ComparedRuns:
+def two_runs() -> ComparisonScene:
     """The two, as a look at them finds them."""
     return compare_views(("r006", slower()), ("r007", faster()))
 
 
-def two_jobs() -> ComparedRuns:
+def two_jobs() -> ComparisonScene:
     """Two runs that trained different jobs and logged no loss."""
     other = view(job=BuiltinJob(model="gpt2"), created_t=2.0)
     return compare_views(("r006", view()), ("r007", other))

@@ -33,7 +33,8 @@ from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun
-from tuner_tui.ui.records import ComparedRuns, LaunchOffer, NameTakenError, PresetListing, RestartOffer, TrainingConfig
+from tuner_tui.ui.records import LaunchOffer, NameTakenError, PresetListing, RestartOffer, TrainingConfig
+from tuner_tui.view.comparison_rows import ComparisonScene
 
 INTERPRETER = Interpreter(
     "/opt/train/bin/python",
@@ -204,7 +205,7 @@ class FakeBox:
     tuner: FakeTunings = field(default_factory=FakeTunings)
     queue: tuple[QueueLine, ...] = ()
     queue_wakes: int = 0
-    compared: ComparedRuns = field(default_factory=two_runs)
+    compared: ComparisonScene = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
 
@@ -311,7 +312,7 @@ class FakeBackend(Backend):
     def list_runs(self) -> Sequence[RunRow]:
         return self.box.runs
 
-    def compare_runs(self, first: Path, second: Path) -> Iterator[ComparedRuns]:
+    def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:
         self.box.compared_runs.append((first.name, second.name))
         return iter([self.box.compared._replace(names=(first.name, second.name))])
 

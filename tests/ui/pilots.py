@@ -34,12 +34,23 @@ async def until(pilot: ScreenPilot, condition: Callable[[], object]) -> None:
     await pilot.pause()
 
 
+async def press_until(pilot: ScreenPilot, condition: Callable[[], object], *keys: str) -> None:
+    """Press `keys`, and run the app until `condition` holds."""
+    await pilot.press(*keys)
+    await until(pilot, condition)
+
+
+async def press_to(pilot: ScreenPilot, title: str, *keys: str) -> None:
+    """Press `keys`, and run the app until the dialog `title` is shown; no dialog where it is empty."""
+    await press_until(pilot, lambda: dialog(pilot) == title, *keys)
+
+
 def settled(pilot: ScreenPilot, box: FakeBox) -> Callable[[], bool]:
     """Return a function that says whether everything about the box is shown."""
     main = app_of(pilot).main
 
     def is_settled() -> bool:
-        settings = None not in (main.settings_view, main.inventory, main.interpreter, main.outlook)
+        settings = None not in (main.settings_view, *main.machine, main.outlook)
         run = box.view is None or (main.view is not None and main.log_window is not None)
         return settings and run and main.sample is not None and main.findings == (box.findings if box.view else ())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fakes.ui_backend import FakeBox, busy_box
 from tests.runs.builders import record
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, screen_text, settled, until
+from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, screen_text, settled, until
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.store.codec import encode_event
@@ -28,26 +28,20 @@ def on_compare(pilot: ScreenPilot) -> bool:
 async def test_v_compares_the_followed_run_with_the_one_picked() -> None:
     box = busy_box(runs=RUNS)
     async with on_screen(box) as pilot:
-        await pilot.press("v")
-        await until(pilot, lambda: dialog(pilot) == "Compare r007 with")
-        await pilot.press("j", "enter")
-        await until(pilot, lambda: on_compare(pilot))
+        await press_to(pilot, "Compare r007 with", "v")
+        await press_until(pilot, lambda: on_compare(pilot), "j", "enter")
         await until(pilot, lambda: "tokens ×" in screen_text(pilot.app))
         assert box.compared_runs == [("r007", "r006")]
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
+        await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
         assert app_of(pilot).session.state.folder == Path("/runs/r007")
 
 
 async def test_without_a_followed_run_both_are_asked_for() -> None:
     box = FakeBox(runs=RUNS)
     async with on_screen(box) as pilot:
-        await pilot.press("v")
-        await until(pilot, lambda: dialog(pilot) == "Compare")
-        await pilot.press("enter")
-        await until(pilot, lambda: dialog(pilot) == "Compare r008 with")
-        await pilot.press("enter")
-        await until(pilot, lambda: on_compare(pilot))
+        await press_to(pilot, "Compare", "v")
+        await press_to(pilot, "Compare r008 with", "enter")
+        await press_until(pilot, lambda: on_compare(pilot), "enter")
         assert box.compared_runs == [("r008", "r007")]
 
 
@@ -56,10 +50,8 @@ def test_it_looks(snap_compare: Compare) -> None:
 
     async def before(pilot: ScreenPilot) -> None:
         await until(pilot, settled(pilot, box))
-        await pilot.press("v")
-        await until(pilot, lambda: dialog(pilot) == "Compare r007 with")
-        await pilot.press("enter")
-        await until(pilot, lambda: on_compare(pilot))
+        await press_to(pilot, "Compare r007 with", "v")
+        await press_until(pilot, lambda: on_compare(pilot), "enter")
 
     assert snap_compare(box.app(), terminal_size=(120, 40), run_before=before)
 

@@ -12,7 +12,7 @@ from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.ui.state import UiState
-from tuner_tui.view.data_parallel import DataParallel
+from tuner_tui.view.settings_form import DataParallel
 
 T4 = card("T4", gib=15.0)
 COMMAND = CommandJob(command=("python", "train.py"))

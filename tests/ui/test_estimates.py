@@ -16,7 +16,7 @@ from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, ended, running
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
-from tests.ui.pilots import app_of, on_screen, until, value
+from tests.ui.pilots import app_of, on_screen, press_until, until, value
 from tuner_tui.advice.estimate import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
 from tuner_tui.advice.outlook import DataOutlook, EstimateRequest, MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
@@ -32,8 +32,9 @@ from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.record import write_record
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.ui.panels.settings import EstimateBar, estimate_rows, memory_bar, source
+from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.estimate_rows import estimate_rows, memory_bar, source
 
 SMALL = estimate_from_phases(
     (MemoryPhase("loss", 0.0, 0.0, 0.0, 0.0, 10 * 2**20),),
@@ -173,14 +174,13 @@ def test_the_source_of_the_figure_is_shortened_to_its_newest_part() -> None:
 
 async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_taken() -> None:
     async with on_screen(FakeBox()) as pilot:
-        bar = app_of(pilot).main.query_one(EstimateBar)
+        bar = app_of(pilot).main.query_one("#estimate", RowsPanel)
         await pilot.press("enter", "backspace", "backspace", "4", "0")
-        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(40)))
-        await pilot.press("escape")
-        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(16)))
+        await until(pilot, lambda: bar.values == (MemoryOutlook(estimated(40)),))
+        await press_until(pilot, lambda: bar.values == (MemoryOutlook(estimated(16)),), "escape")
         assert value(pilot, "per_device_train_batch_size") == 16
         await pilot.press("enter", "backspace", "backspace", "8", "enter")
-        await until(pilot, lambda: bar.outlook == MemoryOutlook(estimated(8)))
+        await until(pilot, lambda: bar.values == (MemoryOutlook(estimated(8)),))
         assert value(pilot, "per_device_train_batch_size") == 8
 
 
@@ -270,8 +270,7 @@ async def test_only_edited_settings_are_worth_a_trace() -> None:
     box = FakeBox()
     async with on_screen(box, backend=box.backend(estimates=FakeEstimates(quick=remember))) as pilot:
         assert not asked[-1].worked_on
-        await pilot.press("plus")
-        await until(pilot, lambda: asked[-1].worked_on)
+        await press_until(pilot, lambda: asked[-1].worked_on, "plus")
 
 
 async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.fakes.ui_backend import FakeBox
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, until
+from tests.ui.pilots import ScreenPilot, app_of, on_screen, press_to, press_until, said, screen_text, until
 from tuner_tui.runs.queue.listing import QueueLine
 from tuner_tui.ui.screens.pickers import queue_items
 
@@ -31,8 +31,7 @@ def some_lines(submitted_t: float) -> tuple[QueueLine, ...]:
 
 
 async def open_queue(pilot: ScreenPilot) -> None:
-    await pilot.press("Q")
-    await until(pilot, lambda: dialog(pilot) == "Queue")
+    await press_to(pilot, "Queue", "Q")
 
 
 def test_a_line_has_state_age_and_command() -> None:
@@ -47,16 +46,12 @@ async def test_keys_remove_the_run_under_the_cursor_and_show_it() -> None:
     box = FakeBox(queue=some_lines(time.time() - 750))
     async with on_screen(box) as pilot:
         await open_queue(pilot)
-        await pilot.press("j")
-        await until(pilot, lambda: "It starts after run r002 has ended." in screen_text(pilot.app))
-        await pilot.press("x")
-        await until(pilot, lambda: dialog(pilot) == "Remove")
-        await pilot.press("y")
-        await until(pilot, lambda: dialog(pilot) == "Queue")
+        await press_until(pilot, lambda: "It starts after run r002 has ended." in screen_text(pilot.app), "j")
+        await press_to(pilot, "Remove", "x")
+        await press_to(pilot, "Queue", "y")
         assert box.orders == [("r003", "stop")]
         assert "r003" not in screen_text(pilot.app)
-        await pilot.press("enter")
-        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r002"))
+        await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r002"), "enter")
 
 
 async def test_the_training_shown_is_queued_after_a_look() -> None:
@@ -64,8 +59,6 @@ async def test_the_training_shown_is_queued_after_a_look() -> None:
     async with on_screen(box) as pilot:
         await open_queue(pilot)
         assert box.queue_wakes == 2  # by the start of the screen and now
-        await pilot.press("a")
-        await until(pilot, lambda: "1 of 2 GPUs" in screen_text(pilot.app))
-        await pilot.press("enter")
-        await until(pilot, lambda: "Queued as r009." in said(pilot))
+        await press_until(pilot, lambda: "1 of 2 GPUs" in screen_text(pilot.app), "a")
+        await press_until(pilot, lambda: "Queued as r009." in said(pilot), "enter")
         await until(pilot, lambda: "llama-1b-sft" in screen_text(pilot.app))

@@ -15,7 +15,7 @@ from textual.widgets import Input, Label
 
 from tests.fakes import live_run
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, until, value
+from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, press_to, press_until, said, until, value
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.types import FellBack
 from tuner_tui.settings.job import CommandJob, Job
@@ -30,8 +30,7 @@ T = TypeVar("T")
 async def test_one_key_trains_and_the_run_is_followed() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
-        await pilot.press("plus", "t")
-        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        await press_until(pilot, lambda: app_of(pilot).main.view is not None, "plus", "t")
         assert box.launched[0].resolved.settings.per_device_train_batch_size == 24
         assert app_of(pilot).session.state.folder == Path("/runs/r001")
         assert app_of(pilot).main.page == "settings"  # it is seen beside the settings
@@ -47,8 +46,7 @@ async def test_a_request_to_train_waits_for_the_inventory_and_counts_once() -> N
 
     app = box.app(box.backend(read_inventory=late))
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("t", "t")
-        await until(pilot, lambda: "as soon as" in said(pilot))
+        await press_until(pilot, lambda: "as soon as" in said(pilot), "t", "t")
         await until(pilot, lambda: app.main.settings_view is not None)
         assert not box.launched
         read.set()
@@ -59,16 +57,14 @@ async def test_a_request_to_train_waits_for_the_inventory_and_counts_once() -> N
 async def test_a_launch_that_fails_says_why_and_follows_nothing() -> None:
     box = FakeBox(launch_error="There is no command 'trane'.")
     async with on_screen(box) as pilot:
-        await pilot.press("t")
-        await until(pilot, lambda: "no command 'trane'" in said(pilot))
+        await press_until(pilot, lambda: "no command 'trane'" in said(pilot), "t")
         assert app_of(pilot).session.state.folder is None
 
 
 async def test_no_second_training_while_one_runs() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
-        await pilot.press("t")
-        await until(pilot, lambda: "already training" in said(pilot))
+        await press_until(pilot, lambda: "already training" in said(pilot), "t")
         assert not box.launched
 
 
@@ -76,13 +72,11 @@ async def test_stopping_asks_first() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
         for answer in ("n", "y"):
-            await pilot.press("s")
-            await until(pilot, lambda: dialog(pilot) == "Stop")
+            await press_to(pilot, "Stop", "s")
             await pilot.press("enter")
             assert dialog(pilot) == "Stop"
             assert not box.orders
-            await pilot.press(answer)
-            await until(pilot, lambda: dialog(pilot) == "")
+            await press_to(pilot, "", answer)
         await until(pilot, lambda: box.orders == [("r007", "stop")])
 
 
@@ -96,8 +90,7 @@ async def test_nothing_to_stop_or_save_is_said() -> None:
 async def test_c_saves_a_checkpoint_and_goes_on() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
-        await pilot.press("c")
-        await until(pilot, lambda: box.orders == [("r007", "checkpoint")])
+        await press_until(pilot, lambda: box.orders == [("r007", "checkpoint")], "c")
         await until(pilot, lambda: "checkpoint" in said(pilot))
 
 
@@ -117,8 +110,7 @@ async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:
     fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
     box = busy_box(view=replace(out, state=replace(out.state, fell_back=fell)))
     async with on_screen(box) as pilot:
-        await pilot.press("6")
-        await until(pilot, lambda: app_of(pilot).main.view is not None)
+        await press_until(pilot, lambda: app_of(pilot).main.view is not None, "6")
         assert app_of(pilot).session.state.folder == Path("/runs/r007")
 
 
@@ -127,8 +119,7 @@ async def test_q_leaves_without_stopping_and_says_that_the_training_goes_on(
 ) -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
-        await pilot.press("q")
-        await until(pilot, lambda: not pilot.app.is_running)
+        await press_until(pilot, lambda: not pilot.app.is_running, "q")
     assert not box.orders
     assert pilot.app.return_code == 0
     assert "r007 continues" in capsys.readouterr().err
@@ -164,10 +155,8 @@ async def test_a_hung_box_delays_no_key() -> None:
     app = box.app(backend)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.main.settings_view is not None)
-        await pilot.press("r", "plus")
-        await until(pilot, lambda: value(pilot, "per_device_train_batch_size") == 24)
-        await pilot.press("q")
-        await until(pilot, lambda: not app.is_running)
+        await press_until(pilot, lambda: value(pilot, "per_device_train_batch_size") == 24, "r", "plus")
+        await press_until(pilot, lambda: not app.is_running, "q")
     hung.set()
 
 
@@ -198,12 +187,10 @@ def job_of(pilot: ScreenPilot) -> Job:
 
 async def test_the_command_is_edited() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
+        await press_to(pilot, "Job", "e")
         await pilot.press("end", "space", *"--x")
         await pilot.press("down", *"out")
-        await pilot.press("enter")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "", "enter")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
         assert app_of(pilot).session.state.dirty
         assert str(app_of(pilot).main.query_one("#settings").border_title).startswith("1 Settings · llama-1b-sft*")
@@ -211,8 +198,7 @@ async def test_the_command_is_edited() -> None:
 
 async def test_the_command_tells_how_settings_reach_it_and_enter_does_not_overtake_what_is_typed() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
+        await press_to(pilot, "Job", "e")
         way = pilot.app.screen.query_one("#job-apply", Choice)
         command = pilot.app.screen.query_one("#job-command", Input)
         command.value = "python train.py {learning_rate}"
@@ -231,8 +217,7 @@ def preview_of(pilot: ScreenPilot) -> str:
 
 async def test_the_job_editor_shows_what_would_start_and_checks_placeholders_there() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
+        await press_to(pilot, "Job", "e")
         await until(pilot, lambda: preview_of(pilot) == "Starts: python train.py --seed 7\nNot applied: max_length")
         assert pilot.app.focused is pilot.app.screen.query_one("#job-command")
         pilot.app.screen.query_one("#job-command", Input).value = "python train.py {lr}"
@@ -244,14 +229,12 @@ async def test_the_job_editor_shows_what_would_start_and_checks_placeholders_the
 
 async def test_what_is_wrong_is_said_and_the_cursor_goes_there() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
+        await press_to(pilot, "Job", "e")
         pilot.app.screen.query_one("#job-env", Input).value = "nonsense"
         await pilot.press("enter")
         await until(pilot, lambda: pilot.app.focused is not None and pilot.app.focused.id == "job-env")
         await until(pilot, lambda: "NAME=value" in str(pilot.app.screen.query_one("#message", Label).content))
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "", "escape")
         assert job_of(pilot) == COMMAND_JOB
         assert not app_of(pilot).session.state.dirty
 
@@ -261,12 +244,9 @@ async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_alon
     recommended = {**first.resolved.origins, "seed": Origin(OriginKind.RECOMMENDED, "a reason")}
     box = FakeBox(opened=replace(first, resolved=replace(first.resolved, origins=recommended)))
     async with on_screen(box) as pilot:
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
-        await pilot.press("right")
-        await until(pilot, lambda: bool(pilot.app.screen.query("#job-command")))
-        await pilot.press("enter")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "Job", "e")
+        await press_until(pilot, lambda: bool(pilot.app.screen.query("#job-command")), "right")
+        await press_to(pilot, "", "enter")
         assert isinstance(job_of(pilot), CommandJob)
         editing = app_of(pilot).session.state.editing
         assert editing is not None
@@ -277,26 +257,20 @@ async def test_from_the_built_in_job_to_a_command_only_what_was_chosen_goes_alon
 async def test_a_command_is_shown_before_it_starts() -> None:
     box = FakeBox(opened=with_command())
     async with on_screen(box) as pilot:
-        await pilot.press("t")
-        await until(pilot, lambda: dialog(pilot) == "Train")
+        await press_to(pilot, "Train", "t")
         assert not box.launched
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "", "escape")
         assert not box.launched
-        await pilot.press("t")
-        await until(pilot, lambda: dialog(pilot) == "Train")
-        await pilot.press("enter")
-        await until(pilot, lambda: len(box.launched) == 1)
+        await press_to(pilot, "Train", "t")
+        await press_until(pilot, lambda: len(box.launched) == 1, "enter")
         await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r001"))
 
 
 async def test_r_restarts_the_run_after_a_yes() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
-        await pilot.press("R")
-        await until(pilot, lambda: dialog(pilot) == "Restart")
-        await pilot.press("y")
-        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
+        await press_to(pilot, "Restart", "R")
+        await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "y")
         [(name, preset)] = box.restarted
         assert name == "r007"
         assert preset is not None
@@ -306,11 +280,10 @@ async def test_r_restarts_the_run_after_a_yes() -> None:
 async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         shown = app_of(pilot).main
-        assert shown.interpreter is not None
-        assert shown.interpreter.path == "/opt/train/bin/python"
-        await pilot.press("e")
-        await until(pilot, lambda: dialog(pilot) == "Job")
+        assert shown.machine[1] is not None
+        assert shown.machine[1].path == "/opt/train/bin/python"
+        await press_to(pilot, "Job", "e")
         pilot.app.screen.query_one("#job-interpreter", Input).value = "/other/bin/python"
         await pilot.press("enter")
-        await until(pilot, lambda: shown.interpreter is not None and shown.interpreter.path == "/other/bin/python")
-        assert app_of(pilot).session.state.interpreter == shown.interpreter
+        await until(pilot, lambda: shown.machine[1] is not None and shown.machine[1].path == "/other/bin/python")
+        assert app_of(pilot).session.state.interpreter == shown.machine[1]

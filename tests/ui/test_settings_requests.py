@@ -10,7 +10,19 @@ import pytest
 from textual.widgets import Static
 
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
+from tests.ui.pilots import (
+    ScreenPilot,
+    app_of,
+    dialog,
+    on_screen,
+    preset_shown,
+    press_to,
+    press_until,
+    said,
+    screen_text,
+    until,
+    value,
+)
 from tuner_tui.advice.outlook import EstimateRequest, PeakMemory
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
@@ -27,10 +39,8 @@ BATCH = "per_device_train_batch_size"
 async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() -> None:
     """16 was changed to 24 and to 32, then a preset of 2 was loaded and changed to 3."""
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("plus", "plus", "p")
-        await until(pilot, lambda: dialog(pilot) == "Presets")
-        await pilot.press("enter")
-        await until(pilot, lambda: value(pilot, BATCH) == 2)
+        await press_to(pilot, "Presets", "plus", "plus", "p")
+        await press_until(pilot, lambda: value(pilot, BATCH) == 2, "enter")
         assert "u restores your changes" in said(pilot)
         await pilot.press("plus")
         seen = []
@@ -52,27 +62,21 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
         PresetListing("large", "For a large card", suits=True, values={BATCH: 48, "precision": "bf16"}),
     ]
     async with on_screen(FakeBox(presets=presets)) as pilot:
-        await pilot.press("p")
-        await until(pilot, lambda: dialog(pilot) == "Presets")
+        await press_to(pilot, "Presets", "p")
         seen = screen_text(pilot.app)
         assert "current, yours: Instruction tuning" in seen
         assert "for this machine: For a large card" in seen
-        await pilot.press(*"large")
-        await until(pilot, lambda: "filter: large▏  1 of 3" in screen_text(pilot.app))
+        await press_until(pilot, lambda: "filter: large▏  1 of 3" in screen_text(pilot.app), *"large")
         assert "micro batch 16 → 48" in screen_text(pilot.app)
-        await pilot.press("escape")
-        await until(pilot, lambda: "filter:" not in screen_text(pilot.app))
-        await pilot.press("slash", *"sft", "enter")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_until(pilot, lambda: "filter:" not in screen_text(pilot.app), "escape")
+        await press_to(pilot, "", "slash", *"sft", "enter")
         assert preset_shown(pilot) == "llama-1b-sft"
 
 
 async def test_enter_on_a_choice_opens_its_list() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("down", "down", "enter")
-        await until(pilot, lambda: dialog(pilot) == "precision")
-        await pilot.press(*"fp16", "enter")
-        await until(pilot, lambda: value(pilot, "precision") == "fp16")
+        await press_to(pilot, "precision", "down", "down", "enter")
+        await press_until(pilot, lambda: value(pilot, "precision") == "fp16", *"fp16", "enter")
 
 
 def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:
@@ -95,8 +99,7 @@ def test_saving_under_the_name_of_a_shipped_preset_asks_first() -> None:
 async def test_save_writes_the_settings_and_the_mark_goes() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
-        await pilot.press("plus", "ctrl+s")
-        await until(pilot, lambda: "llama-1b-sft" in box.saved)
+        await press_until(pilot, lambda: "llama-1b-sft" in box.saved, "plus", "ctrl+s")
         await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft")
         assert box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 24
 
@@ -104,21 +107,17 @@ async def test_save_writes_the_settings_and_the_mark_goes() -> None:
 async def test_nothing_is_replaced_without_a_yes() -> None:
     box = FakeBox(saved={"llama-1b-sft": opened()})
     async with on_screen(box) as pilot:
-        await pilot.press("plus", "ctrl+s")
-        await until(pilot, lambda: dialog(pilot) == "Save")
-        await pilot.press("n")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "Save", "plus", "ctrl+s")
+        await press_to(pilot, "", "n")
         assert box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 8
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: dialog(pilot) == "Save")
+        await press_to(pilot, "Save", "ctrl+s")
         await pilot.press("y")
         await until(pilot, lambda: box.saved["llama-1b-sft"].resolved.settings.per_device_train_batch_size == 24)
 
 
 async def test_a_name_that_is_no_file_name_keeps_the_dialog() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("S")
-        await until(pilot, lambda: dialog(pilot) == "Save as")
+        await press_to(pilot, "Save as", "S")
         await pilot.press(*"/x", "enter")
         message = pilot.app.screen.query_one("#message", Static)
         await until(pilot, lambda: "not a preset name" in str(message.content))
@@ -128,10 +127,8 @@ async def test_a_name_that_is_no_file_name_keeps_the_dialog() -> None:
 async def test_save_as_asks_for_a_name() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
-        await pilot.press("S")
-        await until(pilot, lambda: dialog(pilot) == "Save as")
-        await pilot.press(*"-2", "enter")
-        await until(pilot, lambda: "llama-1b-sft-2" in box.saved)
+        await press_to(pilot, "Save as", "S")
+        await press_until(pilot, lambda: "llama-1b-sft-2" in box.saved, *"-2", "enter")
         await until(pilot, lambda: preset_shown(pilot) == "llama-1b-sft-2")
 
 
@@ -202,16 +199,14 @@ async def test_the_settings_are_copied_to_the_terminal(
         monkeypatch.setenv(name, text)
     async with on_screen(FakeBox()) as pilot:
         written = record_writes(pilot, monkeypatch)
-        await pilot.press("plus", "y")
-        await until(pilot, lambda: copied in written)
+        await press_until(pilot, lambda: copied in written, "plus", "y")
         assert "Copied the settings" in said(pilot)
 
 
 async def test_a_terminal_without_a_clipboard_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "vt100")
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("y")
-        await until(pilot, lambda: "Not copied" in said(pilot))
+        await press_until(pilot, lambda: "Not copied" in said(pilot), "y")
 
 
 async def test_a_tools_file_is_written_after_a_yes() -> None:
@@ -219,13 +214,11 @@ async def test_a_tools_file_is_written_after_a_yes() -> None:
     box = FakeBox(file_update=update)
     async with on_screen(box) as pilot:
         for answer in ("n", "y"):
-            await pilot.press("ctrl+s")
-            await until(pilot, lambda: dialog(pilot) == "Write the file")
+            await press_to(pilot, "Write the file", "ctrl+s")
             assert "+seed: 2  # mine" in screen_text(pilot.app)
             assert "no place for tf32" in screen_text(pilot.app)
             assert box.written == []
-            await pilot.press(answer)
-            await until(pilot, lambda: dialog(pilot) == "")
+            await press_to(pilot, "", answer)
         await until(pilot, lambda: box.written == [update])
         assert box.saved == {}
 
@@ -272,15 +265,12 @@ def test_without_a_tools_file_the_settings_are_copied_for_the_jobs_tool() -> Non
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_where_the_memory_goes_by_kind_and_by_module(size: tuple[int, int]) -> None:
     async with on_screen(FakeBox(), size=size) as pilot:
-        await pilot.press("m")
-        await until(pilot, lambda: dialog(pilot) == "Memory · llama-1b · micro batch 16")
+        await press_to(pilot, "Memory · llama-1b · micro batch 16", "m")
         assert re.search(r"weights +fp32 +4\.0 GiB +10 %", screen_text(pilot.app))
         assert re.search(r"MLP +bf16 +24\.0 GiB +60 % .* gradient_checkpointing", screen_text(pilot.app))
-        await pilot.press("m")
-        await until(pilot, lambda: "model.embed_tokens" in screen_text(pilot.app))
+        await press_until(pilot, lambda: "model.embed_tokens" in screen_text(pilot.app), "m")
         assert re.search(r"model\.layers\.\*\.mlp · .*fp32 +3\.0 GiB +8 %", screen_text(pilot.app))
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "", "escape")
 
 
 async def test_memory_that_cannot_be_traced_is_explained() -> None:
@@ -289,6 +279,5 @@ async def test_memory_that_cannot_be_traced_is_explained() -> None:
 
     box = FakeBox()
     async with on_screen(box, backend=box.backend(memory_parts=refuse)) as pilot:
-        await pilot.press("m")
-        await until(pilot, lambda: "does not name its model" in said(pilot))
+        await press_until(pilot, lambda: "does not name its model" in said(pilot), "m")
         assert dialog(pilot) == ""

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
-from tests.ui.pilots import dialog, on_screen, screen_text, settled, until
+from tests.ui.pilots import dialog, on_screen, press_to, screen_text, settled, until
 from tuner_tui.cli.options import build_app
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, SETTINGS_KEYS, TUNE_KEYS
 
@@ -47,8 +47,7 @@ async def test_in_the_dialogs() -> None:
             await until(pilot, lambda: dialog(pilot) == title)  # noqa: B023
             await pilot.pause()
             assert not cut_texts(screen_text(pilot.app))
-            await pilot.press("escape")
-            await until(pilot, lambda: dialog(pilot) == "")
+            await press_to(pilot, "", "escape")
 
 
 def test_the_commands_in_the_help() -> None:

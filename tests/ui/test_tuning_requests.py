@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from tests.fakes.live_run import START_S
 from tests.fakes.tuning_views import COMPILED, GIB, START, FakeTunings, aborted, at_its_end, under_way
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, said, screen_text, settled, until, value
+from tests.ui.pilots import (
+    ScreenPilot,
+    app_of,
+    on_screen,
+    press_to,
+    press_until,
+    said,
+    screen_text,
+    settled,
+    until,
+    value,
+)
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import TrialPlacement
@@ -38,12 +49,10 @@ def lines(view: TuningView | None, width: int = 116) -> list[str]:
 
 async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
     async with on_screen(box_with(under_way(), at_its_end())) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
+        await press_until(pilot, lambda: shown(pilot) == under_way(id="t003"), "o")
         await until(pilot, lambda: "at most +11 % to gain" in screen_text(pilot.app))
         assert "Tune · t003 · llama-1b-sft · running" in screen_text(pilot.app)
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
+        await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
 
 
 def test_trials_on_several_cards_are_shown_with_their_cards() -> None:
@@ -63,25 +72,21 @@ def test_trials_on_several_cards_are_shown_with_their_cards() -> None:
 async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agreed_to() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: dialog(pilot) == "Tune")
+        await press_to(pilot, "Tune", "o")
         assert "short real runs" in screen_text(pilot.app)
         await pilot.press(*["backspace"] * 3, "enter")
         await until(pilot, lambda: INVALID_MINUTES in screen_text(pilot.app))
-        await pilot.press("1", "2", "up", "x", "enter")
-        await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
+        await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "1", "2", "up", "x", "enter")
         assert (box.tuner.asked, box.tuner.minutes) == ([("start", "llama-1b-sft")], [15.0])
 
 
 async def test_too_few_minutes_are_refused() -> None:
     box = FakeBox(tuner=FakeTunings(least_minutes=7.0))
     async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: dialog(pilot) == "Tune")
+        await press_to(pilot, "Tune", "o")
         await pilot.press("backspace", "3", "enter")
         await until(pilot, lambda: "It needs at least 7 min." in screen_text(pilot.app))
-        await pilot.press("backspace", "8", "enter")
-        await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
+        await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "backspace", "8", "enter")
         assert (box.tuner.minutes, box.tuner.placed) == ([8.0], ["sequential"])
 
 
@@ -93,13 +98,10 @@ async def test_trials_may_run_in_parallel_where_there_is_room(steps: int, text: 
     offered["ray"] = "on the Ray cluster"
     box = FakeBox(tuner=FakeTunings(placements=offered))
     async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: dialog(pilot) == "Tune")
+        await press_to(pilot, "Tune", "o")
         assert "one after another" in screen_text(pilot.app)
-        await pilot.press("tab", *["right"] * steps)
-        await until(pilot, lambda: text in screen_text(pilot.app))
-        await pilot.press("enter")
-        await until(pilot, lambda: shown(pilot) == under_way(id="t004"))
+        await press_until(pilot, lambda: text in screen_text(pilot.app), "tab", *["right"] * steps)
+        await press_until(pilot, lambda: shown(pilot) == under_way(id="t004"), "enter")
         assert box.tuner.placed == [placement]
 
 
@@ -127,11 +129,9 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
         app_of(pilot).session._tuning.show_status(at_its_end())
         await until(pilot, lambda: main.tuning_sign == "t003 finished")
         assert "o shows it" in said(pilot)
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
+        await press_until(pilot, lambda: shown(pilot) is not None, "o")
         assert main.tuning_sign == ""
-        await pilot.press("escape")
-        await until(pilot, lambda: " o Tune " in screen_text(pilot.app).splitlines()[-1])
+        await press_until(pilot, lambda: " o Tune " in screen_text(pilot.app).splitlines()[-1], "escape")
 
 
 @pytest.mark.parametrize(
@@ -144,95 +144,69 @@ async def test_the_main_screen_shows_a_tuning_until_its_result_was_looked_at() -
 )
 async def test_nothing_is_tuned(box: FakeBox, why: str) -> None:
     async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: why in said(pilot))
+        await press_until(pilot, lambda: why in said(pilot), "o")
         assert not box.tuner.asked
 
 
 async def test_a_tuning_under_way_is_ended_after_a_yes() -> None:
     box = box_with(under_way())
     async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("t")
-        await until(pilot, lambda: "is running" in said(pilot))
-        await pilot.press("x")
-        await until(pilot, lambda: dialog(pilot) == "Stop the tuning")
-        await pilot.press("y")
-        await until(pilot, lambda: box.tuner.asked == [("abort", "t003")])
+        await press_until(pilot, lambda: shown(pilot) is not None, "o")
+        await press_until(pilot, lambda: "is running" in said(pilot), "t")
+        await press_to(pilot, "Stop the tuning", "x")
+        await press_until(pilot, lambda: box.tuner.asked == [("abort", "t003")], "y")
 
 
 async def test_one_that_was_ended_early_goes_on() -> None:
     box = box_with(aborted())
     async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: "R resumes it" in screen_text(pilot.app))
-        await pilot.press("R")
-        await until(pilot, lambda: dialog(pilot) == "Resume t003")
-        await pilot.press("enter")
-        await until(pilot, lambda: shown(pilot) == under_way(id="t003"))
+        await press_until(pilot, lambda: "R resumes it" in screen_text(pilot.app), "o")
+        await press_to(pilot, "Resume t003", "R")
+        await press_until(pilot, lambda: shown(pilot) == under_way(id="t003"), "enter")
         assert (box.tuner.asked, box.tuner.minutes) == ([("resume", "t003")], [9.0])
 
 
 async def test_one_whose_time_was_short_goes_on_too_and_one_at_its_end_does_not() -> None:
     short = at_its_end(trouble="Time was short: more could be tried.")
     async with on_screen(box_with(at_its_end(), short)) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("R")
-        await until(pilot, lambda: "nothing to resume" in said(pilot))
-        await pilot.press("r")
-        await until(pilot, lambda: dialog(pilot) == "Tunings")
-        await pilot.press("j", "enter")
-        await until(pilot, lambda: "Time was short" in screen_text(pilot.app))
-        await pilot.press("R")
-        await until(pilot, lambda: dialog(pilot) == "Resume t002")
-        await pilot.press("enter")
-        await until(pilot, lambda: shown(pilot) == under_way(id="t002"))
+        await press_until(pilot, lambda: shown(pilot) is not None, "o")
+        await press_until(pilot, lambda: "nothing to resume" in said(pilot), "R")
+        await press_to(pilot, "Tunings", "r")
+        await press_until(pilot, lambda: "Time was short" in screen_text(pilot.app), "j", "enter")
+        await press_to(pilot, "Resume t002", "R")
+        await press_until(pilot, lambda: shown(pilot) == under_way(id="t002"), "enter")
 
 
 async def test_the_winner_is_taken_after_its_changes_were_shown() -> None:
     async with on_screen(box_with(at_its_end())) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("a")
-        await until(pilot, lambda: dialog(pilot) == "The winner of t003")
+        await press_until(pilot, lambda: shown(pilot) is not None, "o")
+        await press_to(pilot, "The winner of t003", "a")
         assert value(pilot, "torch_compile") is False
-        await pilot.press("enter")
-        await until(pilot, lambda: value(pilot, "torch_compile") is True)
+        await press_until(pilot, lambda: value(pilot, "torch_compile") is True, "enter")
         editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.settings == COMPILED
         assert editing.current.origin("torch_compile").kind is OriginKind.TUNED
-        await pilot.press("escape")
-        await until(pilot, lambda: pilot.app.screen is app_of(pilot).main)
-        await pilot.press("u")
-        await until(pilot, lambda: value(pilot, "torch_compile") is False)
+        await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
+        await press_until(pilot, lambda: value(pilot, "torch_compile") is False, "u")
 
 
 async def test_a_training_beside_a_tuning_is_asked_about() -> None:
     box = box_with(under_way())
     async with on_screen(box) as pilot:
-        await pilot.press("t")
-        await until(pilot, lambda: dialog(pilot) == "Train")
+        await press_to(pilot, "Train", "t")
         assert "t003 is tuning" in screen_text(pilot.app)
-        await pilot.press("n")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "", "n")
         assert not box.launched
-        await pilot.press("t")
-        await until(pilot, lambda: dialog(pilot) == "Train")
-        await pilot.press("y")
-        await until(pilot, lambda: len(box.launched) == 1)
+        await press_to(pilot, "Train", "t")
+        await press_until(pilot, lambda: len(box.launched) == 1, "y")
 
 
 async def test_on_a_small_terminal_the_panels_take_turns() -> None:
     async with on_screen(box_with(under_way()), size=(80, 24)) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
-        await pilot.press("2")
-        await until(pilot, lambda: "bitsandbytes is not installed" in screen_text(pilot.app))
-        await pilot.press("tab")
-        await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
+        await press_until(pilot, lambda: "as given, again" in screen_text(pilot.app), "o")
+        await press_until(pilot, lambda: "bitsandbytes is not installed" in screen_text(pilot.app), "2")
+        await press_until(pilot, lambda: "as given, again" in screen_text(pilot.app), "tab")
 
 
 def test_a_trial_shows_what_it_changed_how_fast_it_was_and_how_it_ended() -> None:
@@ -327,8 +301,7 @@ def test_it_looks(snap_compare: Compare) -> None:
 
     async def before(pilot: ScreenPilot) -> None:
         await until(pilot, settled(pilot, box))
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
+        await press_until(pilot, lambda: shown(pilot) is not None, "o")
         await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
 
     assert snap_compare(box.app(), terminal_size=(120, 40), run_before=before)
@@ -338,8 +311,6 @@ async def test_the_winner_of_another_training_is_said_to_be_that() -> None:
     box = box_with(at_its_end(title="gpt2-sft"))
     box.tuner.same_job = False
     async with on_screen(box) as pilot:
-        await pilot.press("o")
-        await until(pilot, lambda: shown(pilot) is not None)
-        await pilot.press("a")
-        await until(pilot, lambda: dialog(pilot) == "The winner of t003")
+        await press_until(pilot, lambda: shown(pilot) is not None, "o")
+        await press_to(pilot, "The winner of t003", "a")
         await until(pilot, lambda: "to a different training than" in screen_text(pilot.app))

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.run_pairs import two_jobs, two_runs
-from tuner_tui.ui.records import ComparedRuns
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
 
 
-def scene(runs: ComparedRuns) -> ComparisonScene:
+def scene(runs: ComparisonScene) -> ComparisonScene:
     return ComparisonScene(runs.names, runs.statuses, runs.comparison, runs.curves)
 
 
-def texts(runs: ComparedRuns, width: int) -> list[str]:
+def texts(runs: ComparisonScene, width: int) -> list[str]:
     return [plain_text(row.line).rstrip() for row in comparison_rows(scene(runs), width)]
 
 

@@ -19,9 +19,9 @@ from tuner_tui.settings.model import (
     parse_value,
 )
 from tuner_tui.settings.rules import Problem, find_problems
-from tuner_tui.view.data_parallel import DataParallel
 from tuner_tui.view.settings_form import (
     KNOBS,
+    DataParallel,
     SettingsView,
     check_input,
     effective_batch,

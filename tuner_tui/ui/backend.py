@@ -56,7 +56,6 @@ from tuner_tui.settings.presets import (
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
-    ComparedRuns,
     LaunchOffer,
     NameTakenError,
     PresetListing,
@@ -65,6 +64,7 @@ from tuner_tui.ui.records import (
     translate_errors,
 )
 from tuner_tui.ui.tunings import Tunings
+from tuner_tui.view.comparison_rows import ComparisonScene
 
 MAX_LISTED_RUNS = 200
 
@@ -233,7 +233,7 @@ class Backend:
         snapshot, now_s = ProcessSnapshot(), time.time()
         return [list_run_or_damage(folder, now_s, snapshot) for folder in list_runs(runs_dir())[:MAX_LISTED_RUNS]]
 
-    def compare_runs(self, first: Path, second: Path) -> Iterator[ComparedRuns]:
+    def compare_runs(self, first: Path, second: Path) -> Iterator[ComparisonScene]:
         """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
         return compare_runs(RunFolder(first), RunFolder(second))
 

@@ -36,13 +36,14 @@ def seconds_to_tick(period_s: float, now_s: float) -> float:
 
 
 async def poll(
-    items: Iterator[T], show: Callable[[T], object], failure: str = UNREADABLE, period_s: float = PERIOD_S
+    items: Iterator[T | None], show: Callable[[T], object], failure: str = UNREADABLE, period_s: float = PERIOD_S
 ) -> None:
-    """Take an item from `items` at each tick, on a thread, and show it if it differs from the one before.
+    """Take an item from `items` at each tick, on a thread, and show it if it is not None and differs from the last one.
 
     `items` reads its source for each item, and ends when nothing can change any more. Raises `BackendError`.
     """
-    last = end = object()
+    last: object = None
+    end = object()
     while True:
         try:
             item = await to_daemon_thread(lambda: next(items, end))
@@ -51,7 +52,7 @@ async def poll(
         if item is end:
             return
         # Items are frozen values, so they are compared as a whole: an idle screen costs only the read.
-        if item != last:
+        if item is not None and item != last:
             last = item
             show(item)  # type: ignore[arg-type]
         await asyncio.sleep(seconds_to_tick(period_s, time.monotonic()))

@@ -17,7 +17,7 @@ from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
-from tuner_tui.ui.records import ComparedRuns
+from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.run_rows import outcome_sentence
 
 FIRST_LOG_LINES = 200
@@ -109,7 +109,7 @@ def follow_run(run: RunFolder) -> FollowedRun:
     return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run))
 
 
-def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparedRuns]:
+def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScene]:
     """Yield the comparison of two runs, one per read, until neither of them is live. Raises `OSError`."""
     readers = [RunReader(run) for run in (first, second)]
     live = True
@@ -120,10 +120,10 @@ def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparedRuns]:
         yield compared
 
 
-def compare_views(first: tuple[str, RunView], second: tuple[str, RunView]) -> ComparedRuns:
+def compare_views(first: tuple[str, RunView], second: tuple[str, RunView]) -> ComparisonScene:
     """Compare a run with a later one; each is given by its id and its view."""
     (name, before), (later_name, after) = first, second
-    return ComparedRuns(
+    return ComparisonScene(
         (name, later_name),
         (_status_sentence(before), _status_sentence(after)),
         compare(before, after),

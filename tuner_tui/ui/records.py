@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.runs.read.comparison import Comparison
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import Job
@@ -95,20 +94,6 @@ class RestartOffer(NamedTuple):
 
     question: str
     restart: Callable[[], Path]
-
-
-LossCurve = tuple[tuple[float, float], ...]
-"""Pairs of samples seen and loss."""
-
-
-class ComparedRuns(NamedTuple):
-    """Two runs, the older one first: their ids, a status sentence for each, their differences and loss curves."""
-
-    names: tuple[str, str]
-    statuses: tuple[str, str]
-    comparison: Comparison
-    curves: tuple[LossCurve, LossCurve]
-    live: bool = False
 
 
 TrialPlacement = Literal["sequential", "gpus", "ray"]

@@ -10,12 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tuner_tui.advice.outlook import EstimateRequest
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError, HardwareFeed, poll
@@ -83,7 +83,7 @@ class ScreenSession:
     def start(self, choose: Callable[[Backend], tuple[TrainingConfig, Path | None]]) -> None:
         """Start to read. `choose` returns what the settings form shows first and the run to follow."""
         samples = self._hardware.samples(self._backend.open_sampler)
-        self._app.run_task(poll, samples, self._show_sample, "The hardware cannot be sampled")
+        self._app.run_task(poll, samples, partial(setattr, self._main, "sample"), "The hardware cannot be sampled")
         self._app.run_task(self._open_first, choose)
         self._app.run_task(self._read_inventory)
         self._app.run_task(self._tuning.watch_status)
@@ -105,10 +105,6 @@ class ScreenSession:
         self._store.update(replace(self.state, inventory=inventory))
 
     # what is read
-
-    def _show_sample(self, sample: Sample | None) -> None:
-        if sample is not None:
-            self._main.sample = sample
 
     def _show_run(self, folder: Path | None) -> None:
         self._run = self._main.log_window = None

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.situation import effective_settings, observed_values
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.distributed import AccelerateConfig
+from tuner_tui.settings.distributed import AccelerateConfig, process_count
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, Resolved, Value, parse_value
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.records import TrainingConfig
-from tuner_tui.view.data_parallel import DataParallel, expected_data_parallel, observed_data_parallel
-from tuner_tui.view.settings_form import format_field
+from tuner_tui.view.settings_form import DataParallel, format_field
 
 
 class SettingChange(NamedTuple):
@@ -244,3 +244,22 @@ def _explicit_only(resolved: Resolved) -> Resolved:
     origins = {name: origin for name, origin in resolved.origins.items() if origin.kind not in WEAK_ORIGINS}
     settings = type(resolved.settings)(**{name: getattr(resolved.settings, name) for name in origins})
     return Resolved(settings, origins)
+
+
+def expected_data_parallel(
+    job: Job, inventory: Inventory | None, interpreter: Interpreter | None, accelerate: AccelerateConfig | None
+) -> DataParallel:
+    """Return what job and machine imply before the job has run."""
+    if inventory is None:
+        return DataParallel(process_count(job, accelerate=accelerate))
+    target = target_of(inventory, interpreter, job, accelerate)
+    perhaps = 1 if target.spread_known else len(target.cards)
+    return DataParallel(target.processes, target.replicas // target.processes, perhaps)
+
+
+def observed_data_parallel(view: RunView | None) -> tuple[Job, DataParallel] | None:
+    """Return the job of a run and what was observed in it, or None until it trains."""
+    if view is None or view.record is None or view.state.replicas is None:
+        return None
+    processes = max(1, len(view.state.ranks))
+    return view.record.job, DataParallel(processes, view.state.replicas // processes)

@@ -45,7 +45,7 @@ class StateStore:
             self.ready.set()
         job = None if state.loaded is None else state.loaded.job
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
-        self._screen.inventory, self._screen.interpreter = state.inventory, state.interpreter
+        self._screen.machine = state.inventory, state.interpreter
         self._screen.view = state.view
         self._screen.findings = state.findings + environment
         self._screen.running = state.running

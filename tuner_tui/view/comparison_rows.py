@@ -44,12 +44,16 @@ MAX_VALUE_WIDTH = 200
 
 
 class ComparisonScene(NamedTuple):
-    """Two runs, the older one first: ids, a status sentence for each, differences, and points of samples and loss."""
+    """Two runs, the older one first: ids, a status sentence for each, differences, and points of samples and loss.
+
+    `live`: one of them still trains.
+    """
 
     names: tuple[str, str]
     statuses: tuple[str, str]
     comparison: Comparison
     curves: tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]] = ((), ())
+    live: bool = False
 
 
 Entry = tuple[str, str, str, str]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuner_tui.core.units import format_gib, format_percent
 from tuner_tui.hosts import HostView
 from tuner_tui.view.cells import (
@@ -19,6 +21,11 @@ from tuner_tui.view.machine_rows import GpuScene, gpu_rows
 from tuner_tui.view.watch_rows import gpus_title, job_description, jobs_by_gpu, remark_rows, training_cards
 
 NAME_WIDTH, INDENT = 18, 4
+
+
+def hosts_rows(views: Sequence[HostView], width: int) -> list[Row]:
+    """Return the rows of all hosts."""
+    return [row for view in views for row in host_rows(view, width)]
 
 
 def host_rows(view: HostView, width: int) -> list[Row]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tuner_tui.view.data_parallel import SINGLE_DEVICE, DataParallel
+from tuner_tui.core.text import wrap_text
+from tuner_tui.view.cells import Row, Style, TextSpan, line
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import FieldSpec, Resolved, Settings, Value
@@ -17,6 +18,20 @@ TWOS = tuple(sorted({1, 3, *(2**n for n in range(1, 31)), *(3 * 2**n for n in ra
 TENS = tuple(m * 10**n for n in range(10) for m in (1, 2, 5))
 MANTISSAS = (1.0, 2.0, 3.0, 5.0)
 DEFAULT_STEPS = 100
+
+
+class DataParallel(NamedTuple):
+    """Processes, and the GPUs among which each of them splits a step.
+
+    `perhaps` is the number of GPUs it would use if the command builds a Trainer, which is not known before it runs.
+    """
+
+    processes: int = 1
+    cards: int = 1
+    perhaps: int = 1
+
+
+SINGLE_DEVICE = DataParallel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,3 +297,13 @@ def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText
     if problem is None:
         return None
     return _problem_help(view, facts, problem)._replace(tone="warning")
+
+
+HELP_STYLES: Mapping[str, Style] = {"warning": "warn", "error": "bad"}
+
+
+def help_rows(text: FieldHelpText, width: int) -> list[Row]:
+    """Return the facts of a field on one dim line, and its help or problem below."""
+    style = HELP_STYLES.get(text.tone, "")
+    sentence = wrap_text(text.sentence, max(8, width))
+    return [Row(line(TextSpan(text.facts, "dim"))), *(Row(line(TextSpan(part, style))) for part in sentence)]

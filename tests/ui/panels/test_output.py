@@ -8,7 +8,7 @@ from typing import cast
 from textual import on
 from textual.app import App, ComposeResult
 
-from tests.ui.pilots import until
+from tests.ui.pilots import press_until, until
 from tuner_tui.runs.read.log_reader import LogWindow
 from tuner_tui.ui.panels.output import (
     WINDOW_LINES,
@@ -158,20 +158,16 @@ async def test_keys_scroll_through_the_log() -> None:
         app.panel.log_window = window(800, 1000, 1000)
         await until(pilot, lambda: app.lines[-1] == "line 0999")
         assert "following" in str(app.panel.border_subtitle)
-        await pilot.press("up")
-        await until(pilot, lambda: app.lines[-1] == "line 0998")
+        await press_until(pilot, lambda: app.lines[-1] == "line 0998", "up")
         assert not app.panel.following
         assert app.anchor == 8000
-        await pilot.press("end")
-        await until(pilot, lambda: app.panel.following)
+        await press_until(pilot, lambda: app.panel.following, "end")
         assert app.anchor is None
-        await pilot.press("home")
-        await until(pilot, lambda: app.anchor == 0)
+        await press_until(pilot, lambda: app.anchor == 0, "home")
         app.panel.log_window = window(0, 200, 1000)
         await until(pilot, lambda: app.lines[0] == "line 0000")
         app.panel.log_window = LogWindow(lines=("x" * 25 + "y" * 60,), anchors=(0,), end=85, total_bytes=85)
-        await pilot.press("right", "right")
-        await until(pilot, lambda: app.lines[0] == "…" + "y" * 44)
+        await press_until(pilot, lambda: app.lines[0] == "…" + "y" * 44, "right", "right")
         app.panel.log_window = None
         await until(pilot, lambda: app.lines[0] == "No output yet.")
         assert app.panel.following

@@ -16,10 +16,11 @@ from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Resolved, Settings
-from tuner_tui.ui.panels.hardware import HardwarePanel
-from tuner_tui.ui.panels.in_effect import InEffectPanel
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
+from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.ui.theme import DARK
+from tuner_tui.view.hardware_rows import hardware_rows
+from tuner_tui.view.run_rows import in_effect_rows
 
 
 class PanelApp(TerminalApp):
@@ -94,15 +95,16 @@ async def test_every_size_is_drawn_exactly_to_its_width() -> None:
 
 
 async def test_the_panels_show_what_arrives() -> None:
-    plots, hardware, in_effect = PlotsPanel(), HardwarePanel(), InEffectPanel()
+    plots = PlotsPanel()
+    hardware, in_effect = RowsPanel(hardware_rows, None, None), RowsPanel(in_effect_rows, None, None)
     app = PanelApp(plots, hardware, in_effect)
     async with app.run_test(size=(100, 60)) as pilot:
         for text in ("no points yet", "Reading the hardware", "No run is open"):
             await until(pilot, lambda: text in app.text)  # noqa: B023
-        plots.history = history()
-        hardware.inventory, hardware.interpreter = inventory(8), INTERPRETER
-        in_effect.record = launched(Settings(tf32=True, per_device_train_batch_size=16))
-        in_effect.state = running(START_S, in_effect={"tf32": False, "per_device_train_batch_size": 16})
+        plots.view = view(START_S)
+        hardware.values = (inventory(8), INTERPRETER)
+        state = running(START_S, in_effect={"tf32": False, "per_device_train_batch_size": 16})
+        in_effect.values = (state, launched(Settings(tf32=True, per_device_train_batch_size=16)))
         for title in ("loss", "eval loss", "throughput, samples/s", "peak memory", "8 × NVIDIA H100", "torch 2.13.0"):
             await until(pilot, lambda: title in app.text)  # noqa: B023
         assert any("\u2801" <= character <= "\u28ff" for character in app.text)

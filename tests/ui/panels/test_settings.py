@@ -8,9 +8,10 @@ import pytest
 from textual import events
 
 from tests.fakes.ui_backend import FakeBox, failed_box, opened
-from tests.ui.pilots import ScreenPilot, app_of, cursor_on, on_screen, said, screen_text, until, value
+from tests.ui.pilots import ScreenPilot, app_of, cursor_on, on_screen, press_until, said, screen_text, until, value
 from tuner_tui.settings.model import FIELDS
-from tuner_tui.ui.panels.settings import FieldHelp, SettingsPanel, ValueInput
+from tuner_tui.ui.panels.settings import SettingsPanel, ValueInput
+from tuner_tui.ui.terminal.base_widgets import RowsPanel
 
 BATCH = "per_device_train_batch_size"
 
@@ -39,8 +40,7 @@ async def test_keys_move_through_the_form_and_open_groups() -> None:
 @pytest.mark.parametrize(("keys", "result"), [(["plus", "right"], 32), (["minus"], 12), (["equals_sign", "left"], 16)])
 async def test_plus_and_minus_step(keys: list[str], result: int) -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press(*keys)
-        await until(pilot, lambda: value(pilot, BATCH) == result)
+        await press_until(pilot, lambda: value(pilot, BATCH) == result, *keys)
         assert said(pilot) == ""
 
 
@@ -69,23 +69,19 @@ async def test_a_value_is_edited_in_place() -> None:
 async def test_an_error_is_shown_the_moment_it_is_one_and_is_not_taken() -> None:
     async with on_screen(FakeBox()) as pilot:
         await pilot.press("enter", "backspace", "backspace", "0")
-        help_text = app_of(pilot).main.query_one(FieldHelp)
-        await until(pilot, lambda: help_text.shown.tone == "error")
+        help_text = app_of(pilot).main.query_one("#field-help", RowsPanel)
+        await until(pilot, lambda: help_text.values[0].tone == "error")
         assert app_of(pilot).main.query_one(ValueInput).has_class("-wrong")
         await pilot.press("enter")
         assert app_of(pilot).main.query_one(ValueInput).has_class("-shown")
-        await pilot.press("backspace", "8")
-        await until(pilot, lambda: help_text.shown.tone != "error")
-        await pilot.press("enter")
-        await until(pilot, lambda: value(pilot, BATCH) == 8)
+        await press_until(pilot, lambda: help_text.values[0].tone != "error", "backspace", "8")
+        await press_until(pilot, lambda: value(pilot, BATCH) == 8, "enter")
 
 
 async def test_slash_finds_a_field_to_switch_or_empty() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("slash", *"compile", "enter", "space")
-        await until(pilot, lambda: value(pilot, "torch_compile"))
-        await pilot.press("enter")
-        await until(pilot, lambda: not value(pilot, "torch_compile"))
+        await press_until(pilot, lambda: value(pilot, "torch_compile"), "slash", *"compile", "enter", "space")
+        await press_until(pilot, lambda: not value(pilot, "torch_compile"), "enter")
         await pilot.press("slash", *"prefetch", "enter", "backspace")
         await until(pilot, lambda: value(pilot, "dataloader_prefetch_factor") is None)
         await pilot.press("slash", *"seed", "enter", "delete")
@@ -100,13 +96,10 @@ async def test_slash_finds_a_field_to_switch_or_empty() -> None:
 
 async def test_undo_and_redo() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("plus", "plus")
-        await until(pilot, lambda: value(pilot, BATCH) == 32)
-        await pilot.press("u", "ctrl+z")
-        await until(pilot, lambda: value(pilot, BATCH) == 16)
+        await press_until(pilot, lambda: value(pilot, BATCH) == 32, "plus", "plus")
+        await press_until(pilot, lambda: value(pilot, BATCH) == 16, "u", "ctrl+z")
         assert app_of(pilot).main.query_one(SettingsPanel).list.rows[0].changed is False
-        await pilot.press("ctrl+r", "ctrl+y")
-        await until(pilot, lambda: value(pilot, BATCH) == 32)
+        await press_until(pilot, lambda: value(pilot, BATCH) == 32, "ctrl+r", "ctrl+y")
 
 
 async def test_a_click_moves_the_cursor_and_a_second_one_edits() -> None:

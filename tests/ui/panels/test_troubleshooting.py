@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box
-from tests.ui.pilots import app_of, dialog, on_screen, said, screen_text, until, value
+from tests.ui.pilots import app_of, dialog, on_screen, press_to, press_until, said, screen_text, until, value
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.ui.panels.layout import TROUBLES_MOST_ROWS
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
@@ -16,40 +16,32 @@ TITLE = DATA_WAIT.remedies[0].title
 
 async def test_a_remedy_is_applied_and_undone_as_a_whole() -> None:
     async with on_screen(busy_box()) as pilot:
-        await pilot.press("a")
-        await until(pilot, lambda: value(pilot, WORKERS) == 4)
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 4, "a")
         assert dialog(pilot) == ""
         assert value(pilot, "dataloader_persistent_workers")
         assert "Applied. R restarts this run with it" in said(pilot)
         editing = app_of(pilot).session.state.editing
         assert editing is not None
         assert editing.current.origin(WORKERS).kind is OriginKind.REMEDY
-        await pilot.press("a")
-        await until(pilot, lambda: "already have these values" in said(pilot))
-        await pilot.press("d")
-        await until(pilot, lambda: dialog(pilot) == TITLE)
+        await press_until(pilot, lambda: "already have these values" in said(pilot), "a")
+        await press_until(pilot, lambda: dialog(pilot) == TITLE, "d")
         await pilot.press("a")
         assert dialog(pilot) == TITLE, "there is nothing to apply"
-        await pilot.press("escape", "u")
-        await until(pilot, lambda: value(pilot, WORKERS) == 8)
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 8, "escape", "u")
         assert not value(pilot, "dataloader_persistent_workers")
 
 
 async def test_diff_can_be_left_or_applied_and_why_explains() -> None:
     async with on_screen(busy_box()) as pilot:
         for key in ("escape", "a"):
-            await pilot.press("d")
-            await until(pilot, lambda: dialog(pilot) == TITLE)
+            await press_until(pilot, lambda: dialog(pilot) == TITLE, "d")
             assert value(pilot, WORKERS) == 8
-            await pilot.press(key)
-            await until(pilot, lambda: dialog(pilot) == "")
+            await press_to(pilot, "", key)
         await until(pilot, lambda: value(pilot, WORKERS) == 4)
         # A remedy outside the settings is explained instead of applied.
         for keys in (["w"], ["alt+3", "down", "a"]):
-            await pilot.press(*keys)
-            await until(pilot, lambda: dialog(pilot) == "Why")
-            await pilot.press("escape")
-            await until(pilot, lambda: dialog(pilot) == "")
+            await press_to(pilot, "Why", *keys)
+            await press_to(pilot, "", "escape")
     async with on_screen(busy_box(findings=())) as pilot:
         await pilot.press("a", "d", "w")
         assert dialog(pilot) == ""
@@ -66,8 +58,7 @@ async def test_the_cursor_goes_through_the_remedies_of_a_failure_framed_as_one()
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[0]
         await pilot.click(panel, offset=(8, 3))
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
-        await pilot.press("a")
-        await until(pilot, lambda: value(pilot, "gradient_checkpointing"))
+        await press_until(pilot, lambda: value(pilot, "gradient_checkpointing"), "a")
 
 
 async def test_all_of_the_result_and_the_findings_is_seen_after_a_resize() -> None:

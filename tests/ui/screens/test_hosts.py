@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.fakes.hosts import HOSTS
-from tests.ui.pilots import dialog, screen_text, until
+from tests.ui.pilots import press_to, press_until, screen_text, until
 from tuner_tui.ui.screens.hosts import HostsScreen
 from tuner_tui.ui.watch_app import WatchApp
 from tuner_tui.view.cells import plain_text
@@ -49,12 +49,9 @@ async def test_keys_scroll_show_help_and_quit() -> None:
     async with app.run_test(size=(80, 16)) as pilot:
         await until(pilot, lambda: "3 of 5 answer" in screen_text(app))
         assert "gpu7" not in screen_text(app)
-        await pilot.press("end")
-        await until(pilot, lambda: "gpu7" in screen_text(app))
-        await pilot.press("home", "question_mark")
-        await until(pilot, lambda: dialog(pilot) == "Help")
-        await pilot.press("escape", "q")
-        await until(pilot, lambda: not app.is_running)
+        await press_until(pilot, lambda: "gpu7" in screen_text(app), "end")
+        await press_to(pilot, "Help", "home", "question_mark")
+        await press_until(pilot, lambda: not app.is_running, "escape", "q")
     assert app.return_code == 0
 
 

@@ -8,12 +8,21 @@ import pytest
 from textual.widgets import OptionList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
-from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, screen_text, until
-from tuner_tui.ui.keys import COMPARE_KEYS, EDIT_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS, TUNE_KEYS
+from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, press_to, press_until, screen_text, until
+from tuner_tui.ui.keys import (
+    COMPARE_KEYS,
+    EDIT_KEYS,
+    GLOSSARIES,
+    MAIN_KEYS,
+    OUTPUT_KEYS,
+    PAGE_KEYS,
+    SETTINGS_KEYS,
+    TROUBLES_KEYS,
+    TUNE_KEYS,
+)
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.layout import PAGES
-from tuner_tui.ui.panels.output import OUTPUT_KEYS
-from tuner_tui.ui.screens.help import GLOSSARY, help_groups
+from tuner_tui.ui.screens.help import help_groups
 
 ALL_KEYS = (*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *EDIT_KEYS, *OUTPUT_KEYS, *COMPARE_KEYS, *TUNE_KEYS)
 
@@ -26,7 +35,7 @@ def test_every_key_has_an_id_of_its_own_a_tooltip_and_a_group() -> None:
 def test_help_names_every_key_of_the_main_screen() -> None:
     tips = [tip for _, rows in help_groups([*MAIN_KEYS, *PAGE_KEYS]) for _, tip in rows]
     assert all(key.tooltip in tips for key in (*MAIN_KEYS, *PAGE_KEYS))
-    assert any(word == "effective batch" for word, _ in GLOSSARY)
+    assert any(word == "effective batch" for word, _ in GLOSSARIES["main"])
 
 
 async def test_numbers_tab_and_clicks_go_to_the_panels() -> None:
@@ -61,16 +70,13 @@ async def test_the_footer_shows_what_can_be_done_and_takes_clicks() -> None:
         assert "t Train" in text
         assert "Stop" not in text
         assert text.rstrip().endswith("? Help")
-        await pilot.press("enter")
-        await until(pilot, lambda: "enter Accept" in footer.render().plain)
+        await press_until(pilot, lambda: "enter Accept" in footer.render().plain, "enter")
         assert "Train" not in footer.render().plain
         await pilot.press("escape")
         await pilot.click(KeyFooter, offset=(115, 0))
         await until(pilot, lambda: dialog(pilot) == "Help")
-        await pilot.press("q")
-        await until(pilot, lambda: dialog(pilot) == "")
-        await pilot.press("f1")
-        await until(pilot, lambda: dialog(pilot) == "Help")
+        await press_to(pilot, "", "q")
+        await press_to(pilot, "Help", "f1")
     async with on_screen(busy_box()) as pilot:
         text = app_of(pilot).main.query_one(KeyFooter).render().plain
         assert all(key in text for key in ("s Stop", "c Checkpoint", "a Apply"))
@@ -81,10 +87,8 @@ async def test_the_palette_does_what_the_keys_do() -> None:
     box = FakeBox()
     async with on_screen(box) as pilot:
         await pilot.press("ctrl+p")
-        await pilot.press(*"train")
-        await until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count < 4)
-        await pilot.press("enter")
-        await until(pilot, lambda: box.launched)
+        await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count < 4, *"train")
+        await press_until(pilot, lambda: box.launched, "enter")
 
 
 async def test_the_theme_goes_from_dark_to_light_and_back() -> None:
@@ -116,10 +120,8 @@ async def test_no_look_is_refused(options: dict[str, Any]) -> None:
 
 async def test_the_screen_goes_on_under_a_dialog() -> None:
     async with on_screen(FakeBox()) as pilot:
-        await pilot.press("p")
-        await until(pilot, lambda: dialog(pilot) == "Presets")
+        await press_to(pilot, "Presets", "p")
         app_of(pilot).main.findings = failed_box().findings
         await until(pilot, lambda: "The GPU ran out of memory" in screen_text(pilot.app))
-        await pilot.press("escape")
-        await until(pilot, lambda: dialog(pilot) == "")
+        await press_to(pilot, "", "escape")
         assert "The GPU ran out of memory" in screen_text(pilot.app)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 
 from tests.fakes.watched_box import JOBS, FakeWatch, cardless_view, view
-from tests.ui.pilots import dialog, screen_text, until
+from tests.ui.pilots import press_to, press_until, screen_text, until
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
@@ -35,21 +35,15 @@ async def test_keys_open_sort_explain_and_leave() -> None:
         # The command stands at its GPU, at its job, and at the process of an open job.
         await pilot.press("down", "down", "enter")
         await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 3)
-        await pilot.press("enter")
-        await until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 2)
-        await pilot.press("a")
-        await until(pilot, lambda: "more lines" in screen_text(app))
-        await pilot.press("end")
-        await until(pilot, lambda: "cpu_train.py" in screen_text(app))
-        await pilot.press("a", "s", "s")
-        await until(pilot, lambda: "▾CPU %" in screen_text(app))
+        await press_until(pilot, lambda: screen_text(app).count("vllm.entrypoints") == 2, "enter")
+        await press_until(pilot, lambda: "more lines" in screen_text(app), "a")
+        await press_until(pilot, lambda: "cpu_train.py" in screen_text(app), "end")
+        await press_until(pilot, lambda: "▾CPU %" in screen_text(app), "a", "s", "s")
         load = {job.pid: job.cpu_pct or 0 for job in JOBS}
         assert app.watch_screen.jobs._order == sorted(load, key=lambda pid: -load[pid])
-        await pilot.press("question_mark")
-        await until(pilot, lambda: dialog(pilot) == "Help")
+        await press_to(pilot, "Help", "question_mark")
         assert "SM %" in screen_text(app)
-        await pilot.press("escape", "q")
-        await until(pilot, lambda: not app.is_running)
+        await press_until(pilot, lambda: not app.is_running, "escape", "q")
     assert app.return_code == 0
 
 
@@ -82,10 +76,8 @@ async def test_rows_that_the_jobs_do_not_need_show_histories() -> None:
             await pilot.resize_terminal(*size)
             await until(pilot, lambda: "busy   " in screen_text(app))
             assert all(job.user in screen_text(app) for job in JOBS if job.user), "all jobs have room"
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: "max 100 %" not in screen_text(app))
-        await pilot.press("enter")
-        await until(pilot, lambda: "max 100 %" in screen_text(app))
+        await press_until(pilot, lambda: "max 100 %" not in screen_text(app), "down", "enter")
+        await press_until(pilot, lambda: "max 100 %" in screen_text(app), "enter")
     async with watching(FakeWatch(cardless_view())) as (app, pilot):
         await until(pilot, lambda: "CPU busy" in screen_text(app))
         assert "No NVIDIA driver is installed" in screen_text(app)

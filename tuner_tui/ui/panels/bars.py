@@ -1,9 +1,10 @@
-"""One-line bars: the footer with the keys that work now, and the names of the panels that share a place."""
+"""One-line bars: the run at the top, the footer with the keys that work now, the names of panels that share a place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -14,6 +15,12 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tuner_tui.ui.panels.layout import PANEL_TITLES
+from tuner_tui.ui.terminal.base_widgets import Canvas
+from tuner_tui.view.cells import Row, shorten
+from tuner_tui.view.status_line import StatusScene, status_line
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.reader import RunView
 
 Key = tuple[str, str, str]
 """Key label, description and action."""
@@ -162,3 +169,36 @@ class PageTabs(Widget):
         style = "shown" if page == self.shown else severity if mark else "quiet"
         rich_style = self.get_component_rich_style(f"strip--{style}", partial=True)
         return page, f"{gap} {label} {gap}" if names else f" {label} ", str(rich_style)
+
+
+TITLE_WIDTH = 32
+
+
+class StatusLine(Canvas):
+    """Shows the followed run `view` by its `run_name`, or `idle_line` without one."""
+
+    DEFAULT_CSS = "StatusLine { height: 1; padding: 0 1; }"
+    REDRAW_ON = ("view", "now_s", "run_name", "idle_line")
+
+    view: reactive[RunView | None] = reactive(None, repaint=False)
+    now_s: reactive[float] = reactive(0.0, repaint=False)
+    run_name: reactive[str] = reactive("", repaint=False)
+    idle_line: reactive[str] = reactive("", repaint=False)
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        return [Row(status_line(self._scene(), width))]
+
+    def _scene(self) -> StatusScene:
+        view = self.view
+        if view is None:
+            return StatusScene(self.idle_line, self.run_name)
+        record = view.record
+        return StatusScene(
+            name=self.run_name,
+            trains="" if record is None else shorten(record.title, TITLE_WIDTH),
+            state=view.state,
+            now_s=self.now_s,
+            limit_bytes=None if record is None else record.memory_limit_bytes,
+            lost="" if view.status.live else view.status.sentence,
+            waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
+        )

@@ -14,8 +14,6 @@ from tuner_tui.view.sample_history import SampleHistory, samples_after
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.events.progress import History
-    from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.reader import RunView
 
 
@@ -80,15 +78,17 @@ class LivePanel(Canvas):
 
 
 class PlotsPanel(Canvas):
-    """Shows `state.last_step` steps of `history`, the downsampled series of the followed run."""
+    """Shows the downsampled series of the followed run."""
 
-    REDRAW_ON = ("history",)
+    view: reactive[RunView | None] = reactive(None, repaint=False)
 
-    history: reactive[History | None] = reactive(None, repaint=False)
-    state: reactive[RunState | None] = reactive(None, repaint=False)
+    def watch_view(self, old: RunView | None, new: RunView | None) -> None:
+        if (old and old.history) != (new and new.history):
+            self.redraw()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         from tuner_tui.runs.events.progress import History  # not needed for the first frame
 
-        history = self.history or History()
-        return plots_rows(history, None if self.state is None else self.state.last_step, width, height)
+        if self.view is None:
+            return plots_rows(History(), None, width, height)
+        return plots_rows(self.view.history, self.view.state.last_step, width, height)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.reactive import reactive
 
 from tuner_tui.core.units import format_share, format_size
+from tuner_tui.ui.keys import OUTPUT_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
 from tuner_tui.view.cells import Line, Row, TextSpan, crop, line, line_width
 
@@ -197,26 +198,6 @@ def _after(cells: Line, skipped: int) -> Line:
 
 
 SIDEWAYS = 20
-OUTPUT = Binding.Group("Output")
-
-
-def _key(keys: str, action: str, label: str, id: str, tip: str) -> Binding:
-    return Binding(keys, action, label, id=f"output.{id}", tooltip=tip, group=OUTPUT, show=False)
-
-
-OUTPUT_KEYS = (
-    _key("up,k", "move(-1)", "Up", "up", "One line up"),
-    _key("down,j", "move(1)", "Down", "down", "One line down"),
-    _key("pageup,b", "page(-1)", "Page up", "page-up", "One page up"),
-    _key("pagedown,space", "page(1)", "Page down", "page-down", "One page down"),
-    _key("home,g", "start", "Start", "start", "First line of the log"),
-    _key("end,G", "end", "Follow", "end", "Last line, and follow the log"),
-    _key("left,h", "sideways(-1)", "Left", "left", "Scroll long lines left"),
-    _key("right,l", "sideways(1)", "Right", "right", "Scroll long lines right"),
-    _key("n", "search(True)", "Next match", "next", "Next match, searching backwards from the end of the log"),
-    _key("N", "search(False)", "Previous match", "previous", "Next match in the other direction"),
-    _key("escape", "close_search", "Close", "close-search", "Close the search"),
-)
 
 
 class OutputPanel(Vertical, can_focus=True):

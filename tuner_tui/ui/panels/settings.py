@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -20,26 +20,13 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tuner_tui.core.text import wrap_text
-from tuner_tui.core.units import GIB, MIB, format_share
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.panels.layout import panel_title
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
-from tuner_tui.view import number_format as f
+from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
 from tuner_tui.view.cells import (
-    BAD,
-    GOOD,
-    WARN,
-    Line,
-    Row,
-    Style,
-    TextSpan,
-    line,
-    line_width,
     shorten,
-    text_width,
 )
-from tuner_tui.view.charts import stacked_bar
+from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     FieldHelpText,
     FormRow,
@@ -52,13 +39,12 @@ from tuner_tui.view.settings_form import (
     format_input,
     group_fields,
     group_help,
+    help_rows,
     step_value,
 )
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.outlook import DataOutlook, MemoryOutlook
-    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
-    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.advice.outlook import MemoryOutlook
     from tuner_tui.settings.model import FieldSpec
 
 
@@ -83,124 +69,6 @@ class ValueTyped(Message):
 
     name: str
     text: str | None
-
-
-LEAST_BAR, MOST_BAR = 6, 40
-LEAST_SOURCE = 12
-SMALL_BYTES = 20 * GIB
-LEAST_GIB_BYTES = 0.1 * GIB
-"""Smaller sizes are shown in MiB."""
-GPU, HOST = "peak VRAM", "peak RAM"
-VERDICTS: Mapping[str, tuple[str, Style, str]] = {
-    "fits": (GOOD, "good", "fits"),
-    "tight": (WARN, "warn", "may not fit"),
-    "too large": (BAD, "bad", "does not fit"),
-    "unknown": (" ", "", "of unknown size"),
-}
-"""Mark, its style, and words."""
-
-
-def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
-    """Return the bar with its figures, a row with verdict, largest batch and source, expected time and the data."""
-    if shown is None:
-        return [Row(line(TextSpan(GPU, "dim")))]
-    last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
-    if shown.estimate is None:
-        unknown = wrap_text(f"peak memory {shown.unknown}", max(10, width))
-        return [*(Row(line(TextSpan(part, "dim"))) for part in unknown), *last]
-    return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width), *last]
-
-
-def _time_row(expected: DurationEstimate | None, width: int) -> Row:
-    label = TextSpan("time ", "dim")
-    if expected is None:
-        return Row(line(label, TextSpan(shorten("not known before a first run", width - 5), "dim")))
-    from tuner_tui.advice.recommend.duration_estimate import summarise_duration
-
-    text = shorten(summarise_duration(expected), width - 5)
-    room = width - 5 - text_width(text) - 3
-    rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
-    return Row(line(label, text, TextSpan(rests_on, "dim")))
-
-
-def _data_row(data: DataOutlook, width: int) -> Row:
-    """Return what a batch loses first: `data 21 % padding · 3 % cut · half up to 310, longest 2,048 tokens`."""
-    found = data.lengths
-    padding = "packed" if found.packed else f"{format_share(data.padding_share)} padding"
-    spread = f"half up to {found.percentile(0.5):,}, longest {found.longest:,}"
-    parts = (padding, f"{format_share(data.cut_share)} cut", spread, f"{found.total:,} samples")
-    return Row(line(TextSpan("data ", "dim"), shorten(" · ".join(parts), width - 5)))
-
-
-def _bar_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
-    label = GPU if shown.on_gpu else HOST
-    mark, style, _ = VERDICTS[found.verdict]
-    figures = f"{mark} {figures_of(found)}"
-    whose = f" {shown.against}" if shown.against else ""
-    bar_width = width - text_width(label) - text_width(figures) - 2
-    if bar_width - len(whose) >= LEAST_BAR + 2:
-        figures, bar_width = figures + whose, bar_width - len(whose)
-    wrong = style in ("warn", "bad")  # a bar that fits is quiet: the eye belongs elsewhere
-    figured = TextSpan(figures, style if wrong else "")
-    bar: Line = ()
-    if found.capacity_bytes and bar_width >= LEAST_BAR:
-        bar = line(memory_bar(found, min(bar_width, MOST_BAR), style if wrong else "gauge"), " ")
-    return Row(line(TextSpan(f"{label} ", "dim"), bar, figured))
-
-
-def memory_bar(found: MemoryEstimate, width: int, style: Style) -> Line:
-    """Return the estimate as a bar that ends at the capacity, its uncertainty dashed."""
-    capacity = found.capacity_bytes or 1
-    doubt = max(0.0, found.high_bytes - found.total_bytes)
-    parts: list[tuple[float, str, Style]] = [
-        (found.total_bytes / capacity, "━", style), (doubt / capacity, "╍", style),
-    ]  # fmt: skip
-    return stacked_bar(parts, width)
-
-
-def figures_of(found: MemoryEstimate) -> str:
-    """Return `61 of 80 GiB ± 2`, with one decimal for small sizes, or `612 MiB of 31 GiB ± 95 MiB`."""
-    capacity, doubt = found.capacity_bytes, found.uncertainty_bytes
-    if found.total_bytes < GIB:
-        of = f" of {_gib(capacity)} GiB" if capacity else ""
-        return f"{_mib(found.total_bytes)}{of} ± {_mib(doubt)}"
-    of = f" of {_gib(capacity)}" if capacity else ""
-    small = found.total_bytes < SMALL_BYTES or doubt < GIB / 2
-    if doubt < LEAST_GIB_BYTES:
-        return f"{_gib(found.total_bytes)}{of} GiB ± {_mib(doubt)}"
-    return f"{_gib(found.total_bytes)}{of} GiB ± {f.gib(doubt) if small else f.whole_gib(doubt)}"
-
-
-def _gib(size_bytes: float) -> str:
-    return f.gib(size_bytes) if size_bytes < SMALL_BYTES else f.whole_gib(size_bytes)
-
-
-def _mib(size_bytes: float) -> str:
-    return f"{size_bytes / MIB:.0f} MiB"
-
-
-def _words_row(shown: MemoryOutlook, found: MemoryEstimate, width: int) -> Row:
-    most = shown.largest
-    _, style, verdict = VERDICTS[found.verdict]
-    words = line(TextSpan(verdict, style))
-    if most is not None:
-        words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(found))
-    room = width - line_width(words)
-    if room >= LEAST_SOURCE:
-        words = line(*words, TextSpan(f" · {source(found.rests_on, room - 3)}", "dim"))
-    return Row(words)
-
-
-def _nothing_fits(found: MemoryEstimate) -> str:
-    """Say that no micro batch fits only where not even the lower end of the uncertainty does."""
-    lowest = found.peak_bytes(1) * found.low_bytes / found.total_bytes if found.total_bytes else 0.0
-    return " at any micro batch" if found.capacity_bytes and lowest > found.capacity_bytes else " · try micro batch 1"
-
-
-def source(rests_on: str, width: int) -> str:
-    """Return the source of an estimate in `width` cells: `traced, corrected by run r007: ×1.02`, or its last part."""
-    later = rests_on.rpartition(", ")[2]
-    return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), later)
 
 
 LABEL_COLUMNS = 13
@@ -347,33 +215,6 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         return self.get_component_rich_style(f"settings--{name}", partial=name == "cursor")
 
 
-class EstimateBar(Canvas):
-    """Shows the estimates of memory and time in `outlook`, in up to four rows; None while they are unknown."""
-
-    REDRAW_ON = ("outlook",)
-
-    outlook: reactive[MemoryOutlook | None] = reactive(None, repaint=False)
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return estimate_rows(self.outlook, width)[:height]
-
-
-TONES: Mapping[str, Style] = {"warning": "warn", "error": "bad"}
-
-
-class FieldHelp(Canvas):
-    """The facts of a field on one dim line, its help or problem below."""
-
-    REDRAW_ON = ("shown",)
-
-    shown: reactive[FieldHelpText] = reactive(FieldHelpText("", ""), repaint=False)
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        style = TONES.get(self.shown.tone, "")
-        sentence = wrap_text(self.shown.sentence, max(8, width))
-        return [Row(line(TextSpan(self.shown.facts, "dim"))), *(Row(line(TextSpan(text, style))) for text in sentence)]
-
-
 class ValueInput(LineInput):
     """A one-line input over the value that is edited.
 
@@ -436,8 +277,8 @@ class SettingsPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
-        yield EstimateBar(id="estimate")
-        yield FieldHelp(id="field-help")
+        yield RowsPanel(estimate_rows, None, id="estimate")
+        yield RowsPanel(help_rows, FieldHelpText("", ""), id="field-help")
         yield ValueInput(self._accept, self._close, id="typed")
 
     def on_mount(self) -> None:
@@ -454,6 +295,14 @@ class SettingsPanel(Vertical):
     @property
     def _typed(self) -> ValueInput:
         return self.query_one(ValueInput)
+
+    @property
+    def _estimate(self) -> RowsPanel:
+        return self.query_one("#estimate", RowsPanel)
+
+    @property
+    def _help(self) -> RowsPanel:
+        return self.query_one("#field-help", RowsPanel)
 
     @property
     def spec(self) -> FieldSpec | None:
@@ -516,7 +365,7 @@ class SettingsPanel(Vertical):
         self._entitle()
 
     def watch_outlook(self, outlook: MemoryOutlook | None) -> None:
-        self.query_one(EstimateBar).outlook = outlook
+        self._estimate.values = (outlook,)
         self._place_estimate(self.outer_size.height)
 
     def _entitle(self) -> None:
@@ -533,14 +382,14 @@ class SettingsPanel(Vertical):
             self.border_title = Content(title)
 
     def _place_estimate(self, height: int) -> None:
-        bar = self.query_one(EstimateBar)
+        bar = self._estimate
         bar.display = height >= ROOM_FOR_ESTIMATE
         most = 4 if self.outlook is not None and self.outlook.data is not None else 3
         bar.styles.height = most if height >= ROOM_FOR_MORE_HELP else 2 if height >= ROOM_FOR_TIME else 1
 
     def on_resize(self, event: Resize) -> None:
         self._place_estimate(event.size.height)
-        text = self.query_one(FieldHelp)
+        text = self._help
         text.display = event.size.height >= ROOM_FOR_HELP
         text.styles.height = 4 if event.size.height >= ROOM_FOR_MORE_HELP and event.size.width < 60 else 3
         self._show_batch()
@@ -550,9 +399,9 @@ class SettingsPanel(Vertical):
     def _show_help(self) -> None:
         spec, row = self.spec, self.list.row
         if self.view is not None and spec is not None:
-            self.query_one(FieldHelp).shown = field_help(self.view, spec)
+            self._help.values = (field_help(self.view, spec),)
         elif self.view is not None and row is not None:
-            self.query_one(FieldHelp).shown = group_help(self.view, row.group)
+            self._help.values = (group_help(self.view, row.group),)
 
     def action_move(self, by: int) -> None:
         """Move the cursor by `by` fields."""
@@ -659,7 +508,7 @@ class SettingsPanel(Vertical):
             return False
         wrong = check_input(self.view, spec, text)
         self._typed.set_class(wrong is not None and wrong.tone == "error", "-wrong")
-        self.query_one(FieldHelp).shown = wrong or field_help(self.view, spec)
+        self._help.values = (wrong or field_help(self.view, spec),)
         right = wrong is None or wrong.tone != "error"
         self.post_message(ValueTyped(spec.name, text if right else None))
         return right

@@ -17,15 +17,6 @@ from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
-GLOSSARY = (
-    ("moving", "arrows or h j k l, page up and down, home and end; the mouse too"),
-    ("origin", "where a value came from: default, recommended, preset, environment, flag, edited, remedy, tuned"),
-    ("•", "differs from the preset; * after the preset's name means that one does"),
-    ("effective batch", "micro batch × accumulation × processes: samples per optimizer step"),
-    ("finding, remedy", "a problem with its evidence, and the change that fixes it"),
-    ("in effect", "the settings the training process really uses, compared with yours"),
-    ("quit", "closes only the screen; trainings continue and show up again"),
-)
 
 
 class HelpScreen(Dialog[None]):
@@ -37,7 +28,7 @@ class HelpScreen(Dialog[None]):
     heading = "Help"
     hint = "↑ ↓ scroll · esc back"
 
-    def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]] = GLOSSARY) -> None:
+    def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]]) -> None:
         super().__init__()
         self._keys = keys
         self._glossary = glossary

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, get_args
 
 from pydantic import ValidationError
 from textual import on
@@ -16,6 +16,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.argv import unknown_placeholder
 from tuner_tui.settings.dialects.dialect import dialects
@@ -29,12 +30,12 @@ from tuner_tui.ui.terminal.base_widgets import LineInput
 COMMAND, BUILTIN = "command", "built-in"
 LAUNCH_PLACEHOLDERS = ("config", "output_dir", "checkpoint")
 """Placeholders that the launch fills in itself."""
-TASKS = ("classification", "causal-lm")
 UNKNOWN_TASK = "unknown"
+_FORM = read_data_file(Path(__file__).with_name("job_form.yaml"))
+APPLY_HELP: Mapping[str, str] = {mode: entry["help"] for mode, entry in _FORM["apply"].items()}
 
 
-@dataclass(frozen=True, slots=True)
-class JobField:
+class JobField(NamedTuple):
     """A line of the form; `choices` holds the values it can have, if it is not free text."""
 
     name: str
@@ -43,56 +44,21 @@ class JobField:
     choices: tuple[str, ...] = ()
 
 
-KIND_FIELD = JobField("kind", "what trains", "your own command, or the built-in training", (BUILTIN, COMMAND))
-LAUNCHER_FIELDS = (
-    JobField("launcher", "launcher", "what starts the processes", get_args(Launcher)),
-    JobField("processes", "processes", "one per GPU; needs a launcher"),
-)
-FALLBACK_FIELD = JobField(
-    "fallback", "OOM retries", "how often to restart with a smaller micro batch after out of memory"
-)
-COMMAND_FIELDS = (
-    JobField(
-        "command", "command", "as in a shell: python train.py; {config}, {output_dir} and {checkpoint} are filled in"
-    ),
-    JobField("cwd", "working folder", "empty: where tuner-tui was started"),
-    JobField("env", "environment", "NAME=value pairs, added to the shell's environment"),
-    JobField("interpreter", "interpreter", "Python of the training environment; empty: the shell's"),
-    *LAUNCHER_FIELDS,
-    JobField("apply", "pass settings via", "how the settings reach the command", get_args(ApplyMode)),
-    JobField("dialect", "dialect", "naming scheme of hf-args and yaml", tuple(dialects())),
-    JobField("aliases", "aliases", "setting=key pairs, such as learning_rate=optimizer.lr"),
-    JobField("model", "model", "model of the command, for estimates: Hub id or local path; empty: unknown"),
-    JobField("task", "task", "task of the command, for estimates", (UNKNOWN_TASK, *TASKS)),
-    JobField("data", "data", "data of the command, for estimates; empty: unknown"),
-    JobField("on_cpu", "on the CPU", "the command's own configuration keeps it off the GPUs", ("off", "on")),
-    FALLBACK_FIELD,
-)
-BUILTIN_FIELDS = (
-    JobField("task", "task", "what to learn", TASKS),
-    JobField("model", "model", "a Hub id, a local path, or a shape: tiny, bert-base, gpt2, llama-1b"),
-    JobField("data", "data", "a CSV, JSONL or Parquet file, a Hub dataset, or stdlib"),
-    JobField("text_column", "text column", "empty: text"),
-    JobField("text_pair_column", "second text", "empty: none"),
-    JobField("label_column", "label column", "empty: label"),
-    JobField("max_samples", "most samples", "empty: all of them"),
-    JobField("interpreter", "interpreter", "Python of the training environment; empty: the shell's"),
-    JobField("trust_remote_code", "remote code", "run code that comes with the model", ("off", "on")),
-    *LAUNCHER_FIELDS,
-    FALLBACK_FIELD,
-)
-APPLY_HELP: Mapping[str, str] = {
-    "placeholders": "{learning_rate} in the command is replaced; aliases below are appended as optimizer.lr=1e-05",
-    "hf-args": "appended as --learning_rate 1e-05, replacing the command's own",
-    "yaml": "written to the YAML file the command names, or to {config}",
-    "inject": "set inside the process when it builds TrainingArguments or a DataLoader",
-    "none": "not passed; the command runs unchanged",
-}
-
-
 def job_fields(kind: str) -> tuple[JobField, ...]:
-    """Return the lines for a kind of job, without the first one."""
-    return COMMAND_FIELDS if kind == COMMAND else BUILTIN_FIELDS
+    """Return the lines for a kind of job, without the first one; those of `kind` are that one alone."""
+    lists = {"launchers": get_args(Launcher), "apply modes": get_args(ApplyMode), "dialects": tuple(dialects())}
+    return tuple(
+        JobField(
+            name,
+            field["label"],
+            field["help"],
+            lists[field["choices"]] if isinstance(field.get("choices"), str) else tuple(field.get("choices", ())),
+        )
+        for name, field in _FORM[kind].items()
+    )
+
+
+(KIND_FIELD,) = job_fields("kind")
 
 
 def format_job(job: Job) -> dict[str, str]:

@@ -11,21 +11,19 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
-from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
-from tuner_tui.ui.panels.hardware import HardwarePanel
-from tuner_tui.ui.panels.in_effect import InEffectPanel
+from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
+from tuner_tui.ui.panels.bars import KeyFooter, PageTabs, StatusLine
 from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange, panel_title
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
-from tuner_tui.ui.panels.output import OUTPUT_KEYS, OutputPanel
+from tuner_tui.ui.panels.output import OutputPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
-from tuner_tui.ui.panels.status_line import StatusLine
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.terminal.base_widgets import FullScreen
+from tuner_tui.ui.terminal.base_widgets import FullScreen, RowsPanel
 from tuner_tui.view.finding_rows import FindingChoice
-from tuner_tui.view.hardware_rows import hardware_summary
+from tuner_tui.view.hardware_rows import hardware_rows, hardware_summary
+from tuner_tui.view.run_rows import in_effect_rows
 from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.events.progress import History
     from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
@@ -49,8 +46,7 @@ class MainScreen(FullScreen):
 
     settings_view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
     outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
-    inventory: reactive[Inventory | None] = reactive(None, init=False, repaint=False)
-    interpreter: reactive[Interpreter | None] = reactive(None, init=False, repaint=False)
+    machine: reactive[tuple[Inventory | None, Interpreter | None]] = reactive((None, None), init=False, repaint=False)
     sample: reactive[Sample | None] = reactive(None, init=False, repaint=False)
     view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
@@ -64,23 +60,21 @@ class MainScreen(FullScreen):
     idle_line: reactive[str] = reactive("", init=False, repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
-    history: reactive[History | None] = reactive(None, init=False, repaint=False)
-    run_state: reactive[RunState | None] = reactive(None, init=False, repaint=False)
-    run_record: reactive[RunRecord | None] = reactive(None, init=False, repaint=False)
+    run: reactive[tuple[RunState | None, RunRecord | None]] = reactive((None, None), init=False, repaint=False)
     page: reactive[str] = reactive("settings", init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
         here = MainScreen
         yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line)
         yield PanelGrid(
-            HardwarePanel(id="hardware").data_bind(here.inventory, here.interpreter),
+            RowsPanel(hardware_rows, can_focus=True, id="hardware").data_bind(values=here.machine),
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             LivePanel(id="live").data_bind(here.view, here.sample, here.now_s, here.next_training),
             TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
             PageTabs(id=STRIP),
             OutputPanel(id="output").data_bind(here.log_window),
-            PlotsPanel(id="plots").data_bind(here.history, state=here.run_state),
-            InEffectPanel(id="in-effect").data_bind(state=here.run_state, record=here.run_record),
+            PlotsPanel(id="plots").data_bind(here.view),
+            RowsPanel(in_effect_rows, None, None, can_focus=True, id="in-effect").data_bind(values=here.run),
             id="panels",
         )
         yield KeyFooter(id="keys")
@@ -99,17 +93,14 @@ class MainScreen(FullScreen):
     # reactives
 
     def watch_view(self, view: RunView | None) -> None:
-        if view is None:
-            self.run_state, self.history, self.run_record = None, None, None
-        else:
-            self.run_state, self.history = view.state, view.history
-            self.run_record = view.record
+        self.run = (None, None) if view is None else (view.state, view.record)
 
     def watch_sample(self, sample: Sample | None) -> None:
         if sample is not None:
             self.now_s = sample.time_s
 
-    def watch_inventory(self, inventory: Inventory | None) -> None:
+    def watch_machine(self, machine: tuple[Inventory | None, Interpreter | None]) -> None:
+        inventory = machine[0]
         if inventory is not None:
             self.query_one("#hardware").border_title = Content(panel_title("hardware", inventory.hostname))
             self.query_one("#live").border_subtitle = Content(hardware_summary(inventory))
@@ -214,5 +205,7 @@ class MainScreen(FullScreen):
 
     def action_help(self) -> None:
         self.app.push_screen(
-            HelpScreen([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
+            HelpScreen(
+                [*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS], GLOSSARIES["main"]
+            )
         )

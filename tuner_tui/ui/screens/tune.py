@@ -14,13 +14,12 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from tuner_tui.tuning.trial_log import TuningView
-from tuner_tui.ui.keys import TUNE_KEYS
+from tuner_tui.ui.keys import GLOSSARIES, TUNE_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.records import TrialPlacement, TuningPlan, TuningSnapshot, TuningWish
 from tuner_tui.ui.screens.dialogs import Choice, Dialog, launch_table
 from tuner_tui.ui.screens.sub_screen import SubScreen
-from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
+from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput, RowsPanel
 from tuner_tui.view.cells import Row
 from tuner_tui.view.tuning_rows import (
     can_resume,
@@ -31,54 +30,22 @@ from tuner_tui.view.tuning_rows import (
 )
 
 
-class TuningPanel(Canvas):
-    """A panel that shows part of `view`; None while it is being read."""
-
-    REDRAW_ON: ClassVar[tuple[str, ...]] = ("view",)
-
-    view: reactive[TuningView | None] = reactive(None, repaint=False)
-
-
-class TuningHead(TuningPanel):
-    """The running trial with its reason, or the conclusion. `now_s` is in seconds since the epoch."""
-
-    REDRAW_ON = ("view", "now_s")
-
-    now_s: reactive[float | None] = reactive(None, repaint=False)
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return self.picture(width)
-
-    def picture(self, width: int) -> Sequence[Row]:
-        """Return all rows for `width` cells."""
-        return tuning_rows(self.view, self.now_s, width)
-
-
-class TrialsPanel(TuningPanel, can_focus=True):
+class TrialsPanel(RowsPanel):
     """The table of trials, which follows the newest one until it is scrolled."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._at_end = True
+    _at_end = True
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        rows = trial_rows(self.view, width)
+        rows = super().rows(width, height)
         if self._at_end:
             self.set_reactive(Canvas.top, max(0, len(rows) - height))
         return rows
 
     def action_scroll_rows(self, by: int) -> None:
         """Scroll by rows; at the end new trials are followed."""
-        rows = len(trial_rows(self.view, self.size.width))
+        rows = len(super().rows(*self.size))
         super().action_scroll_rows(by)
         self._at_end = self.top >= rows - self.size.height
-
-
-class SkippedPanel(TuningPanel, can_focus=True):
-    """Changes that were not tried, with reasons."""
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return skipped_rows(self.view, width)
 
 
 GAP = 2
@@ -172,13 +139,6 @@ FRAME = 2
 WIDE_COLUMNS, WIDE_ROWS = 100, 30
 """On a smaller screen only one of the panels below the head is shown."""
 PAGES = ("trials", "skipped")
-TUNE_GLOSSARY = (
-    ("trial", "a short run with settings that the search proposes"),
-    ("noise", "difference between identical runs; smaller differences mean nothing"),
-    ("×start", "throughput divided by that of the initial settings"),
-    ("at most", "the most a change can gain, from where step time is spent"),
-    ("limit", "memory a trial may use; the rest is a reserve for long runs"),
-)
 
 
 class TuneScreen(SubScreen):
@@ -186,7 +146,7 @@ class TuneScreen(SubScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [*TUNE_KEYS]
     HELP_KEYS = TUNE_KEYS
-    GLOSSARY = TUNE_GLOSSARY
+    GLOSSARY = GLOSSARIES["tune"]
     DEFAULT_CSS = """
     TuneScreen { overflow: hidden; }
     TuneScreen > TrialsPanel { height: 1fr; }
@@ -197,9 +157,9 @@ class TuneScreen(SubScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._head = TuningHead(classes="panel")
-        self._trials = TrialsPanel(id="trials", classes="panel")
-        self._skipped = SkippedPanel(id="skipped", classes="panel")
+        self._head = RowsPanel(tuning_rows, None, None, classes="panel")
+        self._trials = TrialsPanel(trial_rows, None, can_focus=True, id="trials", classes="panel")
+        self._skipped = RowsPanel(skipped_rows, None, can_focus=True, id="skipped", classes="panel")
         for panel, title in (
             (self._head, "Tune"),
             (self._trials, "Trials"),
@@ -225,9 +185,8 @@ class TuneScreen(SubScreen):
 
     def watch_snapshot(self, snapshot: TuningSnapshot | None) -> None:
         view = None if snapshot is None else snapshot.view
-        for panel in self.query(TuningPanel):
-            panel.view = view
-        self._head.now_s = None if snapshot is None else snapshot.now_s
+        self._head.values = (view, None if snapshot is None else snapshot.now_s)
+        self._trials.values = self._skipped.values = (view,)
         if view is not None:
             self.set_panel_title(self._head, f"Tune · {view.id} · {view.title} · {view.status}")
         self._show_idle_keys()
@@ -248,7 +207,7 @@ class TuneScreen(SubScreen):
         if not self.size.width:
             return
         wide = self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_ROWS
-        rows = min(len(self._head.picture(max(1, self.size.width - 2 * FRAME))), self.size.height // 2) + FRAME
+        rows = min(len(self._head.rows(max(1, self.size.width - 2 * FRAME), 0)), self.size.height // 2) + FRAME
         if self._head.styles.height is None or self._head.styles.height.value != rows:
             self._head.styles.height = rows
         strip = self.query_one(PageTabs)

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 
 from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
-from tuner_tui.ui.keys import APP_KEYS, WATCH_JOB_KEYS, WATCH_KEYS
+from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
 from tuner_tui.ui.screens.sub_screen import SubScreen
@@ -33,8 +33,8 @@ from tuner_tui.view.watch_rows import (
 )
 
 
-class RowsPanel(Canvas):
-    """Shows `content`, which the screen sets."""
+class CroppedRows(Canvas):
+    """Shows as much of `content`, which the screen sets, as has room."""
 
     REDRAW_ON = ("content",)
 
@@ -135,15 +135,6 @@ FRAME = 2
 LOW_HEIGHT = 30
 """Height below which the host gets a single row."""
 MIN_JOB_ROWS = 5
-WATCH_GLOSSARY = (
-    ("job", "a training with its loader workers, the ranks of a launcher, or a container's or shell's command"),
-    ("SM %", "share of time its kernels ran on its GPUs; not how full the chip was"),
-    ("GPU %", "share of time any kernel ran; power shows how hard the GPU works"),
-    ("CPU %", "of one core: four busy threads are 400"),
-    ("RSS", "resident memory; pages shared between processes count in each"),
-    ("processes", "trainers + loader workers + others"),
-    ("r007", "a run of tuner-tui with preset, step and time left"),
-)
 
 
 class WatchScreen(SubScreen):
@@ -151,7 +142,7 @@ class WatchScreen(SubScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [*WATCH_KEYS]
     HELP_KEYS = (*WATCH_JOB_KEYS, *WATCH_KEYS, *APP_KEYS)
-    GLOSSARY = WATCH_GLOSSARY
+    GLOSSARY = GLOSSARIES["watch"]
     DEFAULT_CSS = """
     WatchScreen { overflow: hidden; }
     WatchScreen > WatchedJobsPanel { height: 1fr; }
@@ -161,8 +152,8 @@ class WatchScreen(SubScreen):
 
     def __init__(self, one_job: bool, heading: str) -> None:
         super().__init__()
-        self.gpus = RowsPanel(classes="panel")
-        self.host = RowsPanel(classes="panel")
+        self.gpus = CroppedRows(classes="panel")
+        self.host = CroppedRows(classes="panel")
         self.jobs = WatchedJobsPanel(classes="panel")
         self._one_job = one_job
         self._only: tuple[int, ...] = ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
@@ -159,3 +159,27 @@ class Canvas(Widget):
 
 def _more(rows: int) -> Row:
     return Row(line(TextSpan(f"… {rows} more lines", "dim")))
+
+
+class RowsPanel(Canvas):
+    """Shows the rows that `draw` makes of `values` and a width."""
+
+    REDRAW_ON = ("values",)
+
+    values: reactive[tuple[Any, ...]] = reactive((), repaint=False)
+
+    def __init__(
+        self,
+        draw: Callable[..., Sequence[Row]],
+        *values: Any,
+        can_focus: bool = False,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._rows_of = draw
+        self.can_focus = can_focus
+        self.set_reactive(RowsPanel.values, values)
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        return self._rows_of(*self.values, width)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S, finished, running
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.ui.panels.status_line import StatusScene, progress_bar, status_line
 from tuner_tui.view.cells import is_narrow, line_width, plain_text
+from tuner_tui.view.status_line import StatusScene, progress_bar, status_line
 
 GIB = 1024**3
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from textual.reactive import reactive
-
 from tuner_tui.core.units import UNKNOWN, format_duration, format_rough_duration, format_share
-from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
     BAD,
     WARN,
     Line,
-    Row,
     Style,
     TextSpan,
     align_left,
@@ -22,14 +17,12 @@ from tuner_tui.view.cells import (
     fit,
     line,
     line_width,
-    shorten,
 )
 from tuner_tui.view.charts import half_cell_bar
 from tuner_tui.view.run_rows import OUTCOMES, PHASES, finite_style, format_metrics, outcome_sentence, steps_made
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
-    from tuner_tui.runs.read.reader import RunView
 
 
 RUNNING = "●"
@@ -162,36 +155,3 @@ def _time_left(state: RunState, now_s: float, stalled: bool) -> str:
 def progress_bar(done: float | None, width: int, style: Style) -> Line:
     """Return a bar of `width` cells: the part done in `style`, the rest dim; full only once all is done."""
     return half_cell_bar(0 if done is None else max(0, int(done * 2 * width)), width, style)
-
-
-TITLE_WIDTH = 32
-
-
-class StatusLine(Canvas):
-    """Shows the followed run `view` by its `run_name`, or `idle_line` without one."""
-
-    DEFAULT_CSS = "StatusLine { height: 1; padding: 0 1; }"
-    REDRAW_ON = ("view", "now_s", "run_name", "idle_line")
-
-    view: reactive[RunView | None] = reactive(None, repaint=False)
-    now_s: reactive[float] = reactive(0.0, repaint=False)
-    run_name: reactive[str] = reactive("", repaint=False)
-    idle_line: reactive[str] = reactive("", repaint=False)
-
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        return [Row(status_line(self._scene(), width))]
-
-    def _scene(self) -> StatusScene:
-        view = self.view
-        if view is None:
-            return StatusScene(self.idle_line, self.run_name)
-        record = view.record
-        return StatusScene(
-            name=self.run_name,
-            trains="" if record is None else shorten(record.title, TITLE_WIDTH),
-            state=view.state,
-            now_s=self.now_s,
-            limit_bytes=None if record is None else record.memory_limit_bytes,
-            lost="" if view.status.live else view.status.sentence,
-            waits=view.status.sentence if view.status.kind in ("waiting", "pending") else "",
-        )

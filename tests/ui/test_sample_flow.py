@@ -1,0 +1,62 @@
+"""A figure of a GPU on its way from the driver to its cell: the functions that it passes, in their order."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from tests.fakes.gpu_reader import FakeCard, FakeReader
+from tests.fakes.ui_backend import FakeBox
+from tests.ui.pilots import screen_text, until
+from tuner_tui.hardware.host_sampler import HostSampler
+from tuner_tui.hardware.processes import ProcessSampler
+from tuner_tui.hardware.sampler import Sampler
+
+FLOW = (
+    ("hardware/nvml.py", "NvmlCard.fast"),
+    ("hardware/sampler.py", "GpuMonitor.refresh"),
+    ("hardware/sampler.py", "Sampler.sample"),
+    ("ui/feeds.py", "HardwareFeed.samples"),
+    ("ui/panels/live.py", "LivePanel.watch_sample"),
+    ("ui/panels/live.py", "LivePanel.rows"),
+    ("view/live_rows.py", "live_rows"),
+    ("view/machine_rows.py", "gpu_rows"),
+    ("ui/terminal/base_widgets.py", "Canvas.render_line"),
+    ("ui/terminal/cell_writer.py", "TerminalCells.wrap"),
+)
+"""What formats a figure (`charts`, `cells`, `number_format`) is called on the way. `ui/README.md` shows this list."""
+MOST_FILES = 9
+ROOT = Path(__file__).parents[2]
+
+
+async def test_a_figure_passes_few_files(tmp_path: Path) -> None:
+    passed: list[str] = []
+    names = {function for _, function in FLOW}
+
+    def record(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and (name := frame.f_code.co_qualname.replace("FakeCard", "NvmlCard")) in names:
+            passed.append(name)
+
+    sampler = Sampler(FakeReader(FakeCard()), HostSampler(tmp_path, time.monotonic), ProcessSampler(time.monotonic))
+    threading.setprofile(record)
+    sys.setprofile(record)
+    try:
+        sampler.start()
+        app = FakeBox().app(FakeBox().backend(open_sampler=lambda: sampler))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: "70 W" in screen_text(app))
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+        sampler.close()
+    calls = iter(passed)
+    assert all(function in calls for _, function in FLOW), passed
+    assert len({file for file, _ in FLOW}) <= MOST_FILES
+
+
+def test_the_readme_shows_the_flow() -> None:
+    readme = (ROOT / "tuner_tui/ui/README.md").read_text()
+    assert " → ".join(f"`{function}`" for _, function in FLOW) in " ".join(readme.split())

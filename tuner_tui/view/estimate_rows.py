@@ -1,0 +1,135 @@
+"""What memory and time the settings need, and how long the samples of the data are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import GIB, MIB, format_share
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import BAD, GOOD, WARN, Line, Row, Style, TextSpan, line, line_width, shorten, text_width
+from tuner_tui.view.charts import stacked_bar
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.outlook import DataOutlook, MemoryOutlook
+    from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+    from tuner_tui.memory.estimate import MemoryEstimate
+
+LEAST_BAR, MOST_BAR = 6, 40
+LEAST_SOURCE = 12
+SMALL_BYTES = 20 * GIB
+LEAST_GIB_BYTES = 0.1 * GIB
+"""Smaller sizes are shown in MiB."""
+GPU, HOST = "peak VRAM", "peak RAM"
+VERDICTS: Mapping[str, tuple[str, Style, str]] = {
+    "fits": (GOOD, "good", "fits"),
+    "tight": (WARN, "warn", "may not fit"),
+    "too large": (BAD, "bad", "does not fit"),
+    "unknown": (" ", "", "of unknown size"),
+}
+"""Mark, its style, and words."""
+
+
+def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
+    """Return the bar with its figures, a row with verdict, largest batch and source, expected time and the data."""
+    if shown is None:
+        return [Row(line(TextSpan(GPU, "dim")))]
+    last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
+    if shown.estimate is None:
+        unknown = wrap_text(f"peak memory {shown.unknown}", max(10, width))
+        return [*(Row(line(TextSpan(part, "dim"))) for part in unknown), *last]
+    return [_bar_row(shown, shown.estimate, width), _words_row(shown, shown.estimate, width), *last]
+
+
+def _time_row(expected: DurationEstimate | None, width: int) -> Row:
+    label = TextSpan("time ", "dim")
+    if expected is None:
+        return Row(line(label, TextSpan(shorten("not known before a first run", width - 5), "dim")))
+    from tuner_tui.advice.recommend.duration_estimate import summarise_duration
+
+    text = shorten(summarise_duration(expected), width - 5)
+    room = width - 5 - text_width(text) - 3
+    rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
+    return Row(line(label, text, TextSpan(rests_on, "dim")))
+
+
+def _data_row(data: DataOutlook, width: int) -> Row:
+    """Return what a batch loses first: `data 21 % padding · 3 % cut · half up to 310, longest 2,048 tokens`."""
+    lengths = data.lengths
+    padding = "packed" if lengths.packed else f"{format_share(data.padding_share)} padding"
+    spread = f"half up to {lengths.percentile(0.5):,}, longest {lengths.longest:,}"
+    parts = (padding, f"{format_share(data.cut_share)} cut", spread, f"{lengths.total:,} samples")
+    return Row(line(TextSpan("data ", "dim"), shorten(" · ".join(parts), width - 5)))
+
+
+def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Row:
+    label = GPU if shown.on_gpu else HOST
+    mark, style, _ = VERDICTS[estimate.verdict]
+    figures = f"{mark} {figures_of(estimate)}"
+    whose = f" {shown.against}" if shown.against else ""
+    bar_width = width - text_width(label) - text_width(figures) - 2
+    if bar_width - len(whose) >= LEAST_BAR + 2:
+        figures, bar_width = figures + whose, bar_width - len(whose)
+    wrong = style in ("warn", "bad")  # a bar that fits is quiet: the eye belongs elsewhere
+    figured = TextSpan(figures, style if wrong else "")
+    bar: Line = ()
+    if estimate.capacity_bytes and bar_width >= LEAST_BAR:
+        bar = line(memory_bar(estimate, min(bar_width, MOST_BAR), style if wrong else "gauge"), " ")
+    return Row(line(TextSpan(f"{label} ", "dim"), bar, figured))
+
+
+def memory_bar(estimate: MemoryEstimate, width: int, style: Style) -> Line:
+    """Return the estimate as a bar that ends at the capacity, its uncertainty dashed."""
+    capacity = estimate.capacity_bytes or 1
+    doubt = max(0.0, estimate.high_bytes - estimate.total_bytes)
+    parts: list[tuple[float, str, Style]] = [
+        (estimate.total_bytes / capacity, "━", style), (doubt / capacity, "╍", style),
+    ]  # fmt: skip
+    return stacked_bar(parts, width)
+
+
+def figures_of(estimate: MemoryEstimate) -> str:
+    """Return `61 of 80 GiB ± 2`, with one decimal for small sizes, or `612 MiB of 31 GiB ± 95 MiB`."""
+    capacity, doubt = estimate.capacity_bytes, estimate.uncertainty_bytes
+    if estimate.total_bytes < GIB:
+        of = f" of {_gib(capacity)} GiB" if capacity else ""
+        return f"{_mib(estimate.total_bytes)}{of} ± {_mib(doubt)}"
+    of = f" of {_gib(capacity)}" if capacity else ""
+    small = estimate.total_bytes < SMALL_BYTES or doubt < GIB / 2
+    if doubt < LEAST_GIB_BYTES:
+        return f"{_gib(estimate.total_bytes)}{of} GiB ± {_mib(doubt)}"
+    return f"{_gib(estimate.total_bytes)}{of} GiB ± {f.gib(doubt) if small else f.whole_gib(doubt)}"
+
+
+def _gib(size_bytes: float) -> str:
+    return f.gib(size_bytes) if size_bytes < SMALL_BYTES else f.whole_gib(size_bytes)
+
+
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / MIB:.0f} MiB"
+
+
+def _words_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Row:
+    most = shown.largest
+    _, style, verdict = VERDICTS[estimate.verdict]
+    words = line(TextSpan(verdict, style))
+    if most is not None:
+        words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(estimate))
+    room = width - line_width(words)
+    if room >= LEAST_SOURCE:
+        words = line(*words, TextSpan(f" · {source(estimate.rests_on, room - 3)}", "dim"))
+    return Row(words)
+
+
+def _nothing_fits(estimate: MemoryEstimate) -> str:
+    """Say that no micro batch fits only where not even the lower end of the uncertainty does."""
+    lowest = estimate.peak_bytes(1) * estimate.low_bytes / estimate.total_bytes if estimate.total_bytes else 0.0
+    too_large = estimate.capacity_bytes and lowest > estimate.capacity_bytes
+    return " at any micro batch" if too_large else " · try micro batch 1"
+
+
+def source(rests_on: str, width: int) -> str:
+    """Return the source of an estimate in `width` cells: `traced, corrected by run r007: ×1.02`, or its last part."""
+    later = rests_on.rpartition(", ")[2]
+    return next((words for words in (rests_on, later, later.partition(":")[0]) if text_width(words) <= width), later)
