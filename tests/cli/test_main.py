@@ -55,16 +55,6 @@ def test_commands_of_the_release_before_are_still_known(capsys: pytest.CaptureFi
     assert "max_steps: 400" in said(capsys, "export", "demo", "--to", "hf")[1]
 
 
-def test_a_word_that_is_no_command_is_a_preset_or_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = said(capsys, "no-such-preset")
-    assert (code, out) == (2, "")
-    assert "no-such-preset is not a command, run, preset or file" in err
-
-
-def test_the_start_of_a_command_suggests_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "did you mean the command `tuner-tui run`?" in said(capsys, "ru")[2]
-
-
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

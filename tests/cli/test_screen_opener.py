@@ -19,7 +19,7 @@ from typing import IO
 
 import pytest
 
-from tests.cli.commands.test_run import Shell, shell
+from tests.cli.commands.test_run import shell
 from tuner_tui.ui.theme import wants_colour
 
 __all__ = ["shell"]
@@ -141,20 +141,6 @@ def test_a_wrong_value_on_the_command_line_ends_with_2(terminals: list[Terminal]
     terminals.append(wrong)
     wrong.read_until(b"seed must be")
     assert wrong.end() == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("dmeo",), "did you mean the command `tuner-tui demo`?"),
-        (("screen", "demo", "--set", "sede=1"), "did you mean 'seed'?"),
-        ((), "tuner-tui run"),
-    ],
-)
-def test_what_cannot_be_opened_is_one_sentence_and_2(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
-    done = shell(*words)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert sentence in done.stderr
 
 
 @pytest.mark.parametrize(

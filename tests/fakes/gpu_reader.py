@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 from tuner_tui.hardware.driver import (
     CardUnavailable,
-    Driver,
-    FastFigures,
     GpusUnavailable,
-    SlowFigures,
     gpu_problem,
 )
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess
 from tuner_tui.hardware.nvml import NvmlCard, NvmlReader
+from tuner_tui.hardware.sample import GpuSample
 
 
 class Clock:
@@ -51,15 +49,15 @@ class FakeCard(NvmlCard):
         self._enter()
         return Gpu(self.index, self.name, power_limit_w=70.0)
 
-    def fast(self) -> FastFigures:
+    def fast(self) -> GpuSample:
         self._enter()
         self.fast_reads += 1
-        return FastFigures(utilisation_pct=self.fast_reads, memory_total_bytes=16)
+        return GpuSample(self.index, self.name, utilisation_pct=self.fast_reads, memory_total_bytes=16)
 
-    def slow(self) -> SlowFigures:
+    def slow(self) -> GpuSample:
         self._enter()
         self.slow_reads += 1
-        return SlowFigures(temperature_c=60 + self.slow_reads, processes=(GpuProcess(7, 8),))
+        return GpuSample(self.index, self.name, temperature_c=60 + self.slow_reads, processes=(GpuProcess(7, 8),))
 
     def xids(self) -> tuple[int, ...]:
         reported, self.reported = tuple(self.reported), []
@@ -84,5 +82,5 @@ class FakeReader(NvmlReader):
             raise GpusUnavailable(gpu_problem(self.problem))
         return self.cards
 
-    def driver(self) -> Driver:
-        return Driver("580.65.06", "13.0")
+    def driver(self) -> tuple[str, str]:
+        return "580.65.06", "13.0"

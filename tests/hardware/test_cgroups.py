@@ -1,90 +1,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fakes.procfs import write_tree
+from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware.system_info import CgroupCpu, CgroupMemory, Cgroups
 
 GIB = 1024**3
-NO_LIMIT_V1 = "9223372036854771712\n"
+CASES = read_data_file(Path(__file__).with_name("cgroups.yaml"))
 
 
-def cgroups(folder: Path, self_cgroup: str, tree: dict[str, str]) -> Cgroups:
-    proc = write_tree(folder / "proc", {"self/cgroup": self_cgroup})
-    root = write_tree(folder / "cgroup", tree)
-    return Cgroups.of_this_process(proc, root)
-
-
-def cores(found: Cgroups) -> float | None:
-    cpu = found.tightest_cpu()
-    return None if cpu is None else cpu.quota_cores
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_the_tightest_limits(tmp_path: Path, case: dict[str, Any]):
+    proc = write_tree(tmp_path / "proc", {"self/cgroup": case["self"]})
+    root = write_tree(tmp_path / "cgroup", case["files"])
+    cgroups = Cgroups.of_this_process(proc, root)
+    cpu, (gib, folder) = cgroups.tightest_cpu(), case.get("memory", (None, None))
+    assert (None if cpu is None else cpu.quota_cores) == case.get("cores")
+    assert cgroups.tightest_memory() == (None if gib is None else CgroupMemory(root / folder, gib * GIB))
 
 
 def test_no_cgroups_mean_no_limits(tmp_path: Path):
     found = Cgroups.of_this_process(tmp_path / "nothing", tmp_path / "none")
     assert found.tightest_cpu() is None
     assert found.tightest_memory() is None
-
-
-def test_version_2_in_a_container_that_sees_its_cgroup_as_the_root(tmp_path: Path):
-    found = cgroups(tmp_path, "0::/\n", {"cpu.max": "250000 100000\n", "memory.max": f"{4 * GIB}\n"})
-    assert cores(found) == 2.5
-    assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup", 4 * GIB)
-
-
-def test_version_2_without_limits(tmp_path: Path):
-    found = cgroups(tmp_path, "0::/a\n", {"a/cpu.max": "max 100000\n", "a/memory.max": "max\n"})
-    assert found.tightest_cpu() is None
-    assert found.tightest_memory() is None
-
-
-def test_the_tightest_of_a_nest_counts_wherever_it_stands(tmp_path: Path):
-    found = cgroups(
-        tmp_path,
-        "0::/slurm/job_7/step_0\n",
-        {
-            "slurm/cpu.max": "6400000 100000\n",
-            "slurm/memory.max": "max\n",
-            "slurm/job_7/cpu.max": "400000 100000\n",
-            "slurm/job_7/memory.max": f"{64 * GIB}\n",
-            "slurm/job_7/step_0/cpu.max": "800000 100000\n",
-            "slurm/job_7/step_0/memory.max": f"{128 * GIB}\n",
-        },
-    )
-    assert cores(found) == 4.0
-    assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup/slurm/job_7", 64 * GIB)
-
-
-@pytest.mark.parametrize("mount", ["cpu", "cpu,cpuacct"])
-def test_version_1(tmp_path: Path, mount: str):
-    found = cgroups(
-        tmp_path,
-        f"5:{mount}:/docker/abc\n4:memory:/docker/abc\n0::/ignored\n",
-        {
-            f"{mount}/docker/abc/cpu.cfs_quota_us": "150000\n",
-            f"{mount}/docker/abc/cpu.cfs_period_us": "100000\n",
-            "memory/memory.limit_in_bytes": NO_LIMIT_V1,
-            "memory/docker/abc/memory.limit_in_bytes": f"{2 * GIB}\n",
-        },
-    )
-    assert cores(found) == 1.5
-    assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup/memory/docker/abc", 2 * GIB)
-
-
-def test_version_1_in_a_container_whose_path_is_the_hosts(tmp_path: Path):
-    found = cgroups(
-        tmp_path,
-        "4:memory:/docker/abc\n5:cpu:/docker/abc\n",
-        {
-            "memory/memory.limit_in_bytes": f"{GIB}\n",
-            "cpu/cpu.cfs_quota_us": "-1\n",
-            "cpu/cpu.cfs_period_us": "100000\n",
-        },
-    )
-    assert found.tightest_memory() == CgroupMemory(tmp_path / "cgroup/memory", GIB)
-    assert found.tightest_cpu() is None
 
 
 @pytest.mark.parametrize(

@@ -115,21 +115,6 @@ def test_a_package_installed_since_makes_it_ask_again(tmp_path: Path, cache: Pat
     assert probe_interpreter(python, cache).packages["torch"] == "2.10.0"
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 0}', '{"format": 1, "stamps": {}, "answer": 3}'])
-def test_a_damaged_cache_is_no_answer(tmp_path: Path, cache: Path, damage: str):
-    python = script(tmp_path / "python", says(VERSIONS, FIELDS))
-    probe_interpreter(python, cache)
-    next(cache.iterdir()).write_text(damage, encoding="utf-8")
-    assert probe_interpreter(python, cache).python_version == "3.12.0"
-    assert len(list(cache.iterdir())) == 1
-
-
-def test_a_cache_that_cannot_be_written_is_no_problem(tmp_path: Path):
-    python = script(tmp_path / "python", says(VERSIONS, FIELDS))
-    (tmp_path / "file").touch()
-    assert probe_interpreter(python, tmp_path / "file" / "cache").problem is None
-
-
 def test_a_failed_import_of_transformers_is_told_and_not_cached(tmp_path: Path, cache: Path):
     broken: dict[str, object] = {
         "training_arguments": None,

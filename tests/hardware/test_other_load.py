@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,6 @@ from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
 from tuner_tui.hardware.sampler import open_sampler
 
 OWN, SPINS, IDLES = 10, 11, 12
-
-
-class Samples:
-    """A sampler whose second answer is `after`."""
-
-    def __init__(self, after: Sample) -> None:
-        self._answers = iter((Sample(time_s=0.0), after))
-
-    def sample(self) -> Sample:
-        return next(self._answers)
 
 
 def measure(
@@ -47,7 +38,7 @@ def measure(
 
     write({})
     return measure_other_load(
-        Samples(after),
+        partial(next, iter((Sample(time_s=0.0), after))),
         4,
         wait=wait,
         clock=lambda: now[0],
@@ -91,7 +82,7 @@ def test_a_process_that_spins_is_seen(tmp_path: Path, spinning: int) -> None:
     cores = len(os.sched_getaffinity(0))
     sampler = open_sampler(tmp_path)
     sampler.wait_ready(5.0)
-    load = measure_other_load(sampler, cores)
+    load = measure_other_load(sampler.sample, cores)
     sampler.close()
     assert load.cpu_share is not None
     assert load.cpu_share > 0.6 / cores

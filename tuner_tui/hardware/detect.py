@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.hardware.capabilities import abilities
-from tuner_tui.hardware.driver import CardUnavailable, Driver, GpusUnavailable, gpu_problem
+from tuner_tui.hardware.driver import CardUnavailable, GpusUnavailable, gpu_problem
 from tuner_tui.hardware.environment import detect_container, detect_multiplexer, logout_warning, sees_host_pids
 from tuner_tui.hardware.inventory import Gpu, GpuProblem, GpuProblemKind, Inventory
 from tuner_tui.hardware.known_cards import known_card
@@ -41,15 +41,15 @@ def read_inventory(
     Cards that do not answer within `timeout_s` are listed with their problem.
     """
     environment = os.environ if environment is None else environment
-    driver, gpus, problems = read_gpus(NvmlReader() if reader is None else reader, timeout_s)
+    (driver, cuda), gpus, problems = read_gpus(NvmlReader() if reader is None else reader, timeout_s)
     cgroups = Cgroups.of_this_process()
     return Inventory(
         hostname=socket.gethostname(),
         gpus=gpus,
         cpu=read_cpu(cgroups),
         memory=read_memory(cgroups),
-        driver_version=driver.version,
-        cuda_version=driver.cuda,
+        driver_version=driver,
+        cuda_version=cuda,
         problems=problems,
         shm=read_space(SHM),
         disk=read_space(disk_folder),
@@ -62,18 +62,18 @@ def read_inventory(
 
 def read_gpus(
     reader: NvmlReader, timeout_s: float = TIMEOUT_S
-) -> tuple[Driver, tuple[Gpu, ...], tuple[GpuProblem, ...]]:
-    """The driver, its cards, and their problems. A card that does not answer keeps its place in the list.
+) -> tuple[tuple[str | None, str | None], tuple[Gpu, ...], tuple[GpuProblem, ...]]:
+    """The versions of the driver and its CUDA, the cards, and their problems.
 
-    All cards are asked side by side, and share the time.
+    A card that does not answer keeps its place in the list. All cards are asked side by side, and share the time.
     """
     deadline_s = time.monotonic() + timeout_s
     try:
         cards = daemon_call(reader.open).result(timeout_s)
     except GpusUnavailable as error:
-        return Driver(), (), (error.problem,)
+        return (None, None), (), (error.problem,)
     except TimeoutError:
-        return Driver(), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
+        return (None, None), (), (gpu_problem(GpuProblemKind.NO_ANSWER),)
     # All calls start before the first is waited for. A call that never returns keeps its daemon thread until the
     # program ends; the later ones share what is left of the time.
     calls = [daemon_call(card.describe) for card in cards]

@@ -1,46 +1,15 @@
-"""What a GPU driver reports, its errors, the meaning of each Xid, and what to do about them."""
+"""The errors of a GPU driver, the meaning of each Xid, and what to do about them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.hardware.inventory import GpuProblem, GpuProblemKind, GpuProcess
+from tuner_tui.hardware.inventory import GpuProblem, GpuProblemKind
 
 XIDS_FILE = Path(__file__).with_name("xids.yaml")
-
-
-@dataclass(frozen=True, slots=True)
-class FastFigures:
-    """Figures read every second, which cost the driver microseconds: percent, bytes, watts, MHz."""
-
-    utilisation_pct: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    power_w: float | None = None
-    clock_sm_mhz: int | None = None
-    clock_memory_mhz: int | None = None
-    throttle: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SlowFigures:
-    """Figures that change slowly or cost the driver more: degrees Celsius, fan in percent, processes."""
-
-    temperature_c: float | None = None
-    fan_pct: float | None = None
-    processes: tuple[GpuProcess, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """The driver's version (`580.65.06`) and the newest CUDA version it supports (`13.0`)."""
-
-    version: str | None = None
-    cuda: str | None = None
 
 
 class _GpuError(Exception):

@@ -13,13 +13,11 @@ from typing import Any
 
 from tuner_tui.hardware.driver import (
     CardUnavailable,
-    Driver,
-    FastFigures,
     GpusUnavailable,
-    SlowFigures,
     gpu_problem,
 )
 from tuner_tui.hardware.inventory import Gpu, GpuProblemKind, GpuProcess, MigSlice
+from tuner_tui.hardware.sample import GpuSample
 
 THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
     (0x040, "thermal slowdown (hardware)"),
@@ -102,14 +100,14 @@ class NvmlReader:
         self._nvml = nvml
         return [NvmlCard(nvml, index) for index in range(count)]
 
-    def driver(self) -> Driver:
-        """The driver's version and the newest CUDA it supports; `Driver()` where NVML does not report them."""
+    def driver(self) -> tuple[str | None, str | None]:
+        """The driver's version (`580.65.06`) and the newest CUDA it supports (`13.0`); None where not reported."""
         nvml = self._nvml
         try:
             cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
-            return Driver(decode_text(nvml.nvmlSystemGetDriverVersion()), f"{cuda // 1000}.{cuda % 1000 // 10}")
+            return decode_text(nvml.nvmlSystemGetDriverVersion()), f"{cuda // 1000}.{cuda % 1000 // 10}"
         except nvml.NVMLError:
-            return Driver()
+            return None, None
 
 
 class NvmlCard:
@@ -170,10 +168,13 @@ class NvmlCard:
         except (UnicodeDecodeError, self._nvml.NVMLError):
             return None
 
-    def fast(self) -> FastFigures:
+    def fast(self) -> GpuSample:
+        """The figures for every second, which cost the driver microseconds."""
         rates = self._query("nvmlDeviceGetUtilizationRates")
         total, _, used = self._memory()
-        return FastFigures(
+        return GpuSample(
+            self.index,
+            f"GPU {self.index}",
             utilisation_pct=None if rates is None else float(rates.gpu),
             memory_used_bytes=used,
             memory_total_bytes=total,
@@ -183,11 +184,13 @@ class NvmlCard:
             throttle=throttle_reasons(self._reasons()),
         )
 
-    def slow(self) -> SlowFigures:
+    def slow(self) -> GpuSample:
+        """The figures that change slowly or cost the driver more: temperature, fan, processes."""
         celsius = self._query("nvmlDeviceGetTemperatureV", SENSOR_GPU)
         if celsius is None:  # drivers before 560
             celsius = self._query("nvmlDeviceGetTemperature", SENSOR_GPU)
-        return SlowFigures(celsius, self._query("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes()))
+        fan, processes = self._query("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes())
+        return GpuSample(self.index, f"GPU {self.index}", temperature_c=celsius, fan_pct=fan, processes=processes)
 
     def xids(self) -> tuple[int, ...]:
         """The Xids since the previous call, oldest first: none at the first one, or where they are not reported."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tuner_tui.core.procfs import PROC, all_processes, read_command
 from tuner_tui.hardware.processes import brief_command
@@ -45,15 +44,8 @@ class OtherLoad:
     gpu_processes: tuple[str, ...] = ()
 
 
-class LoadSampler(Protocol):
-    """The part of `Sampler` that is used."""
-
-    def sample(self) -> Sample:
-        """Return the load since the previous call."""
-
-
 def measure_other_load(
-    sampler: LoadSampler,
+    sample: Callable[[], Sample],
     cores: float,
     *,
     wait: Callable[[float], object] = time.sleep,
@@ -64,27 +56,27 @@ def measure_other_load(
 ) -> OtherLoad:
     """Return the load by all processes but `own_pid`. Takes `MEASURED_S` seconds.
 
-    `cores` are those that the sampler's load is relative to: the ones of this process's affinity mask.
+    `sample` returns the load since its previous call, relative to `cores`: those of this process's affinity mask.
     """
     own_pid = os.getpid() if own_pid is None else own_pid
     allowed = affinity(own_pid)
-    # The sampler's rates are differences to its previous sample, so it is asked at both ends of the measured second.
-    sampler.sample()
+    # Its rates are differences to its previous sample, so it is asked at both ends of the measured second.
+    sample()
     before, since_s = _cpu_seconds(proc), clock()
     wait(MEASURED_S)
-    sample, after, elapsed_s = sampler.sample(), _cpu_seconds(proc), max(clock() - since_s, 1e-3)
+    load, after, elapsed_s = sample(), _cpu_seconds(proc), max(clock() - since_s, 1e-3)
     used = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
     own = used.pop(own_pid, 0.0)
-    total_pct = sample.host.cpu_pct
+    total_pct = load.host.cpu_pct
     here = (pid for pid in used if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity))
     busiest = sorted(here, key=lambda pid: -used[pid])[:MAX_NAMED]
     return OtherLoad(
         cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own / cores),
         processes=tuple(BusyProcess(command=_name(pid, proc), cores=round(used[pid], 2)) for pid in busiest),
         gpu_share=max(
-            (gpu.utilisation_pct / 100 for gpu in sample.gpus if gpu.utilisation_pct is not None), default=None
+            (gpu.utilisation_pct / 100 for gpu in load.gpus if gpu.utilisation_pct is not None), default=None
         ),
-        gpu_processes=_gpu_commands(sample.gpus),
+        gpu_processes=_gpu_commands(load.gpus),
     )
 
 

@@ -6,16 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.hardware.driver import (
     CardUnavailable,
-    FastFigures,
     GpusUnavailable,
-    SlowFigures,
     xid_meaning,
 )
 from tuner_tui.hardware.environment import allocated_gpus
@@ -58,9 +56,8 @@ class GpuMonitor:
         self.described: Gpu | None = None
         """The card as it was when it first answered: its UUID and what else does not change."""
         self._started_s = clock()
-        self._sample = GpuSample(index=card.index, name=self._name)
+        self._sample = self._slow = GpuSample(index=card.index, name=self._name)
         self._read_s: float | None = None
-        self._slow = SlowFigures()
         self._xid: tuple[int, float] | None = None
         self.answered = threading.Event()
         """Set once the card was read for the first time, or found lost."""
@@ -113,21 +110,23 @@ class GpuMonitor:
             self.described = gpu = self._card.describe()
             self._name, self._power_limit_w = gpu.name, gpu.power_limit_w
 
-    def _publish(self, fast: FastFigures) -> None:
-        figures = {field.name: getattr(part, field.name) for part in (fast, self._slow) for field in fields(part)}
-        self._sample = GpuSample(index=self._card.index, name=self._name, power_limit_w=self._power_limit_w, **figures)
+    def _publish(self, fast: GpuSample) -> None:
+        slow = self._slow
+        self._sample = replace(
+            fast,
+            name=self._name,
+            power_limit_w=self._power_limit_w,
+            temperature_c=slow.temperature_c,
+            fan_pct=slow.fan_pct,
+            processes=slow.processes,
+        )
         self._read_s = self._clock()
 
     def _mark_lost(self) -> None:
         """Keeps the row of a lost card, without outdated figures."""
-        self._slow, self._ticks = SlowFigures(), 0
-        self._sample = GpuSample(
-            index=self._card.index,
-            name=self._name,
-            memory_total_bytes=self._sample.memory_total_bytes,
-            power_limit_w=self._power_limit_w,
-            lost=True,
-        )
+        lost = GpuSample(self._card.index, self._name, power_limit_w=self._power_limit_w, lost=True)
+        self._sample = replace(lost, memory_total_bytes=self._sample.memory_total_bytes)
+        self._slow, self._ticks = lost, 0
 
 
 REOPEN_S = 5.0

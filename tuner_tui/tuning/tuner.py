@@ -335,7 +335,7 @@ def _other_load(inventory: Inventory, spec: TunerSpec) -> OtherLoad:
     sampler = open_sampler(state_dir(spec.environ))
     try:
         sampler.wait_ready(GPU_TIMEOUT_S)
-        return measure_other_load(sampler, inventory.cpu.load_cores)
+        return measure_other_load(sampler.sample, inventory.cpu.load_cores)
     finally:
         sampler.close()
 

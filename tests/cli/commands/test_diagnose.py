@@ -66,12 +66,6 @@ def test_bytes_that_are_no_text() -> None:
     assert document(run("-", "--json", stdin=bytes(range(256)) * 50)) == {"findings": []}
 
 
-def test_what_cannot_be_read_is_bad_input() -> None:
-    result = run("no-such-run", "--json")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-
-
 def test_a_run_folder_is_read_whole(tmp_path: Path) -> None:
     events = [
         {"story": 1, "v": 1, "kind": "launched", "t": 1.0, "pid": 7},
@@ -97,12 +91,6 @@ def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
     assert excerpt[0] == "the first line"
     assert excerpt[-1] == "the last line"
     assert sum(map(len, excerpt)) <= lines.HEAD_BYTES + lines.TAIL_BYTES
-
-
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    result = run(str(tmp_path))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"tuner-tui diagnose: {tmp_path} cannot be read: the run folder is empty.\n"
 
 
 @pytest.mark.parametrize("text", ["", "\n  \n"])

@@ -54,12 +54,6 @@ def test_json_is_one_document(call: Call) -> None:
     assert document["comparable"] is True
 
 
-def test_a_run_that_is_not_there_is_said(call: Call) -> None:
-    result = call("r001", "r009")
-    assert result.exit_code == 2
-    assert "There is no run 'r009'" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [

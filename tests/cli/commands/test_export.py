@@ -37,12 +37,6 @@ def test_what_the_tool_has_no_place_for_is_said(tmp_path: Path) -> None:
     assert document["not_carried"] == ["dataloader_persistent_workers"]
 
 
-def test_a_tool_nobody_knows(tmp_path: Path) -> None:
-    result = run("export", str(written(tmp_path, "settings: {}\n")), "--to", "axolotol")
-    assert result.exit_code == 2
-    assert "did you mean axolotl" in result.stderr
-
-
 def test_a_tools_file_becomes_a_preset(tmp_path: Path) -> None:
     file = written(tmp_path, "base_model: gpt2\nmicro_batch_size: 2\nsequence_len: 1024\nadapter: lora\n")
     result = run("import", str(file), "--name", "ax", "--json")
@@ -76,12 +70,6 @@ def test_a_file_that_gives_nothing(tmp_path: Path, text: str, said: str) -> None
 
 
 MANY = "settings: {warmup_steps: 0.1, max_length: 64, learning_rate: 1e-5, train_sampling_strategy: sequential}\n"
-
-
-def test_an_interpreter_without_transformers_is_said(tmp_path: Path) -> None:
-    result = run("export", "demo", "--to", "hf", "--interpreter", "/bin/false")
-    assert result.exit_code == 2
-    assert "--interpreter" in result.stderr
 
 
 @pytest.mark.parametrize(

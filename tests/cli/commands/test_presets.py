@@ -111,25 +111,6 @@ def test_what_was_measured_with_other_settings_is_not_kept(call, tmp_path):
     assert saved.source == "a table"
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["show", "dmo"], "no preset 'dmo'; did you mean 'demo'?"),
-        (["save", "../x"], "is not a preset name"),
-        (["save", "x", "--set", "sed=1"], "did you mean 'seed'?"),
-        (["save", "x", "--set", "seed"], "use name=value"),
-        (["save", "x", "--set", "seed=-1"], "seed must be a whole number"),
-        (["save", "x", "--from", "dmo"], "did you mean 'demo'?"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(call, words, said):
-    result = call(*words)
-    assert result.exit_code == 2
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""
-
-
 def test_check_says_what_is_good_and_what_is_not(call, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text("settings:\n  sed: 1\n")

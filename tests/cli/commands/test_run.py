@@ -147,33 +147,6 @@ def test_run_out_of_memory_exits_3(shell: Shell) -> None:
     assert "limit of 0.279 GiB (the host's memory) is exhausted." in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["run"], "Nothing to train."),
-        (["run", "--", "no-such-program"], "not found on PATH"),
-        (["run", "--preset", "no-such-preset"], "no preset"),
-        (["run", "--set", "learning_rat=1", "--", "sh"], "learning_rate"),
-        (["run", "--set", "learning_rate=fast", "--", "sh"], "learning_rate"),
-        (["run", "--apply", "hf-arg", "--", "sh"], "hf-args"),
-        (["run", "--memory-limit", "much", "--", "sh"], "6GiB"),
-        (["run", "--interpreter", "/no/python", "--preset", "demo"], "/no/python"),
-        (["run", "--interpreter", "/no/python", "--", "sh", "-c", ":"], "/no/python"),
-        (["run", "--interpreter", "/bin/ls", "--", "sh", "-c", ":"], "/bin/ls"),
-        (["run", "--resume", "r9"], "no run 'r9'"),
-        (["logs", "-f", "--events", "r9"], "no run 'r9'"),
-        (["logs", "r9"], "no run 'r9'"),
-        (["stop", "r9"], "no run 'r9'"),
-        (["stop", "--now", "--checkpoint-only", "r9"], "exclude"),
-    ],
-)
-def test_bad_input_is_a_sentence_and_2(shell: Shell, words: list[str], sentence: str) -> None:
-    done = shell(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_detach_ps_stop(shell: Shell, fifo: Fifo) -> None:
     started = shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
     assert (started.returncode, started.stdout) == (0, "r001\n")
