@@ -14,7 +14,7 @@ import pytest
 from tests.runs.store.test_record import record
 from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.runs.read.checkpoints import (
-    FoundCheckpoint,
+    SavedCheckpoint,
     complete_checkpoints,
     lineage_checkpoint,
     newest_checkpoint,
@@ -77,7 +77,7 @@ def run(root: Path, **changes: Any) -> RunFolder:
     return folder
 
 
-def path_of(found: FoundCheckpoint | None) -> Path | None:
+def path_of(found: SavedCheckpoint | None) -> Path | None:
     return None if found is None else found.path
 
 
@@ -106,9 +106,9 @@ def test_the_checkpoint_that_the_observer_reported(tmp_path: Path, lightning: bo
             paths[-1].write_bytes(b"weights")
         with folder.events.open("ab") as file:
             file.write(encode_event(Checkpoint(t=time.time(), rank=0, step=step, path=str(paths[-1]))))
-    assert newest_checkpoint(folder) == FoundCheckpoint(paths[1], 20, by_trainer=True)
+    assert newest_checkpoint(folder) == SavedCheckpoint(paths[1], 20, by_trainer=True)
     (paths[1] if lightning else paths[1] / "model.safetensors").unlink()
-    assert newest_checkpoint(folder) == FoundCheckpoint(paths[0], 10, by_trainer=True)
+    assert newest_checkpoint(folder) == SavedCheckpoint(paths[0], 10, by_trainer=True)
 
 
 @pytest.mark.parametrize("argv", [("x", "--output_dir", "out"), ("x", "--output-dir=out"), ("x", "output_dir=out")])
@@ -118,4 +118,4 @@ def test_the_folder_that_the_command_names(tmp_path: Path, argv: tuple[str, ...]
     folder = run(tmp_path, argv=argv, cwd=str(tmp_path), created_t=2000.0)
     assert newest_checkpoint(folder) is None  # of an earlier run
     path = save(tmp_path / "out", 30)
-    assert newest_checkpoint(folder) == FoundCheckpoint(path, 30, by_trainer=False)
+    assert newest_checkpoint(folder) == SavedCheckpoint(path, 30, by_trainer=False)

@@ -273,21 +273,3 @@ OUT_OF_MEMORY = "Out of memory"
 def strip_allocator_message(sentence: str) -> str:
     """Return an outcome's sentence without the message of the allocator."""
     return f"{sentence.partition(': ')[0].rstrip('.')}." if sentence.startswith(OUT_OF_MEMORY) else sentence
-
-
-def fatal_event(state: RunState) -> OutOfMemory | Raised | None:
-    """The observed failure that explains a bad end, or None if the observer saw none.
-
-    An out-of-memory error counts unless the same rank went on and raised something else later.
-    """
-    memory, raised = state.out_of_memory, state.raised
-    if memory is None or raised is None:
-        return memory or raised
-    other_rank_followed = memory.rank != raised.rank and memory.t <= raised.t
-    return memory if is_memory_error(raised.type, raised.message) or other_rank_followed else raised
-
-
-def is_memory_error(type_name: str, message: str = "") -> bool:
-    """Whether an exception says that memory ran out, by its type or by its message."""
-    name = type_name.rsplit(".", 1)[-1]
-    return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()

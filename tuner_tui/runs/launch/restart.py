@@ -17,7 +17,7 @@ from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, prepare, working_folder
 from tuner_tui.runs.launch.resume import find_own_resume, takes_checkpoint
 from tuner_tui.runs.launch.start import launch
-from tuner_tui.runs.read.checkpoints import FoundCheckpoint, lineage_checkpoint
+from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
 from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
@@ -49,7 +49,7 @@ class RestartPlan:
     live: bool
     saves: bool
     step: int | None = None
-    checkpoint: FoundCheckpoint | None = None
+    checkpoint: SavedCheckpoint | None = None
 
     @property
     def lost_steps(self) -> int | None:
@@ -139,7 +139,7 @@ def _check_resumable(
     folder: RunFolder,
     request: LaunchRequest,
     state: RunState,
-    checkpoint: FoundCheckpoint | None,
+    checkpoint: SavedCheckpoint | None,
     *,
     live: bool,
     saves: bool,

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.read.checkpoints import FoundCheckpoint
+from tuner_tui.runs.read.checkpoints import SavedCheckpoint
 from tuner_tui.settings.apply import AppliedCommand, dump_config
 from tuner_tui.settings.command_training import read_training_script
 from tuner_tui.settings.dialects.dialect import dialect_by_name
@@ -55,7 +55,7 @@ def accepts_checkpoint(job: Job) -> bool:
     return in_file or job.apply == "hf-args" or any(CHECKPOINT_PLACEHOLDER in word for word in job.command)
 
 
-def takes_checkpoint(job: Job, checkpoint: FoundCheckpoint) -> bool:
+def takes_checkpoint(job: Job, checkpoint: SavedCheckpoint) -> bool:
     """Whether the command takes this checkpoint, or the observer can pass it to the Trainer that wrote it."""
     return checkpoint.by_trainer or (accepts_checkpoint(job) and not checkpoint.weights_only)
 

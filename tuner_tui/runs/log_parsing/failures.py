@@ -260,59 +260,6 @@ DEALT_WITH = re.compile(
 """What a program logs when it has handled a failure; not what it asks the user to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class BarState:
-    """The count of the progress bar of `total` steps on line `number`."""
-
-    number: int
-    rank: int | None
-    total: str
-    done: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressSigns:
-    """All signs of progress in an output: progress bars, and (line, rank) of lines that log progress."""
-
-    bars: tuple[BarState, ...]
-    logged: tuple[tuple[int, int | None], ...]
-
-    def continue_after(self, after: int, rank: int | None, buffered: bool) -> bool:
-        """Whether the training made progress after line `after`.
-
-        `rank`: only lines of that rank count. `buffered`: ordinary output may have been held back and written at exit,
-        after the traceback; then only progress bars count, which are written at once.
-        """
-        logged = any(number > after and _is_of_rank(rank, other) for number, other in self.logged)
-        return self._bars_advance(after, rank) or (logged and not buffered)
-
-    def is_logged_before(self, number: int) -> bool:
-        """Whether ordinary output precedes line `number`, and so is not held back until exit."""
-        return any(line < number for line, _ in self.logged)
-
-    def _bars_advance(self, after: int, rank: int | None) -> bool:
-        """Whether a bar advanced or a new one moved."""
-        # tqdm draws a bar once more when it is closed, so a process that dies after its traceback prints "12/60" again:
-        # the same count is no progress. If the output holds no earlier state of that bar, a single unfinished state is
-        # taken for such a last drawing.
-        before = _furthest(bar for bar in self.bars if bar.number <= after)
-        following = [bar for bar in self.bars if bar.number > after and _is_of_rank(rank, bar.rank)]
-        if len(following) == 1 and str(following[0].done) != following[0].total:
-            following = [bar for bar in following if bar.total in before]
-        later = _furthest(following)
-        return any(done > before.get(total, 1) for total, done in later.items())
-
-
-def find_progress_signs(lines: Sequence[LogLine]) -> ProgressSigns:
-    bars = tuple(
-        BarState(line.number, line.rank, match[2], int(match[1]))
-        for line in lines
-        if "[" in line.text
-        for match in BAR.finditer(line.text)
-    )
-    return ProgressSigns(bars, tuple((line.number, line.rank) for line in lines if reports_progress(line.text)))
-
-
 def reports_success(lines: Sequence[LogLine]) -> bool:
     """Whether the output says that the training completed."""
     return any(SUCCESS.match(line.text) for line in lines)
@@ -321,18 +268,6 @@ def reports_success(lines: Sequence[LogLine]) -> bool:
 def reports_progress(text: str) -> bool:
     """Whether a line logs progress or success."""
     return bool(LOGGED.match(text) or PRINTED.match(text) or SUCCESS.match(text))
-
-
-def _is_of_rank(rank: int | None, other: int | None) -> bool:
-    return rank is None or other is None or rank == other
-
-
-def _furthest(bars: Iterable[BarState]) -> dict[str, int]:
-    """The highest count of each bar, by its total."""
-    furthest: dict[str, int] = {}
-    for bar in bars:
-        furthest[bar.total] = max(furthest.get(bar.total, 0), bar.done)
-    return furthest
 
 
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")

@@ -17,17 +17,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.runs.events.run_state import RunState, fatal_event, is_memory_error
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.failures import (
     DEALT_WITH,
     Failure,
     LauncherReport,
-    ProgressSigns,
     find_exceptions,
-    find_progress_signs,
     is_launcher_error,
     parse_launcher_report,
+    reports_progress,
     reports_success,
 )
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine
@@ -129,17 +128,33 @@ WATCHDOG = re.compile(r"^.*watchdog thread terminated with exception: (?=\S)")
 
 
 @dataclass(frozen=True, slots=True)
-class FailureContext:
+class _BarState:
+    """The count of the progress bar of `total` steps on line `number`."""
+
+    number: int
+    rank: int | None
+    total: str
+    done: int
+
+
+class _FailureContext:
     """What the lines of an output, numbered from 0, show around its failures: progress and ordinary lines, found once.
 
-    `ended`: it is known that the training failed. `ordinary`: numbers of the lines that are neither blank nor written
-    by a process that crashes, ascending.
+    `ended`: it is known that the training failed.
     """
 
-    lines: tuple[LogLine, ...]
-    signs: ProgressSigns
-    ordinary: tuple[int, ...]
-    ended: bool
+    def __init__(self, lines: Sequence[LogLine], ended: bool) -> None:
+        self._lines = lines
+        self._ended = ended
+        # Numbers of the lines that are neither blank nor written by a process that crashes.
+        self._ordinary = [line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text)]
+        self._bars = [
+            _BarState(line.number, line.rank, match[2], int(match[1]))
+            for line in lines
+            if "[" in line.text
+            for match in BAR.finditer(line.text)
+        ]
+        self._logged = [line for line in lines if reports_progress(line.text)]
 
     def survived(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether the training continued after `failure`; `later` are the failures after it."""
@@ -156,27 +171,53 @@ class FailureContext:
         # "retrying" after the first ones do not count.
         raised_again = any(other.uncaught and other.headline == failure.headline for other in later)
         return (self._is_handled(failure) and not raised_again) or (
-            not self.ended and self._is_far_from_end(failure, later)
+            not self._ended and self._is_far_from_end(failure, later)
         )
 
     def _makes_progress_after(self, failure: Failure) -> bool:
         # When one rank fails the others train on until the launcher ends them, so their progress proves nothing.
-        if failure.rank is not None and self.ended:
+        if failure.rank is not None and self._ended:
             return False
-        buffered = failure.uncaught and not self.signs.is_logged_before(failure.first)
-        return self.signs.continue_after(failure.last, failure.rank, buffered)
+        # Without ordinary output before the traceback, it may have been held back and written at exit, after it: then
+        # only progress bars count, which are written at once.
+        buffered = failure.uncaught and not any(line.number < failure.first for line in self._logged)
+        logged = any(line.number > failure.last and _is_of_rank(failure.rank, line.rank) for line in self._logged)
+        return self._bars_advance(failure) or (logged and not buffered)
+
+    def _bars_advance(self, failure: Failure) -> bool:
+        """Whether a bar advanced or a new one moved."""
+        # tqdm draws a bar once more when it is closed, so a process that dies after its traceback prints "12/60" again:
+        # the same count is no progress. If the output holds no earlier state of that bar, a single unfinished state is
+        # taken for such a last drawing.
+        before = _furthest(bar for bar in self._bars if bar.number <= failure.last)
+        later = [bar for bar in self._bars if bar.number > failure.last and _is_of_rank(failure.rank, bar.rank)]
+        if len(later) == 1 and str(later[0].done) != later[0].total:
+            later = [bar for bar in later if bar.total in before]
+        return any(done > before.get(total, 1) for total, done in _furthest(later).items())
 
     def _is_handled(self, failure: Failure) -> bool:
-        following = [line for line in self.lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
+        following = [line for line in self._lines[failure.last + 1 : failure.last + 3 * NEAR] if not line.blank][:NEAR]
         return any(DEALT_WITH.search(line.text) and not BAR.search(line.text) for line in following)
 
     def _is_far_from_end(self, failure: Failure, later: Sequence[Failure]) -> bool:
         """Whether much ordinary output follows, which a process that ends does not write."""
-        after = self.ordinary[bisect_right(self.ordinary, failure.last) :]
+        after = self._ordinary[bisect_right(self._ordinary, failure.last) :]
         if len(after) <= FAR:
             return False
         in_failures = sum(bisect_right(after, other.last) - bisect_left(after, other.first) for other in later)
         return len(after) - in_failures > FAR
+
+
+def _is_of_rank(rank: int | None, other: int | None) -> bool:
+    return rank is None or other is None or rank == other
+
+
+def _furthest(bars: Iterable[_BarState]) -> dict[str, int]:
+    """The highest count of each bar, by its total."""
+    furthest: dict[str, int] = {}
+    for bar in bars:
+        furthest[bar.total] = max(furthest.get(bar.total, 0), bar.done)
+    return furthest
 
 
 T = TypeVar("T")
@@ -219,9 +260,7 @@ def find_fatal_failure(
             key=lambda match: match.failure.first,
         )
     )
-    ordinary = tuple(line.number for line in lines if not line.blank and not NATIVE_NOISE.match(line.text))
-    ended = launcher.reported_failure or bool(exited_badly)
-    context = FailureContext(tuple(lines), find_progress_signs(lines), ordinary, ended)
+    context = _FailureContext(lines, ended=launcher.reported_failure or bool(exited_badly))
     fatal = [match for match in matches if not context.survived(match.failure, match.failures_after(matches))]
     if any(_is_interrupt(match) and not match.failure.ignored for match in fatal):
         # Somebody stopped the training. What its processes then report of each other is no failure; an error of its
@@ -441,7 +480,7 @@ def judge(lines: Sequence[LogLine], state: RunState, exited: Exited | None) -> J
         return Judgement(launcher)
     if number is None and code is not None and 128 < code < 160:
         number = code - 128  # of a shell whose command was ended by that signal
-    event = fatal_event(state)
+    event = _fatal_event(state)
     if unseen and isinstance(event, OutOfMemory) and state.raised is None:
         event = None  # it may have been caught
     judgement = Judgement(
@@ -454,6 +493,24 @@ def judge(lines: Sequence[LogLine], state: RunState, exited: Exited | None) -> J
     )
     killed_for_memory = exited is not None and exited.oom_kill is True
     return replace(judgement, by="kernel" if killed_for_memory else _best_witness(judgement, state, lines, failed))
+
+
+def _fatal_event(state: RunState) -> OutOfMemory | Raised | None:
+    """The observed failure that explains a bad end, or None if the observer saw none.
+
+    An out-of-memory error counts unless the same rank went on and raised something else later.
+    """
+    memory, raised = state.out_of_memory, state.raised
+    if memory is None or raised is None:
+        return memory or raised
+    other_rank_followed = memory.rank != raised.rank and memory.t <= raised.t
+    return memory if _is_memory_error(raised.type, raised.message) or other_rank_followed else raised
+
+
+def _is_memory_error(type_name: str, message: str = "") -> bool:
+    """Whether an exception says that memory ran out, by its type or by its message."""
+    name = type_name.rsplit(".", 1)[-1]
+    return name in ("OutOfMemoryError", "MemoryError") or "memory" in message.lower()
 
 
 def _best_witness(
@@ -483,7 +540,7 @@ def _observer_contradicts(judgement: Judgement, state: RunState, match: FailureM
     event, pattern = judgement.event, judgement.event_pattern
     if isinstance(event, OutOfMemory):
         return judgement.event_cause in MEMORY_CAUSES and match.cause not in MEMORY_CAUSES
-    if not isinstance(event, Raised) or match.cause not in MEMORY_CAUSES or is_memory_error(event.type, event.message):
+    if not isinstance(event, Raised) or match.cause not in MEMORY_CAUSES or _is_memory_error(event.type, event.message):
         return False
     is_consequence = pattern is not None and (pattern.consequence or pattern.cause in WRAPPERS)
     return state.out_of_memory is not None and not is_consequence and judgement.event_cause not in MEMORY_CAUSES

@@ -40,11 +40,11 @@ def read_head_and_tail(path: Path, *, any_kind: bool = False) -> tuple[str, ...]
         return (*_split_lines(head), *_split_lines(file.read(TAIL_BYTES)))
 
 
-def read_tail(path: Path) -> tuple[str, ...]:
-    """The lines of the last `LIVE_TAIL_BYTES` of the file. Raises `OSError` if it cannot be read."""
+def read_tail(path: Path, most_bytes: int = LIVE_TAIL_BYTES) -> tuple[str, ...]:
+    """The lines of the last `most_bytes` of the file. Raises `OSError` if it cannot be read."""
     with os.fdopen(open_regular(path), "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - LIVE_TAIL_BYTES))
-        return _split_lines(file.read(LIVE_TAIL_BYTES))
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+        return _split_lines(file.read(most_bytes))
 
 
 def read_stream_head_and_tail(stream: BinaryIO) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,19 +38,14 @@ OPTIMIZER_FILES = ("optimizer.pt", "optimizer.bin", "scheduler.pt")
 
 @dataclass(frozen=True, slots=True)
 class SavedCheckpoint:
-    """A complete checkpoint and its optimizer step."""
+    """A complete checkpoint and its optimizer step.
+
+    `by_trainer`: the observer saw a Trainer write it, and can pass it to one. `weights_only`: a script saved it, with
+    nothing but weights: only an option of its own can go on from it.
+    """
 
     path: Path
     step: int
-
-
-@dataclass(frozen=True, slots=True)
-class FoundCheckpoint(SavedCheckpoint):
-    """A checkpoint to resume from. `by_trainer`: the observer saw a Trainer write it, and can pass it to one.
-
-    `weights_only`: a script saved it, with nothing but weights: only an option of its own can go on from it.
-    """
-
     by_trainer: bool = False
     weights_only: bool = False
 
@@ -77,7 +72,7 @@ def read_checkpoint(path: Path) -> SavedCheckpoint | None:
     return SavedCheckpoint(path, step) if whole else None
 
 
-def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
+def lineage_checkpoint(folder: RunFolder) -> SavedCheckpoint | None:
     """The newest complete checkpoint of a run, or else of its nearest ancestor that has one.
 
     Raises `RecordError` if the record of the run cannot be read.
@@ -90,7 +85,7 @@ def lineage_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     return None
 
 
-def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
+def newest_checkpoint(folder: RunFolder) -> SavedCheckpoint | None:
     """The newest complete checkpoint that this run wrote: as reported by its events, in its own output folder, in a
     folder named by its command, or saved by the script itself. None if there is none or the record cannot be read."""
     # A report of the observer is the best evidence, as it was written by this run and completely. A folder that the
@@ -104,23 +99,21 @@ def newest_checkpoint(folder: RunFolder) -> FoundCheckpoint | None:
     for event in reversed(reported):
         saved = _existing_checkpoint(event)
         if saved is not None:
-            return FoundCheckpoint(saved.path, saved.step, by_trainer=True)
+            return replace(saved, by_trainer=True)
     shared = {*named_dirs(folder, record), *(Path(event.path).parent for event in reported[-1:])}
     own = [saved for path in shared for saved in complete_checkpoints(path) if _written_since(saved, record.created_t)]
     own += complete_checkpoints(Path(record.output_dir))
     newest = max(own, key=lambda saved: saved.step, default=None)
-    if newest is None:
-        return _saved_by_script(folder)
-    return FoundCheckpoint(newest.path, newest.step, by_trainer=bool(reported))
+    return _saved_by_script(folder) if newest is None else replace(newest, by_trainer=bool(reported))
 
 
-def _saved_by_script(folder: RunFolder) -> FoundCheckpoint | None:
+def _saved_by_script(folder: RunFolder) -> SavedCheckpoint | None:
     """The newest that a script saved itself and that is still there; weights alone if there is nothing else."""
     saved = [event for event in _reported(folder, Saved) if os.path.exists(event.path)]  # noqa: PTH110  Path.exists raises
     newest = max(reversed(saved), key=lambda event: event.resumable, default=None)
     if newest is None or newest.step is None:
         return None
-    return FoundCheckpoint(Path(newest.path), newest.step, weights_only=not newest.resumable)
+    return SavedCheckpoint(Path(newest.path), newest.step, weights_only=not newest.resumable)
 
 
 def _reported(folder: RunFolder, kind: type[E]) -> list[E]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner_tui.core.files import LockedError, acquire_lock, append_line, open_regular
+from tuner_tui.core.files import LockedError, acquire_lock, append_line
 from tuner_tui.core.procfs import PROC, read_command, read_text
 from tuner_tui.core.redaction import redact_argv, redact_text
 from tuner_tui.hardware.system_info import Cgroups, listening_pids
@@ -23,7 +23,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
 from tuner_tui.runs.log_parsing.failures import LauncherReport
 from tuner_tui.runs.log_parsing.fatal_failure import Judgement, judge
-from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail
+from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail, read_tail
 from tuner_tui.runs.slurm import LOG_FILE
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
@@ -110,12 +110,10 @@ def _printable(text: str) -> str:
 def read_log_tail(path: Path) -> str:
     """The end of the log without escape sequences; empty if it cannot be read."""
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
-            tail = file.read(LOG_TAIL_BYTES)
+        lines = read_tail(path, LOG_TAIL_BYTES)
     except OSError:
         return ""
-    return ANSI.sub("", tail.replace(b"\r", b"\n").decode("utf-8", "replace")).strip()
+    return ANSI.sub("", "\n".join(lines).replace("\r", "\n")).strip()
 
 
 def reports_kill(log_tail: str) -> bool:
