@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from tuner_tui.settings.model import FIELDS, Settings
 
 SETTINGS = Settings(learning_rate=1e-5, precision="bf16", per_device_train_batch_size=16)
 CHOSEN = ("learning_rate", "precision", "per_device_train_batch_size")
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("apply.yaml").read_text())
 
 
 def applied(
@@ -55,31 +58,28 @@ def test_the_built_in_job_runs_on_this_python_where_no_other_is_named():
     assert (trainer_folder() / "__main__.py").is_file()
 
 
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES.keys())
+def test_what_reaches_a_command(example: dict[str, Any]) -> None:
+    values = example.get("settings")
+    job = CommandJob(command=tuple(shlex.split(example["command"])), apply=example["apply"], **example.get("job", {}))
+    settings = SETTINGS if values is None else Settings(**values)
+    own = copy.deepcopy(example.get("own"))
+    chosen = CHOSEN if values is None else tuple(values)
+    command = build_command(job, settings, None, "/runs/1/out", chosen=chosen, own_config=own)
+    assert shlex.join(command.argv) == example["argv"]
+    if "config" in example:
+        assert yaml.safe_load(command.config_yaml or "") == example["config"]
+    assert command.inject == example.get("inject")
+    assert list(command.not_applied) == example.get("not_applied", list(command.not_applied))
+    assert own == example.get("own"), "the command's own file is not changed"
+
+
 def test_the_target_interpreter_decides_the_names():
     old = Interpreter("/old/python", training_arguments={"gradient_checkpointing": False, "warmup_ratio": 0.0})
     config = yaml.safe_load(build_command(BuiltinJob(), Settings(warmup_steps=0.1), old, "out").config_yaml or "")
     assert config["gradient_checkpointing"] is False
     assert config["warmup_ratio"] == 0.1
     assert "activation_checkpointing" not in config
-
-
-def test_placeholders_are_filled_in():
-    command = applied(
-        "python t.py --lr={learning_rate} -b {per_device_train_batch_size} --p {precision} --bf16 {bf16} "
-        "--steps {max_steps} --ckpt {gradient_checkpointing} -o {output_dir} --json '{\"a\": 1}'",
-        "placeholders",
-    )
-    assert shlex.join(command.argv) == (
-        "python t.py --lr=1e-05 -b 16 --p bf16 --bf16 true --steps -1 --ckpt false -o /runs/1/out --json '{\"a\": 1}'"
-    )
-    assert command.not_applied == ()
-
-
-def test_settings_without_a_placeholder_are_not_applied():
-    assert applied("python t.py {learning_rate}", "placeholders").not_applied == (
-        "per_device_train_batch_size",
-        "precision",
-    )
 
 
 @pytest.mark.parametrize(
@@ -113,101 +113,16 @@ def test_hf_args_take_the_place_of_what_the_command_says(command, kept):
     )
 
 
-def test_an_old_spelling_on_the_command_line_goes_too():
-    argv = applied("t.py --warmup_ratio 0.1", "hf-args", Settings(warmup_steps=10.0), ("warmup_steps",)).argv
-    assert argv == ("t.py", "--warmup_steps", "10")
-
-
-def test_an_empty_value_takes_the_commands_own_away():
-    argv = applied("t.py --tf32 True --seed 1", "hf-args", Settings(), ("tf32",)).argv
-    assert argv == ("t.py", "--seed", "1")
-
-
-def test_only_what_was_chosen_reaches_another_command():
-    assert applied("t.py --seed 1", "hf-args", Settings(), ()).argv == ("t.py", "--seed", "1")
+def test_without_a_choice_every_setting_reaches_the_command():
     every = applied("t.py", "hf-args", Settings(), None)
     assert "--seed" in every.argv
     assert every.not_applied == tuple(name for name in FIELDS if name in every.not_applied)
     assert "max_length" in every.not_applied
 
 
-def test_an_alias_gives_a_setting_a_place():
-    command = applied(
-        "t.py --max_seq_length 512", "hf-args", Settings(max_length=64), ("max_length",),
-        aliases={"max_length": "max_seq_length"},
-    )  # fmt: skip
-    assert command.argv == ("t.py", "--max_seq_length", "64")
-    assert command.not_applied == ()
-
-
-def test_settings_without_a_placeholder_go_through_the_alias_map():
-    command = applied(
-        "python t.py training.lr=3e-4 +extra.bs=1 model=big dir=${name}",
-        "placeholders",
-        aliases={"learning_rate": "training.lr", "per_device_train_batch_size": "extra.bs"},
-    )
-    assert command.argv == ("python", "t.py", "training.lr=1e-05", "+extra.bs=16", "model=big", "dir=${name}")
-    assert command.not_applied == ("precision",)
-
-
-def test_hydra_writes_empty_and_boolean_values_its_way():
-    names = {"tf32": "a.tf32", "torch_compile": "a.compile"}
-    argv = applied("t.py", "placeholders", Settings(), tuple(names), aliases=names).argv
-    assert argv == ("t.py", "a.tf32=null", "a.compile=false")
-
-
-def test_a_yaml_file_holds_what_was_chosen():
-    command = applied("tool train {config}", "yaml", aliases={"learning_rate": "lr"})
-    assert command.argv == ("tool", "train", "{config}")
-    assert yaml.safe_load(command.config_yaml or "") == {
-        "per_device_train_batch_size": 16, "bf16": True, "fp16": False, "lr": 1e-5,
-    }  # fmt: skip
-
-
 def test_a_yaml_command_must_say_where_the_file_goes():
     with pytest.raises(SettingsError, match=r"\{config\}"):
         applied("tool train", "yaml")
-
-
-def test_the_commands_own_file_is_kept_and_the_settings_put_into_it():
-    job = CommandJob(command=("axolotl", "train", "my.yml", "--debug"), apply="yaml", dialect="axolotl")
-    own = {
-        "base_model": "gpt2",
-        "datasets": [{"path": "a"}],
-        "bf16": "auto",
-        "warmup_ratio": 0.1,
-        "micro_batch_size": 1,
-    }
-    chosen = ("precision", "per_device_train_batch_size", "warmup_steps", "dataloader_persistent_workers")
-    settings = Settings(precision="fp16", per_device_train_batch_size=4, warmup_steps=20.0)
-    command = build_command(job, settings, None, "/out", chosen=chosen, own_config=own)
-    assert command.argv == ("axolotl", "train", "{config}", "--debug")
-    assert yaml.safe_load(command.config_yaml or "") == {
-        "base_model": "gpt2",
-        "datasets": [{"path": "a"}],
-        "micro_batch_size": 4,
-        "bf16": False,
-        "fp16": True,
-        "warmup_steps": 20,
-    }
-    assert command.not_applied == ("dataloader_persistent_workers",)
-    assert own["micro_batch_size"] == 1
-
-
-@pytest.mark.parametrize("option", ["--config=", "config="])
-def test_a_file_may_be_named_after_an_equals_sign(option):
-    job = CommandJob(command=("t.py", f"{option}c.yaml"), apply="yaml", dialect="own-script")
-    command = build_command(job, Settings(), None, "/out", chosen=("learning_rate",), own_config={"lr": 1})
-    assert command.argv == ("t.py", f"{option}{{config}}")
-
-
-def test_an_alias_leads_into_a_section():
-    job = CommandJob(command=("t.py", "c.yaml"), apply="yaml", aliases={"learning_rate": "optimizer.args.lr"})
-    own = {"optimizer": {"name": "adam", "args": {"lr": 1.0, "eps": 2.0}}}
-    command = build_command(job, Settings(learning_rate=1e-5), None, "/out", chosen=("learning_rate",), own_config=own)
-    assert yaml.safe_load(command.config_yaml or "") == {
-        "optimizer": {"name": "adam", "args": {"lr": 1e-5, "eps": 2.0}}
-    }
 
 
 @pytest.mark.parametrize(
@@ -216,21 +131,6 @@ def test_an_alias_leads_into_a_section():
 def test_the_mode_hydra_of_earlier_versions_is_still_read(dialect, mode):
     values = {"command": ["t.py", "x.yaml"], "apply": "hydra", "dialect": dialect, "aliases": {"learning_rate": "lr"}}
     assert CommandJob.model_validate(values).apply == mode
-
-
-def test_inject_leaves_the_command_alone():
-    command = applied("python t.py", "inject", chosen=(*CHOSEN, "max_length"))
-    assert command.argv == ("python", "t.py")
-    assert command.inject == {
-        "per_device_train_batch_size": 16, "bf16": True, "fp16": False, "learning_rate": 1e-5,
-    }  # fmt: skip
-    assert command.not_applied == ("max_length",)
-
-
-def test_none_applies_nothing_and_says_so():
-    command = applied("python t.py -o {output_dir}", "none")
-    assert command.argv == ("python", "t.py", "-o", "/runs/1/out")
-    assert command.not_applied == ("per_device_train_batch_size", "precision", "learning_rate")
 
 
 def test_a_dialect_nobody_knows_is_an_error():
@@ -250,7 +150,3 @@ def test_the_built_in_jobs_file_is_plain_yaml_of_all_settings(settings):
 def test_a_switch_before_a_file_name_does_not_take_it():
     assert remove_options(("t.py", "--bf16", "data.json"), {"bf16"}) == ("t.py", "data.json")
     assert {"bf16", "tf32", "torch_compile"} <= SWITCHES
-
-
-def test_the_trainer_lies_beside_the_settings():
-    assert trainer_folder() == Path(sys.modules["tuner_tui"].__file__ or "").parent / "trainer"

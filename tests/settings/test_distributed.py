@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
 from tuner_tui.settings.distributed import devices_per_process, process_count, read_accelerate_config
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("distributed.yaml").read_text())
 
@@ -93,44 +95,12 @@ def test_the_commands_own_launcher_counts(command: str, processes: int) -> None:
     assert process_count(CommandJob(command=tuple(command.split())), cards=3) == processes
 
 
-def test_without_a_card_accelerate_starts_one() -> None:
-    job = CommandJob(command=("accelerate", "launch", "--num_processes", "4", "train.py"))
-    assert [process_count(job, cards) for cards in (0, 2, None)] == [1, 4, 4]
-
-
-def test_the_nodes_of_a_cluster_have_cards_although_this_machine_has_none() -> None:
-    """`PET_NNODES` is in the environment of a job on several nodes."""
-    env = {"PET_NNODES": "2"}
-    for command, processes in (("accelerate launch --num_processes 4 t.py", 4), ("deepspeed --num_gpus 4 t.py", 8)):
-        assert process_count(CommandJob(command=tuple(command.split()), env=env), cards=0) == processes
-
-
-def test_the_jobs_launcher_counts_first() -> None:
-    job = CommandJob(command=("python", "train.py"), launcher="torchrun", processes=6)
-    assert process_count(job, cards=2) == 6
-    assert process_count(BuiltinJob(), cards=2) == 1
-    assert process_count(BuiltinJob(launcher="torchrun", processes=2)) == 2
-
-
-def test_tools_read_the_environment() -> None:
-    swift = CommandJob(command=("swift", "sft"), env={"NPROC_PER_NODE": "4"})
-    elastic = CommandJob(command=("torchrun", "train.py"), env={"PET_NPROC_PER_NODE": "2", "PET_NNODES": "2"})
-    assert [process_count(job) for job in (swift, elastic)] == [4, 4]
-
-
-def test_without_knowing_the_cards_what_is_not_told_is_one() -> None:
-    assert process_count(CommandJob(command=("torchrun", "--nproc-per-node", "gpu", "train.py"))) == 1
-
-
-def test_one_card_takes_one_process() -> None:
-    assert process_count(CommandJob(command=("accelerate", "launch", "--num_processes", "4", "train.py")), 1) == 1
+@pytest.mark.parametrize(("job", "cards", "processes"), EXAMPLES["the processes of a job"])
+def test_the_processes_of_a_job(job: dict[str, Any], cards: int | None, processes: int) -> None:
+    assert process_count(TypeAdapter(Job).validate_python({"kind": "command", **job}), cards) == processes
 
 
 def test_one_process_shares_a_step_among_the_cards_where_a_trainer_is_known() -> None:
     unknown, trainer = CommandJob(command=("python", "t.py")), CommandJob(command=("python", "t.py"), apply="hf-args")
     assert [devices_per_process(job, 1, 4) for job in (BuiltinJob(), trainer, unknown)] == [4, 4, None]
-    assert [devices_per_process(unknown, processes, cards) for processes, cards in ((1, 1), (1, 0), (2, 4))] == [
-        1,
-        1,
-        1,
-    ]
+    assert {devices_per_process(unknown, processes, cards) for processes, cards in ((1, 1), (1, 0), (2, 4))} == {1}

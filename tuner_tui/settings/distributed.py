@@ -8,7 +8,7 @@ YAML file.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -20,9 +20,17 @@ from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.yaml_reader import read_tool_file
 
-ACCELERATE_PROGRAMS = frozenset({"accelerate", "accelerate-launch", "accelerate.commands.launch"})
-ACCELERATE_TOOLS = frozenset({"trl", "axolotl"})
-"""Tools that run `accelerate launch` and pass its options on."""
+PROGRAMS: Mapping[str, str] = {
+    "srun": "srun",
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
+    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), "accelerate"),
+    **dict.fromkeys(("deepspeed", "deepspeed.launcher.runner"), "deepspeed"),
+    # Tools that run `accelerate launch` and pass its options on, and tools that start processes themselves.
+    **dict.fromkeys(("trl", "axolotl"), "by accelerate"),
+    "swift": "ms-swift",
+    **dict.fromkeys(("llamafactory-cli", "llamafactory"), "llama-factory"),
+}
+"""What starts the processes of a training, by the names of programs and modules."""
 SINGLE_PROCESS_TYPES = frozenset({"NO", "MULTI_CPU"})
 """Values of `distributed_type` that start one process whatever the number given (`MULTI_CPU` leaves it to mpirun)."""
 
@@ -61,17 +69,25 @@ def read_accelerate_config(
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
     cwd = cwd / (job.cwd or "")
-    for place, word in enumerate(job.command):
-        name = PurePath(word).name
-        if name in ACCELERATE_PROGRAMS:
+    for program, place in _programs_in(job.command):
+        if program == "accelerate":
             options = parse_long_options(job.command[place + 1 :])
             named = options.get("config_file")
             if named is None and "cpu" in options:
                 return None
             return _read_config(cwd / named if named else _default_config_path(env))
-        if name in ACCELERATE_TOOLS:
+        if program == "by accelerate":
             return _tool_config(parse_long_options(job.command, whole=True), env, cwd)
     return None
+
+
+def _programs_in(command: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """What starts processes in the command, in `PROGRAMS`' words, and its place; arguments of a script are none."""
+    for place, word in enumerate(command):
+        if word.endswith(".py"):
+            return
+        if (name := PurePath(word).name) in PROGRAMS:
+            yield PROGRAMS[name], place
 
 
 def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:
@@ -121,12 +137,8 @@ def _positive_int(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-TORCHRUN = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch"})
-DEEPSPEED = frozenset({"deepspeed", "deepspeed.launcher.runner"})
 ACCELERATE_MULTI_PROCESS_OPTIONS = frozenset({"multi_gpu", "tpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"})
 """Options of `accelerate launch` that override `distributed_type` of its file."""
-MULTI_PROCESS_TOOLS = frozenset({"llamafactory-cli", "llamafactory"})
-"""Tools that start one process for each of several GPUs."""
 NUMBER = re.compile(r"[0-9]{1,6}")
 
 
@@ -176,8 +188,8 @@ def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
     """The number that the option `--num_processes` of `accelerate launch` in a command asks for, None without it."""
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
-    for place, word in enumerate(job.command):
-        if PurePath(word).name in ACCELERATE_PROGRAMS:
+    for program, place in _programs_in(job.command):
+        if program == "accelerate":
             number = parse_long_options(job.command[place + 1 :]).get("num_processes", "")
             return int(number) if NUMBER.fullmatch(number) else None
     return None
@@ -193,16 +205,9 @@ class CommandLauncher:
 
 def launcher_in(command: Sequence[str]) -> CommandLauncher | None:
     """The first program of the command that starts processes on several nodes; None without one."""
-    for place, word in enumerate(command):
-        name = PurePath(word).name
-        if name.endswith(".py"):  # what follows are arguments of the training
-            return None
-        if name == "srun" or name in TORCHRUN:
-            return CommandLauncher("srun" if name == "srun" else "torchrun", place + 1)
-        if name in ACCELERATE_PROGRAMS:
-            return CommandLauncher("accelerate", place + (2 if name == "accelerate" else 1))  # accelerate launch
-        if name in DEEPSPEED:
-            return CommandLauncher("deepspeed", place + 1)
+    for program, place in _programs_in(command):
+        if program in ("srun", "torchrun", "accelerate", "deepspeed"):
+            return CommandLauncher(program, place + (2 if command[place].endswith("accelerate") else 1))
     return None
 
 
@@ -221,24 +226,22 @@ def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int
 def _command_processes(
     command: Sequence[str], env: Mapping[str, str], cards: int | None, accelerate: AccelerateConfig | None
 ) -> int:
-    for place, word in enumerate(command):
-        name, options = PurePath(word).name, parse_long_options(command[place + 1 :])
-        if name in TORCHRUN:
-            each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
-            return _parse_process_count(each, cards) * _parse_node_count(
-                options.get("nnodes") or env.get("PET_NNODES", "1")
-            )
-        if name in ACCELERATE_PROGRAMS:
-            # The nodes of a cluster have GPUs although the login node may have none.
-            return _accelerate_processes(options, None if "PET_NNODES" in env else cards, accelerate)
-        if name in DEEPSPEED:
-            return _deepspeed_processes(options, env, cards)
-        if name in ACCELERATE_TOOLS:
-            return _accelerate_processes(parse_long_options(command, whole=True), cards, accelerate)
-        if name == "swift":
-            return _parse_process_count(env.get("NPROC_PER_NODE", "1"), cards)
-        if name in MULTI_PROCESS_TOOLS:
-            return _parse_process_count(env.get("NPROC_PER_NODE", "auto"), cards)
+    for program, place in _programs_in(command):
+        options = parse_long_options(command[place + 1 :])
+        match program:
+            case "torchrun":
+                each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
+                nodes = options.get("nnodes") or env.get("PET_NNODES", "1")
+                return _parse_process_count(each, cards) * _parse_node_count(nodes)
+            case "accelerate":
+                # The nodes of a cluster have GPUs although the login node may have none.
+                return _accelerate_processes(options, None if "PET_NNODES" in env else cards, accelerate)
+            case "deepspeed":
+                return _deepspeed_processes(options, env, cards)
+            case "by accelerate":
+                return _accelerate_processes(parse_long_options(command, whole=True), cards, accelerate)
+            case "ms-swift" | "llama-factory":
+                return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), cards)
     return 1
 
 

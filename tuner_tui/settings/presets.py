@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 import tuner_tui
 from tuner_tui.core.files import make_private, shared_with
+from tuner_tui.hardware.capabilities import parse_capability
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.dialect import (
     HF,
@@ -84,16 +85,15 @@ class HardwareRequirements(BaseModel):
     def _suits_card(self, gpu: Gpu) -> bool:
         if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):
             return False
-        if self.capability is not None and gpu.capability is not None and gpu.capability < self.least_capability():
+        if (
+            self.capability is not None
+            and gpu.capability is not None
+            and gpu.capability < parse_capability(self.capability)
+        ):
             return False
         total = gpu.memory_total_bytes
         # Drivers report a 24 GiB GPU as 23.7 to 24.0 GiB: allow 5 % less.
         return self.min_memory_gib is None or total is None or total >= self.min_memory_gib * 0.95 * 2**30
-
-    def least_capability(self) -> tuple[int, int]:
-        """The least capability as a pair, (0, 0) if any suits."""
-        major, minor = (self.capability or "0.0").split(".")
-        return int(major), int(minor)
 
 
 class Preset(BaseModel):
