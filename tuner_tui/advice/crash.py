@@ -6,7 +6,9 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
+from pathlib import Path
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
@@ -16,6 +18,7 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed, unknown_argument, unsupported_precision
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import OutOfMemory
 from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport
@@ -30,47 +33,20 @@ from tuner_tui.runs.log_parsing.fatal_failure import (
 )
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
 
+FILE = Path(__file__).with_name("crash_words.yaml")
 PHASE_LOCATIONS = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}
 MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
-PINNING = re.compile(r"/utils/data/_utils/pin_memory\.py:|:_?pin_memory(?:_loop)?$")
-"""Frames that allocate page-locked host memory; CUDA reports a failure there as out of GPU memory."""
-LAUNCHER_PORT = re.compile(r"port:? (\d{2,5})\b|:(\d{4,5})\b")
-PACKAGE = re.compile(
-    r"No module named '?([\w.]+)|install [`'\"]([\w-]+)[`'\"]|pip install (?:-U )?['\"]?([\w-]+)"
-    r"|requires (?:the )?`?([\w-]+)`? library|the package (\w+) seems"
-    r"|`?(bitsandbytes|flash[_-]attn\w*|bnb|apex|deepspeed|triton)\b"
-)
-"""How messages name a missing package."""
-INSTALLED = re.compile(r"(?:site|dist)-packages[/\\](\w+)(?:[-/\\]|\.py)|(unsloth)_compiled_cache")
-CLASSES = {
-    "peft": re.compile(r"\b(?:Lora\w*|\w*Peft\w*|\w+_peft_model|AdaLora\w*|PrefixTuning\w*)\b"),
-    "trl": re.compile(r"\b(?:SFT|DPO|GRPO|PPO|KTO|ORPO|CPO|RLOO|Reward)(?:Config|Trainer)\b"),
-    "transformers": re.compile(
-        r"\b(?:(?:Seq2Seq)?TrainingArguments|Seq2SeqTrainer|BitsAndBytesConfig|\w+For\w+|Auto\w+|Generation\w+)\b"
-    ),
-    "accelerate": re.compile(r"\b(?:Accelerator|\w+Plugin|ProjectConfiguration|notebook_launcher)\b"),
-}
-"""Classes and functions whose package a message about their arguments does not name."""
-OWN_CODE = re.compile(
-    r"^(?!.*(?:(?:site|dist)-packages|[/\\]lib[/\\]python|unsloth_compiled_cache)|<|.*[/\\][Ll]ib[/\\]\w+\.py)"
-)
-"""A file of the program itself: no package, no standard library, no generated code."""
-LIBRARIES = re.compile(
-    r"(?i)(?<![a-z])(accelerate|bitsandbytes|datasets|deepspeed|diffusers|liger|lightning|peft|torchvision|transformers|trl|unsloth|vllm|xformers)"
-)
-"""Packages that a message about a missing name or another signature may mention."""
-ADVICE = re.compile(
-    r"(?:^|(?<=[.:;!?] )|(?<=\n))(?P<advice>(?:HINT|Hint): .{5,}?|(?:[Pp]lease|Try|Consider|Make sure|Did you mean"
-    r"|You (?:should|need to|must|can|may)|Use|Set|Install|Pass|Specify|Add) .{5,}?)(?:[.!?](?=\s|$)|\n|$)"
-)
-REPORTING = re.compile(
-    r"(?i)\b(?:report|file|open|submit|create) (?:\w+ ){0,3}(?:bug|issue|ticket)|stack ?trace|traceback"
-)
-"""Advice to tell the developers, which repairs nothing."""
+LOOKBACK_LINES = 60
+
+
+@cache
+def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
+    """A list of `crash_words.yaml` as one pattern."""
+    return re.compile("|".join(read_data_file(FILE)[name]), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +101,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         if others:
             evidence, remedies = (*evidence, *others), (remedy("end-other-process"), *remedies)
     elif cause.cause == "port-in-use":
-        port = next(filter(None, map(LAUNCHER_PORT.search, (cause.message, *evidence))), None)
+        port = next(filter(None, map(_pattern("port").search, (cause.message, *evidence))), None)
         sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
         exited = situation.state.exited
         evidence = (*evidence, *(() if exited is None else exited.evidence))
@@ -189,7 +165,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         subject = _renamed_argument(failure.message) or ", ".join(_packages(failure)) or None
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
-    if cause == "gpu-oom" and any(PINNING.search(f"{file}:{name}") for file, name in failure.frames):
+    if cause == "gpu-oom" and any(_pattern("pinning").search(f"{file}:{name}") for file, name in failure.frames):
         cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", None
     checks = _check_the_call(failure) if cause == "unknown" else ()
     evidence = _evidence(failure, judgement.launcher)
@@ -216,7 +192,7 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         return ()
     file, function = frames[-1]
     package = next(iter(_installed(file)), None)
-    own = next((frame for frame in reversed(frames) if OWN_CODE.search(frame[0])), None)
+    own = next((frame for frame in reversed(frames) if not _pattern("foreign-frames").match(frame[0])), None)
     statement = f"`{_shorten(failure.statement, 100)}`" if failure.statement else f"`{function}`"
     if package is None:
         title = f"look at {statement} in {function or file}"
@@ -258,14 +234,21 @@ def _failing_package(failure: Failure) -> str | None:
 
 def _packages(failure: Failure) -> tuple[str, ...]:
     """The packages whose releases do not fit: those that the message names, and the innermost that is installed."""
-    named = [name.lower() for name in LIBRARIES.findall(failure.headline)]
-    named += islice((package for package, classes in CLASSES.items() if classes.search(failure.headline)), 1)
+    named = [name.lower() for name in _named_groups("libraries", failure.headline)]
+    classes_of = read_data_file(FILE)["classes-of"]
+    named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
     inner = (package for file, _ in reversed(failure.frames) for package in _installed(file) if package != "torch")
     return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3]
 
 
-def _installed(place: str) -> tuple[str, ...]:
-    return tuple(path or generated for path, generated in INSTALLED.findall(place))
+def _installed(text: str) -> tuple[str, ...]:
+    return _named_groups("installed", text)
+
+
+def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
+    """The group of each match that took part in it."""
+    matches = _pattern(pattern, re.IGNORECASE if pattern == "libraries" else 0).finditer(text)
+    return tuple(next(filter(None, match.groups())) for match in matches)
 
 
 def _renamed_argument(message: str) -> str | None:
@@ -275,15 +258,16 @@ def _renamed_argument(message: str) -> str | None:
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
     """What the message itself says to do, where nothing better is known."""
-    sentences = (match["advice"] for match in ADVICE.finditer(message))
-    advice = next((sentence for sentence in sentences if not REPORTING.search(sentence)), None)
+    sentences = (match[1] for match in _pattern("advice").finditer(message))
+    reporting = _pattern("reporting", re.IGNORECASE)
+    advice = next((sentence for sentence in sentences if not reporting.search(sentence)), None)
     return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
 
 
 def missing_package(message: str) -> str | None:
     """The missing package that a message names, or None."""
-    match = PACKAGE.search(message)
-    return None if match is None else next(group for group in match.groups() if group).partition(".")[0]
+    names = _named_groups("missing-package", message)
+    return names[0].partition(".")[0] if names else None
 
 
 def _evidence(failure: Failure, launcher: LauncherReport) -> tuple[str, ...]:
@@ -338,42 +322,6 @@ def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
-EVALUATION = re.compile(
-    r"^(?:evaluat\w*|evaluation_loop|prediction_(?:step|loop)|predict\w*|validat\w*|_?run_(?:evaluation|sanity_check|validation)"
-    r"|validation_step|test_step|eval_?(?:loop|step|epoch|uate)?|nested_(?:concat|gather)|_nested_gather|pad_across_processes)$"
-)
-CHECKPOINT = re.compile(
-    r"^(?:(?:\w+_|_)?save_\w+|\w+_state_dict_hook|save|_save|_save_checkpoint|save_checkpoint|save_pretrained|save_state|save_file|dump_checkpoint"
-    r"|_?(?:full_)?state_dict_(?:for_save)?|get_state_dict|_legacy_save)$"
-)
-OPTIMIZER_FILE = re.compile(
-    r"/(?:torch/optim|bitsandbytes/optim|apex/optimizers|deepspeed/ops/adam|torchao/optim)/|/(?:adamw?8?bit|lion)\.py$"
-)
-OPTIMIZER = re.compile(
-    r"^(?:_?(?:multi|single)_tensor_\w+|_?fused_adamw?|_init_group|optimizer_step|init_state|update_step|_take_model_step)$"
-)
-TRAINING = re.compile(
-    r"^(?:training_step|train_step|compute_loss|backward|forward|forward_backward|run_backward|checkpoint)$"
-)
-LOADING = re.compile(
-    r"^(?:from_pretrained|from_config|load_\w+|_load_\w+|_move_model_to_device|place_model_on_device|_?from_single_file|load"
-    r"|prepare_model|prepare|_prepare_\w+|dispatch_model|_sync_\w*module_states|_sync_params_and_buffers|create_model|build_model"
-    r"|get_peft_model|init_distributed|initialize|_configure_distributed_model|to|cuda|_apply|tokenize\w*|map|build_dataset\w*)$"
-)  # fmt: skip
-TRAIN_LOOP = re.compile(
-    r"^(?:train|fit|_inner_training_loop|inner_training_loop|train_(?:one_)?epoch|run_training|training_loop|_run_epoch|train_loop)$"
-)
-EVAL_BANNER = re.compile(
-    r"^\*{3,} Running (?:Evaluation|Prediction|evaluation|prediction)|^(?:Evaluating|Validating|Validation)\b",
-    re.IGNORECASE,
-)
-LOAD_BANNER = re.compile(
-    r"^(?:Loading checkpoint shards|Loading weights|Loading model|Fetching \d+ files|Downloading)\b", re.IGNORECASE
-)
-TRAIN_BANNER = re.compile(r"^\*{3,} Running training|^\{?'loss'", re.IGNORECASE)
-LOOKBACK_LINES = 60
-
-
 def failure_location(failure: Failure, lines: Sequence[LogLine]) -> str | None:
     """One of training, evaluation, loading, optimizer-step, checkpoint; None if neither stack nor output shows it."""
     return location_from_frames(failure.frames) or _location_from_output(failure, lines)
@@ -384,23 +332,19 @@ def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
     names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
     # Evaluation and saving are called from the training loop and run the same forward pass, so one frame of theirs
     # anywhere in the stack decides; loading and the optimizer are recognised by what is innermost.
-    if any(EVALUATION.match(name) and not _is_library_eval(file) for file, name in names):
+    if any(_pattern("evaluation").fullmatch(name) and not _is_library_eval(file) for file, name in names):
         return "evaluation"
-    if any(CHECKPOINT.match(name) for _, name in names):
+    if any(_pattern("checkpoint").fullmatch(name) for _, name in names):
         return "checkpoint"
     for file, name in reversed(names):
-        place = _frame_location(file, name)
-        if place is not None:
-            return place
-    return "training" if any(TRAIN_LOOP.match(name) for _, name in names) else None
-
-
-def _frame_location(file: str, name: str) -> str | None:
-    if TRAINING.match(name):
-        return "training"
-    if OPTIMIZER.match(name) or (OPTIMIZER_FILE.search(file) and name in {"step", "_use_grad", "wrapper", "__init__"}):
-        return "optimizer-step"
-    return "loading" if LOADING.match(name) else None
+        if _pattern("training").fullmatch(name):
+            return "training"
+        of_optimizer = _pattern("optimizer-files").search(file) and _pattern("optimizer-functions").fullmatch(name)
+        if of_optimizer or _pattern("optimizer").fullmatch(name):
+            return "optimizer-step"
+        if _pattern("loading").fullmatch(name):
+            return "loading"
+    return "training" if any(_pattern("train-loop").fullmatch(name) for _, name in names) else None
 
 
 def _is_library_eval(file: str) -> bool:
@@ -410,12 +354,13 @@ def _is_library_eval(file: str) -> bool:
 
 def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:
     """The location by the last banner or progress bar before the failure."""
-    before = [line for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
+    before = [line.text for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
     for line in reversed(before):
-        if EVAL_BANNER.match(line.text):
+        if _pattern("evaluation-lines", re.IGNORECASE).match(line):
             return "evaluation"
-        if LOAD_BANNER.match(line.text):
-            return "loading" if "100%" not in line.text else None
-        if TRAIN_BANNER.match(line.text) or (BAR.search(line.text) and "/s" in line.text and "ap" not in line.text[:3]):
+        if _pattern("loading-lines", re.IGNORECASE).match(line):
+            return "loading" if "100%" not in line else None
+        bar = BAR.search(line) and "/s" in line and "ap" not in line[:3]
+        if bar or _pattern("training-lines", re.IGNORECASE).match(line):
             return "training"
     return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner_tui.advice.batch_scaling import rebalance, scale_learning_rate, scale_linear
+from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import RecommendationDraft, TrainingTarget, other_processes_bytes
 from tuner_tui.advice.recommend.workload import Workload
-from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3070_8BIT, NOTES_3090, NOTES_T4, NOTES_UTILISATION
+from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_share
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
@@ -21,30 +22,22 @@ HOPELESS_SHARE = 0.75
 COMFORTABLE_BATCH = 4
 QUANTIZE_SHARE = 0.5
 """Frozen weights above this share of the GPU leave too little for a batch."""
-BY_THE_COMMAND = (
-    "Adapters and 4-bit weights are made by the command itself: `--use_peft --load_in_4bit` of trl, `adapter: qlora` "
-    "of axolotl, `quantization_bit: 4` of LLaMA-Factory; in a script BitsAndBytesConfig and get_peft_model."
-)
-QLORA = "QLoRA (Dettmers et al. 2023)"
 
 
 def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends fused AdamW, or 8-bit AdamW if full states leave no room and bitsandbytes is installed."""
     target = draft.target
     if not target.on_gpu:
-        draft.advise("optim", "adamw_torch", "fused kernels are faster only on a GPU", NOTES_T4)
+        draft.advise("optim", "adamw_torch", *draft.why("optimizer-on-cpu"))
         return
     if _is_memory_short(draft, workload) and _eight_bit(draft, workload):
         return
     if target.able("fused") and target.has("torch", (2, 0)):
-        reason = "one kernel instead of many: saves 5–20 % of the optimizer step"
-        draft.advise("optim", "adamw_torch_fused", reason, f"{NOTES_T4}, {NOTES_3090}")
+        draft.advise("optim", "adamw_torch_fused", *draft.why("fused"))
         return
-    known = target.has("torch")
-    version = f"torch {target.machine.version_text('torch') or ''}" if known else "an unknown torch"
-    why = f"{target.card_label} with {version}"
-    draft.reject("optim", "adamw_torch_fused", f"needs torch 2.0 and a GPU of capability 5.0; here {why}", NOTES_T4)
-    draft.advise("optim", "adamw_torch", "works with every torch and GPU", NOTES_T4)
+    version = f"torch {target.machine.version_text('torch') or ''}" if target.has("torch") else "an unknown torch"
+    draft.reject("optim", "adamw_torch_fused", *draft.why("no-fused", version=version))
+    draft.advise("optim", "adamw_torch", *draft.why("plain-adamw"))
 
 
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
@@ -52,13 +45,12 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
     size = _gb(_full_bytes(workload, "adamw_torch"))
     short = f"{workload.model.label} needs {size} with full AdamW states, too much for this GPU"
     if not target.able("4-bit"):
-        draft.reject("optim", "adamw_bnb_8bit", f"{short}; but bitsandbytes needs capability 7.0", NOTES_3070_8BIT)
+        draft.reject("optim", "adamw_bnb_8bit", *draft.why("no-8-bit-on-this-gpu", short=short))
         return False
     if not target.has("bitsandbytes"):
-        why = f"{short}; but bitsandbytes is not installed (pip install bitsandbytes)"
-        draft.reject("optim", "adamw_bnb_8bit", why, NOTES_3070_8BIT)
+        draft.reject("optim", "adamw_bnb_8bit", *draft.why("no-8-bit-package", short=short))
         return False
-    draft.advise("optim", "adamw_bnb_8bit", f"{short}; 8-bit states save 6 bytes per parameter", NOTES_3070_8BIT)
+    draft.advise("optim", "adamw_bnb_8bit", *draft.why("8-bit", short=short))
     return True
 
 
@@ -72,25 +64,20 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     least = _full_bytes(workload, optim)
     needed = f"a full training of {model.label} needs {_gb(least)} before the first sample"
     if least < HOPELESS_SHARE * memory and _full_training_fits(draft, workload, optim):
-        why = f"a full training of {model.label} fits; LoRA and DoRA train a few percent of the parameters"
-        draft.reject("peft_method", "lora", why, NOTES_3090)
+        draft.reject("peft_method", "lora", *draft.why("full-training-fits", model=model.label))
     elif not model.pretrained:
-        why = f"{needed}; but the model starts from random weights, where adapters learn almost nothing"
-        draft.reject("peft_method", "lora", why, "LoRA (Hu et al. 2021)")
+        draft.reject("peft_method", "lora", *draft.why("random-weights", needed=needed))
     elif target.has("peft"):
-        draft.advise("peft_method", "lora", f"{needed}; adapters leave the weights unchanged", NOTES_3090)
+        draft.advise("peft_method", "lora", *draft.why("lora", needed=needed))
     else:
-        draft.reject("peft_method", "lora", f"{needed}; peft is not installed (pip install peft)", NOTES_3090)
+        draft.reject("peft_method", "lora", *draft.why("no-peft", needed=needed))
     if draft.settings.peft_method != "none" and model.pretrained:
         _quantization(draft, workload, memory)
     cards = len(target.cards)
     if cards > 1 and draft.settings.peft_method != "none" and least / cards < MEMORY_SHORT_SHARE * memory:
-        draft.note(
-            f"All weights of {model.label} can be trained where they are divided among the {cards} GPUs: FSDP "
-            f"full_shard or DeepSpeed ZeRO-3, about {_gb(least / cards)} a GPU before the first sample."
-        )
+        draft.note("sharded-weights", model=model.label, count=cards, size=_gb(least / cards))
     if is_command and "peft_method" in draft.advised:
-        draft.note(BY_THE_COMMAND)
+        draft.note("by-the-command")
 
 
 def _full_training_fits(draft: RecommendationDraft, workload: Workload, optim: str) -> bool:
@@ -108,19 +95,15 @@ def _quantization(draft: RecommendationDraft, workload: Workload, memory: int) -
     if saved <= QUANTIZE_SHARE * memory:
         return
     small = _frozen_bytes(workload, Settings(peft_method="lora", quantization="nf4", bnb_4bit_use_double_quant=True))
-    why = f"the frozen weights of {model.label} take {_gb(small)} in 4 bits, {_gb(saved)} as saved"
+    frozen = f"the frozen weights of {model.label} take {_gb(small)} in 4 bits, {_gb(saved)} as saved"
     if not target.able("4-bit"):
-        draft.reject("quantization", "nf4", f"{why}; but bitsandbytes needs capability 7.0", QLORA)
+        draft.reject("quantization", "nf4", *draft.why("no-4-bit-on-this-gpu", frozen=frozen))
     elif not target.has("bitsandbytes"):
-        draft.reject(
-            "quantization", "nf4", f"{why}; but bitsandbytes is not installed (pip install bitsandbytes)", QLORA
-        )
+        draft.reject("quantization", "nf4", *draft.why("no-4-bit-package", frozen=frozen))
     else:
-        draft.advise("quantization", "nf4", f"{why}: QLoRA", QLORA)
+        draft.advise("quantization", "nf4", *draft.why("4-bit", frozen=frozen))
         if draft.settings.quantization in ("nf4", "fp4"):
-            draft.advise(
-                "bnb_4bit_use_double_quant", True, "quantizes the scales too: saves 0.4 bits per weight", QLORA
-            )
+            draft.advise("bnb_4bit_use_double_quant", True, *draft.why("double-quantization"))
 
 
 def _frozen_bytes(workload: Workload, settings: Settings) -> float:
@@ -130,16 +113,14 @@ def _frozen_bytes(workload: Workload, settings: Settings) -> float:
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends gradient checkpointing if only a very small batch fits without it."""
-    source = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}"
-    cost = "steps about 20 % slower, at least about 40 % less activation memory"
     if not draft.target.on_gpu:
         return
     without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
     if without is not None and without < COMFORTABLE_BATCH:
         count = "no sample" if without == 0 else f"{without} at once"
-        draft.advise("gradient_checkpointing", True, f"estimate: {count} would fit without it; {cost}", source)
+        draft.advise("gradient_checkpointing", True, *draft.why("checkpointing", count=count))
     else:
-        draft.reject("gradient_checkpointing", True, f"{cost}; not needed here", source)
+        draft.reject("gradient_checkpointing", True, *draft.why("no-checkpointing"))
 
 
 def largest_batch(
@@ -203,22 +184,8 @@ class NotedBatch:
     share: int
     label: str
     most: int | None = None
-    source: str = NOTES_UTILISATION
-
-
-BY_MEMORY = (
-    (80, NotedBatch(128, 128, "80 GB, where the notes end, and more: 128", 256)),
-    (40, NotedBatch(64, 64, "40 GB and more: 64", 128)),
-    (24, NotedBatch(48, 48, "24 GB and more: 48", 80)),
-    (16, NotedBatch(32, 32, "16 GB and more: 32", 48)),
-    (11, NotedBatch(16, 32, "below 16 GB: 16 × 2", 24)),
-    (8, NotedBatch(48, 96, "8 GB: 48 × 2", source=NOTES_3070)),
-    (0, NotedBatch(16, 32, "below 16 GB: 16 × 2")),
-)
-"""GiB as sold, and what the notes use for classification of 128 tokens."""
-SMALL_8BIT = NotedBatch(64, 128, "8 GB with 8-bit AdamW: 64 × 2", source=NOTES_3070_8BIT)
-NO_GPU = NotedBatch(8, 32, "no GPU: 8 × 4, which works everywhere")
-MEMORY_UNKNOWN = NotedBatch(8, 32, "the free memory of the GPU is not known: 8 × 4, which works everywhere")
+    source: str = "{NOTES_UTILISATION}"
+    gib: int = 0
 
 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
@@ -228,8 +195,7 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     limit = limit_micro_batch(draft, workload, noted, share)
     _micro_batch(draft, share, limit, workload)
     if noted.most is not None and limit.from_notes:
-        why = "the largest that fitted such a GPU in the notes; no room for longer batches or another model"
-        draft.reject("per_device_train_batch_size", noted.most, why, NOTES_UTILISATION)
+        draft.reject("per_device_train_batch_size", noted.most, *draft.why("largest-noted-batch"))
     _accumulation(draft, share)
     _eval_batch(draft, workload)
 
@@ -239,15 +205,14 @@ def noted_batch(target: TrainingTarget, optim: str, language_model: bool = False
 
     The notes of 8 GB cards accumulate batches of short texts: for a language model, 96 samples are many minutes a step.
     """
-    if not target.on_gpu:
-        return NO_GPU
-    memory = target.memory_bytes
-    if memory is None:
-        return MEMORY_UNKNOWN
-    size, noted = next((gib, noted) for gib, noted in BY_MEMORY if memory >= gib * SOLD_SHARE * GIB)
-    if size == SMALL_GIB and language_model:
-        return BY_MEMORY[-1][1]
-    return SMALL_8BIT if size == SMALL_GIB and "8bit" in optim else noted
+    memory, others = target.memory_bytes, read_notes("other-batches")
+    if not target.on_gpu or memory is None:
+        return NotedBatch(**others["memory-unknown" if target.on_gpu else "no-gpu"])
+    batches = [NotedBatch(**row) for row in read_notes("batches")]
+    noted = next(batch for batch in batches if memory >= batch.gib * SOLD_SHARE * GIB)
+    if noted.gib == SMALL_GIB and language_model:
+        return batches[-1]
+    return NotedBatch(**others["8-bit"]) if noted.gib == SMALL_GIB and "8bit" in optim else noted
 
 
 def _ways_to_fit(draft: RecommendationDraft) -> str:
@@ -292,9 +257,8 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
             value.reason for value in draft.rejected if value.name == "quantization" and "pip install" in value.reason
         )
         why = next(rejected, f"use {_ways_to_fit(draft)}")
-        draft.note(
-            f"Estimate: not even one sample of {_describe_model(workload)} {_certainly(draft, workload)}: {why}."
-        )
+        certainly = _certainly(draft, workload)
+        draft.note("not-one-sample", model=_describe_model(workload), certainly=certainly, why=why)
     if workload.language_model and fits is not None and not workload.model.guessed:
         count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
         reason = f"estimate: {count} of {workload.tokens:,} tokens fit for {_describe_model(workload)}"
@@ -312,7 +276,7 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
     if fits is not None and fits > micro and not workload.model.guessed:
         words += f"; estimate: {fits} fit for {_describe_model(workload)}"
     return MicroBatchLimit(
-        micro, f"{noted.label}{words}", f"{noted.source}, for 128-token classification", not scaled_to
+        micro, f"{noted.label}{words}", f"{fill_in(noted.source)}, for 128-token classification", not scaled_to
     )
 
 
@@ -349,15 +313,12 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
 def _eval_batch(draft: RecommendationDraft, workload: Workload) -> None:
     micro = draft.settings.per_device_train_batch_size
     if workload.language_model and workload.has_large_logits:
-        wanted, source = micro, "estimate"
-        reason = "same as the micro batch: a language model's logits need as much memory in evaluation"
+        wanted, row = micro, "eval-batch-with-logits"
     else:
-        wanted, source = min(2 * micro, MAX_EVAL_BATCH), f"{NOTES_3070}, {NOTES_T4}, {NOTES_3070_8BIT}"
-        reason = "twice the micro batch: evaluation keeps no activations for a backward pass"
+        wanted, row = min(2 * micro, MAX_EVAL_BATCH), "eval-batch"
     fitting = _largest_eval_batch(draft, workload, wanted)
-    if fitting < wanted:
-        reason, source = f"estimate: {wanted} would not fit in evaluation", "estimate"
-    draft.advise("per_device_eval_batch_size", fitting, reason, source)
+    why = draft.why("eval-batch-too-large" if fitting < wanted else row, wanted=wanted)
+    draft.advise("per_device_eval_batch_size", fitting, *why)
 
 
 def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: int) -> int:
@@ -389,20 +350,14 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
     effective = draft.settings.effective_batch(draft.target.replicas)
     if not isinstance(draft.target.job, BuiltinJob):
         if "per_device_train_batch_size" not in draft.given:
-            draft.note(
-                "The command's learning rate belongs to its own effective batch; "
-                f"with an effective batch of {effective} it may have to be scaled."
-            )
+            draft.note("rate-of-the-command", effective=effective)
     elif draft.settings.peft_method != "none":
-        source = "LoRA (Hu et al. 2021), QLoRA (Dettmers et al. 2023)"
-        draft.advise("learning_rate", ADAPTER_LEARNING_RATE, "usual for adapters", source)
+        draft.advise("learning_rate", ADAPTER_LEARNING_RATE, *draft.why("rate-of-adapters"))
     elif workload.language_model and workload.model.pretrained and workload.model.parameters > LARGE_MODEL:
-        reason = "usual where all weights of a large language model are trained; the batch matters less"
-        draft.advise("learning_rate", BASE_LEARNING_RATE, reason, "TRL's default; Stanford Alpaca, 7B (2023)")
+        draft.advise("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-of-large-models"))
     elif workload.language_model or not workload.model.pretrained:
         what = "a language model" if workload.language_model else "a model that starts from random weights"
-        why = f"the notes have no value for {what}: unchanged, for an effective batch of {effective}"
-        draft.reject("learning_rate", BASE_LEARNING_RATE, why, NOTES_UTILISATION)
+        draft.reject("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-not-noted", what=what, effective=effective))
     else:
         _scaled_learning_rate(draft, effective, workload)
 
@@ -442,11 +397,9 @@ def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: 
 
 def warmup(draft: RecommendationDraft) -> None:
     if draft.settings.lr_scheduler_type != "constant":
-        reason = "6 % of the steps, within the usual 3–10 %: the notes' choice for about 20,000 samples"
-        draft.advise("warmup_steps", WARMUP_SHARE, reason, NOTES_3070_8BIT)
+        draft.advise("warmup_steps", WARMUP_SHARE, *draft.why("warmup"))
 
 
-YOUR_DATA = "your data, measured"
 LEAST_PADDING_SAVED = 0.1
 """Share of a batch from which grouping is worth that batches are no longer drawn at random; judgement."""
 LEAST_SAMPLES_IN_ROW = 1.5
@@ -459,20 +412,16 @@ def sampling(draft: RecommendationDraft, lengths: SampleLengths | None = None) -
     """Recommends batches of samples of similar length where batches are padded."""
     job, name = draft.target.job, "train_sampling_strategy"
     if lengths is not None and lengths.padded and not lengths.packed:
-        reason = "the tool pads every sample to max_length, whatever shares its batch"
-        draft.reject(name, "group_by_length", reason, YOUR_DATA)
+        draft.reject(name, "group_by_length", *draft.why("padded-by-the-tool"))
     elif lengths is not None and not lengths.packed:
         batch = draft.settings.per_device_train_batch_size
         padding = lengths.padding(batch, draft.settings.max_length)
         now, grouped = format_share(padding.random), format_share(padding.grouped)
-        reason = f"padding is {now} of a batch of {batch}, {grouped} grouped by length"
-        if padding.random - padding.grouped >= LEAST_PADDING_SAVED:
-            draft.advise(name, "group_by_length", reason, YOUR_DATA)
-        else:
-            draft.reject(name, "group_by_length", reason, YOUR_DATA)
+        pays = padding.random - padding.grouped >= LEAST_PADDING_SAVED
+        consider = draft.advise if pays else draft.reject
+        consider(name, "group_by_length", *draft.why("padding", now=now, batch=batch, grouped=grouped))
     elif lengths is None and isinstance(job, BuiltinJob) and job.task == "classification":
-        reason = "samples of similar length share a batch: less padding, 15–30 % in the notes' estimate"
-        draft.advise(name, "group_by_length", reason, NOTES_3090)
+        draft.advise(name, "group_by_length", *draft.why("similar-lengths"))
 
 
 def note_lengths(draft: RecommendationDraft, lengths: SampleLengths) -> None:
@@ -483,11 +432,10 @@ def note_lengths(draft: RecommendationDraft, lengths: SampleLengths) -> None:
         _note_packing(draft, lengths)
     most, cut = draft.settings.max_length, lengths.cut_share(draft.settings.max_length)
     if cut >= LEAST_CUT:
-        most_kept = _whole_tiles(lengths.percentile(1 - LEAST_CUT))
-        draft.note(f"{format_share(cut)} of the samples are cut at max_length {most:,}; {most_kept:,} would cut 1 %.")
+        kept = f"{_whole_tiles(lengths.percentile(1 - LEAST_CUT)):,}"
+        draft.note("samples-cut", cut=format_share(cut), most=f"{most:,}", kept=kept)
     elif len(lengths.lengths) == lengths.total and _whole_tiles(lengths.longest) < most:
-        enough = _whole_tiles(lengths.longest)
-        draft.note(f"No sample is longer than {lengths.longest:,}: max_length {enough:,} cuts none.")
+        draft.note("samples-short", longest=f"{lengths.longest:,}", enough=f"{_whole_tiles(lengths.longest):,}")
 
 
 def _note_packing(draft: RecommendationDraft, lengths: SampleLengths) -> None:
@@ -497,15 +445,9 @@ def _note_packing(draft: RecommendationDraft, lengths: SampleLengths) -> None:
     why = f"{'grouped by length, ' if grouped else ''}{format_share(padding)} of a batch is padding"
     if lengths.padded:
         why += ", because the tool pads every sample to max_length"
-    if padding < LEAST_PADDING_SAVED:
-        draft.note(f"Packing would not pay: {why}.")
-    elif each < LEAST_SAMPLES_IN_ROW:
-        draft.note(f"Packing would not pay: {why}, but only {each:.1f} samples fit into a row of {most:,}.")
-    else:
-        draft.note(
-            f"Packing would pay: {why}, and {each:.1f} samples fit into a row of {most:,}. A step then takes as many "
-            f"more samples, and an epoch 1/{each:.1f} of the steps: a smaller effective batch keeps what is learned."
-        )
+    pays = "packing" if each >= LEAST_SAMPLES_IN_ROW else "no-packing-of-long-samples"
+    row = "no-packing" if padding < LEAST_PADDING_SAVED else pays
+    draft.note(row, why=why, each=f"{each:.1f}", most=f"{most:,}")
 
 
 def _whole_tiles(length: int) -> int:

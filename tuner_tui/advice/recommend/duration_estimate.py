@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
 from tuner_tui.advice.situation import chosen_settings, effective_settings
-from tuner_tui.advice.thresholds import NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.read.comparison import samples_a_step
 from tuner_tui.runs.read.reader import RunReader, RunView
@@ -62,32 +62,15 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class NotedSpeed:
-    """Samples/s measured in the field notes, tuned: in 16 bit, with `batch` samples at once.
+    """Samples/s measured in the field notes (a row of `notes.yaml`)."""
 
-    Before, with defaults, it was the share `untuned` of that. `model` is part of the model's name; empty means
-    classification with a BERT-sized model.
-    """
-
-    card: str
+    gpu: str
     batch: int
-    low_samples_s: float
-    high_samples_s: float
+    samples_s: tuple[float, float]
     untuned: float
     source: str
     model: str = ""
     checkpointing: bool = False
-
-
-NOTED_SPEEDS = (
-    # 24,000 samples, 3 epochs in 12 to 15 minutes; 50,000 in 25 to 30; 100,000 in 50 to 60; 2 to 2.5 times the speed.
-    NotedSpeed(
-        "T4", 16, 80, 100, 1 / 2.5, f"{NOTES_T4}: 24,000 samples, 3 epochs in 12–15 minutes", checkpointing=True
-    ),
-    # 100 samples/s at batch 8 became 285: 3 to 5 times the speed.
-    NotedSpeed("V100", 32, 285, 285, 1 / 5, NOTES_UTILISATION),
-    NotedSpeed("A100", 64, 500, 500, 1 / 5, NOTES_UTILISATION),
-    NotedSpeed("3090", 12, 160, 160, 40 / 160, f"{NOTES_3090}, Gemma-1B with DoRA", model="gemma"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +165,10 @@ def estimate_duration(
     if noted is None:
         return None
     slowest, fastest, differing = noted_share(noted, settings)
-    low, high = noted.low_samples_s * slowest * (1 - SPREAD), noted.high_samples_s * fastest * (1 + SPREAD)
+    low, high = noted.samples_s[0] * slowest * (1 - SPREAD), noted.samples_s[1] * fastest * (1 + SPREAD)
     words = f"; there with another {differing[0]}" if len(differing) == 1 else ""
     words = f"; there with other {', '.join(differing)}" if len(differing) > 1 else words
-    return DurationEstimate(samples, low, high, 0.0, False, f"not measured here: {noted.source}{words}")
+    return DurationEstimate(samples, low, high, 0.0, False, f"not measured here: {fill_in(noted.source)}{words}")
 
 
 def total_samples(
@@ -206,8 +189,8 @@ def noted_speed(job: BuiltinJob | CommandJob, settings: Settings, cards: Sequenc
     if not isinstance(job, BuiltinJob) or job.task != "classification" or len(cards) != 1:
         return None
     words = cards[0].replace("-", " ").split()
-    found = (note for note in NOTED_SPEEDS if note.card in words)
-    return next((note for note in found if _matches_note(note, job, settings)), None)
+    speeds = (NotedSpeed(**row) for row in read_notes("speeds"))
+    return next((speed for speed in speeds if speed.gpu in words and _matches_note(speed, job, settings)), None)
 
 
 def noted_share(noted: NotedSpeed, settings: Settings) -> tuple[float, float, tuple[str, ...]]:

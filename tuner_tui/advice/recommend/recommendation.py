@@ -10,19 +10,17 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import (
     ConsideredValue,
     RecommendationDraft,
-    TrainingTarget,
     describe_cards,
     other_processes_bytes,
     select_cards,
     target_of,
 )
 from tuner_tui.advice.recommend.workload import Workload, workload_of
-from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_3070, NOTES_3090, NOTES_T4, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_size
 from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
-from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
@@ -30,45 +28,36 @@ from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value
 from tuner_tui.settings.rules import MAX_WORKERS, SPARE_CORES, overflows_fp16
 
-PRECISION_SOURCE = f"{NOTES_T4}, {NOTES_3090}, {NOTES_UTILISATION}; CUDA C++ Programming Guide"
-
 
 def precision(draft: RecommendationDraft) -> None:
     """Recommends a 16-bit precision by compute capability; torch reports emulation as support."""
     target = draft.target
     if not target.on_gpu:
-        draft.advise("precision", "fp32", f"{target.card_label}; fp32 works on every CPU", "PyTorch")
-        draft.reject("precision", "fp16", "accelerate has no fp16 autocast on the CPU", "accelerate 1.15")
+        draft.advise("precision", "fp32", *draft.why("precision-on-cpu"))
+        draft.reject("precision", "fp16", *draft.why("fp16-on-cpu"))
     elif target.able("bf16"):
-        reason = f"{target.card_label} has bf16 tensor cores: the range of fp32, no loss scaler"
-        draft.advise("precision", "bf16", reason, PRECISION_SOURCE)
+        draft.advise("precision", "bf16", *draft.why("bf16"))
     elif target.weakest is None or target.weakest.capability is None:
-        reason = "the driver does not report the compute capability; fp32 works on every GPU"
-        draft.advise("precision", "fp32", reason, "capability unknown")
+        draft.advise("precision", "fp32", *draft.why("capability-unknown"))
     else:
         _before_ampere(draft, target.weakest.capability)
 
 
-def _before_ampere(draft: RecommendationDraft, capability: tuple[int, int]) -> None:
-    label = draft.target.card_label
-    emulated = f"{label} only emulates bf16 (torch.cuda.is_bf16_supported() says yes nevertheless)"
-    draft.reject("precision", "bf16", emulated, PRECISION_SOURCE)
+def _before_ampere(draft: RecommendationDraft, capability: Capability) -> None:
+    draft.reject("precision", "bf16", *draft.why("bf16-emulated"))
     modelled = modelled_job(draft.target.job)
-    model = None if modelled is None else modelled.model
-    if overflows_fp16(model):
-        why = f"{model} was trained in bf16, and its activations overflow in fp16: the loss becomes nan"
-        draft.reject("precision", "fp16", why, "transformers: notes on Gemma and T5")
-        draft.advise("precision", "fp32", f"{label} has no bf16, and in fp16 this model's loss becomes nan", "PyTorch")
+    if modelled is not None and overflows_fp16(modelled.model):
+        draft.reject("precision", "fp16", *draft.why("fp16-overflows", model=modelled.model))
+        draft.advise("precision", "fp32", *draft.why("fp32-for-overflow"))
         return
     if all(map(has_tensor_cores, draft.target.cards)):
-        reason = f"{label} has fp16 tensor cores and no bf16; training uses a loss scaler"
-        draft.advise("precision", "fp16", reason, PRECISION_SOURCE)
+        draft.advise("precision", "fp16", *draft.why("fp16"))
         _note_16_bit_weights(draft)
         return
-    slow = "at 1/64 of fp32's speed" if capability == FP16_SLOW else "without tensor cores, so there is little to gain"
-    why = f"{label} computes in fp16 {slow}" if draft.target.able("fp16") else f"{label} does not compute in fp16"
-    draft.reject("precision", "fp16", why, PRECISION_SOURCE)
-    draft.advise("precision", "fp32", f"{why}", PRECISION_SOURCE)
+    slow = "fp16-at-a-64th" if capability == FP16_SLOW else "fp16-without-tensor-cores"
+    why = draft.why(slow if draft.target.able("fp16") else "no-fp16")
+    draft.reject("precision", "fp16", *why)
+    draft.advise("precision", "fp32", *why)
 
 
 def _note_16_bit_weights(draft: RecommendationDraft) -> None:
@@ -79,51 +68,32 @@ def _note_16_bit_weights(draft: RecommendationDraft) -> None:
         return
     shape = known_shape(modelled.model, modelled.task)
     if shape is not None and shape.weight_bytes == 2 and settings.weights_dtype in ("auto", "saved"):
-        draft.note(
-            f"{modelled.model} is saved in 16 bit, and Transformers 5 loads it so: the loss scaler of fp16 then fails "
-            "in the first step. Load it with dtype=torch.float32, or train an adapter."
-        )
+        draft.note("16-bit-weights", model=modelled.model)
 
 
 def tf32(draft: RecommendationDraft) -> None:
     """Recommends TF32 for matrix products that stay in fp32."""
-    target = draft.target
-    source = f"{NOTES_3070}, {NOTES_3090}"
-    if target.able("tf32"):
-        reason = f"{target.card_label}: fp32 matrix products run on tensor cores (10 mantissa bits, 19 in all)"
-        draft.advise("tf32", True, reason, source)
-    elif target.on_gpu:
-        why = f"{target.card_label} has none: it needs Ampere (8.0), and TrainingArguments rejects it"
-        draft.reject("tf32", True, why, NOTES_T4)
+    if draft.target.able("tf32"):
+        draft.advise("tf32", True, *draft.why("tf32"))
+    elif draft.target.on_gpu:
+        draft.reject("tf32", True, *draft.why("no-tf32"))
 
 
 def attention(draft: RecommendationDraft) -> None:
     """Recommends SDPA where the model supports it, the default of Transformers."""
-    target = draft.target
-    flash = " with torch's flash kernels" if target.able("flash") else ""
-    reason = f"Transformers takes SDPA{flash} where the model supports it: 30–50 % faster attention in the notes"
-    draft.advise("attn_implementation", "auto", reason, NOTES_3090)
-    if not target.on_gpu:
-        return
-    if not target.able("flash"):
-        why = f"flash attention needs capability 8.0; {target.card_label} has less or does not report it"
-    elif not target.has("flash-attn"):
-        why = "flash-attn is not installed, and SDPA runs the same kind of kernel"
-    else:
-        why = "not every model supports it, and SDPA runs the same kind of kernel; worth trying with long sequences"
-    draft.reject("attn_implementation", "flash_attention_2", why, NOTES_3090)
+    has_flash = draft.target.able("flash")
+    flash = " with torch's flash kernels" if has_flash else ""
+    draft.advise("attn_implementation", "auto", *draft.why("attention", flash=flash))
+    if draft.target.on_gpu:
+        installed = "flash-no-better" if draft.target.has("flash-attn") else "flash-not-installed"
+        why = draft.why(installed if has_flash else "flash-needs-ampere")
+        draft.reject("attn_implementation", "flash_attention_2", *why)
 
 
 def compilation(draft: RecommendationDraft) -> None:
     """Rejects `torch.compile` as a default: fast but fragile in the notes."""
-    target = draft.target
-    if target.machine.gpu_below("triton") is not None:
-        why = f"{target.card_label} is too old for its kernels, which need capability 7.0"
-    else:
-        why = (
-            "1.1–1.5× faster after a slow first epoch, and it may fail; try it for trainings of more than a few minutes"
-        )
-    draft.reject("torch_compile", True, why, f"{NOTES_T4}, {NOTES_3090}")
+    too_old = draft.target.machine.gpu_below("triton") is not None
+    draft.reject("torch_compile", True, *draft.why("too-old-for-triton" if too_old else "compile-may-fail"))
 
 
 MAX_WORKERS_HEAVY, SPARE_CORES_HEAVY = 16, 1
@@ -136,102 +106,77 @@ SMALL_SHM_WORKERS = 2
 SHM_SHARE = 0.25
 BYTES_PER_TOKEN = 3 * 8
 """input_ids, attention_mask, and token_type_ids or labels, 64 bits each."""
-SOURCE = f"{NOTES_UTILISATION}, {NOTES_3090}"
 
 
 def recommend_data_loading(draft: RecommendationDraft) -> None:
     """Recommends workers, prefetch, persistent workers and pinned memory."""
-    prefetch = _prefetch(draft)
-    _workers(draft, prefetch[0])
+    prefetch, reason = _prefetch(draft)
+    _workers(draft, prefetch)
     if draft.settings.dataloader_num_workers > 0:
-        draft.advise("dataloader_prefetch_factor", *prefetch)
-        kept = "workers are not restarted each epoch"
-        draft.advise("dataloader_persistent_workers", True, kept, SOURCE)
-    _pinning(draft)
+        draft.advise("dataloader_prefetch_factor", prefetch, *draft.why(reason))
+        draft.advise("dataloader_persistent_workers", True, *draft.why("persistent-workers"))
+    on_gpu = draft.target.on_gpu
+    draft.advise("dataloader_pin_memory", on_gpu, *draft.why("pinned-memory" if on_gpu else "pinned-memory-on-cpu"))
 
 
 def _workers(draft: RecommendationDraft, prefetch: int) -> None:
     target = draft.target
-    count, reason, source = workers_by_cores(target)
-    for limited, why, its_source in (workers_by_memory(target), workers_by_shm(draft, prefetch)):
-        if limited < count:
-            count, reason, source = limited, why, its_source
+    count, (reason, source) = _workers_by_cores(draft)
+    # At 1 GiB each.
+    by_memory = target.inventory.memory.usable_bytes // WORKER_BYTES // target.processes
+    if by_memory < count:
+        memory = f"{target.inventory.memory.usable_bytes / GIB:.1f}"
+        count, (reason, source) = by_memory, draft.why("memory-of-workers", memory=memory)
+    shm = _workers_by_shm(draft, prefetch)
+    if shm is not None and shm[0] < count:
+        count, (reason, source) = shm
     needed = any(draft.given.get(name) for name in ("dataloader_prefetch_factor", "dataloader_persistent_workers"))
     if count == 0 and needed:
         count, reason, source = 1, f"prefetch and persistent workers need at least one; otherwise 0: {reason}", source
     draft.advise("dataloader_num_workers", count, reason, source)
-    _heavy_preprocessing(draft, count)
+    heavy = min(MAX_WORKERS_HEAVY, target.inventory.cpu.usable_cores // target.processes - SPARE_CORES_HEAVY)
+    if target.on_gpu and heavy > count >= MAX_WORKERS:
+        draft.reject("dataloader_num_workers", heavy, *draft.why("heavy-preprocessing"))
 
 
-def workers_by_cores(target: TrainingTarget) -> tuple[int, str, str]:
+def _workers_by_cores(draft: RecommendationDraft) -> tuple[int, tuple[str, str]]:
     """Workers by the notes' rule, from the cores available to one training process; with reason and source."""
+    target = draft.target
     if not target.on_gpu:
-        return 0, "on the CPU, the training itself uses all cores", JUDGEMENT
+        return 0, draft.why("workers-on-cpu")
     cores = target.inventory.cpu.usable_cores // target.processes
-    count = min(MAX_WORKERS, cores - SPARE_CORES)
     each = f" for each of {target.processes} processes" if target.processes > 1 else ""
-    if count < 1:
-        return _few_cores(cores, each)
+    if cores <= SPARE_CORES:  # on two, one worker still loads while the GPU computes
+        count = min(1, cores // 2)
+        return count, draft.why("few-cores" if count else "one-core", cores=cores, each=each)
     left = ", two left to the training" if cores < MAX_WORKERS + SPARE_CORES else f": {MAX_WORKERS} feed one training"
-    return count, f"{cores} usable cores{each}{left}", NOTES_UTILISATION
+    return min(MAX_WORKERS, cores - SPARE_CORES), draft.why("cores", cores=cores, each=each, left=left)
 
 
-def _few_cores(cores: int, each: str) -> tuple[int, str, str]:
-    """Workers on fewer cores than the rule needs: on two, one worker still loads while the GPU computes."""
-    if cores < 2:
-        return 0, f"{cores} usable core{each}: a worker would compete with training", NOTES_UTILISATION
-    reason = f"{cores} usable cores{each}: the rule leaves none, but one worker loads while the GPU computes"
-    return 1, reason, f"{NOTES_UTILISATION}, {NOTES_T4}"
-
-
-def workers_by_memory(target: TrainingTarget) -> tuple[int, str, str]:
-    """The most workers that host memory allows, at 1 GiB each; with reason and source."""
-    usable = target.inventory.memory.usable_bytes
-    return usable // WORKER_BYTES // target.processes, f"{usable / GIB:.1f} GiB of memory, 1 GiB per worker", JUDGEMENT
-
-
-def workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, str, str]:
-    """The most workers that /dev/shm allows; with reason and source. A full /dev/shm kills workers with a bus error."""
+def _workers_by_shm(draft: RecommendationDraft, prefetch: int) -> tuple[int, tuple[str, str]] | None:
+    """The most workers that /dev/shm allows, with reason and source. A full /dev/shm kills workers with a bus error."""
     target, shm = draft.target, draft.target.inventory.shm
-    source = "PyTorch, multiprocessing in containers"
     if shm is None or shm.free_bytes >= SMALL_SHM_BYTES:
-        return MAX_WORKERS_HEAVY, "", source
-    free = f"only {shm.free_bytes / 2**20:.0f} MiB are free in /dev/shm, which workers use to pass batches"
-    larger = "docker run --shm-size=8g gives more"
+        return None
+    free = f"{shm.free_bytes / 2**20:.0f}"
     if isinstance(target.job, CommandJob):
-        return 0, f"{free}; the size of this command's batches is unknown ({larger})", source
+        return 0, draft.why("shm-of-a-command", free=free)
     settings = draft.settings
     batch_bytes = settings.per_device_train_batch_size * target.replicas * settings.max_length * BYTES_PER_TOKEN
     fitting = int(SHM_SHARE * shm.free_bytes / (batch_bytes * prefetch * target.processes))
-    count = min(SMALL_SHM_WORKERS, fitting)
-    return count, f"{free}: {prefetch} × {batch_bytes / 2**20:.2f} MiB a worker ({larger})", source
+    why = draft.why("shm-of-workers", free=free, prefetch=prefetch, batch=f"{batch_bytes / 2**20:.2f}")
+    return min(SMALL_SHM_WORKERS, fitting), why
 
 
-def _heavy_preprocessing(draft: RecommendationDraft, count: int) -> None:
-    cores = draft.target.inventory.cpu.usable_cores // draft.target.processes
-    heavy = min(MAX_WORKERS_HEAVY, cores - SPARE_CORES_HEAVY)
-    if draft.target.on_gpu and heavy > count >= MAX_WORKERS:
-        why = "only if preparing a sample is expensive (images, tokenizing on the fly); the data wait shows it"
-        draft.reject("dataloader_num_workers", heavy, why, NOTES_UTILISATION)
-
-
-def _prefetch(draft: RecommendationDraft) -> tuple[int, str, str]:
-    target, shm = draft.target, draft.target.inventory.shm
-    if target.inventory.memory.usable_bytes < SHORT_HOST_BYTES:
-        return PREFETCH_LITTLE, "host memory is short", NOTES_3070
+def _prefetch(draft: RecommendationDraft) -> tuple[int, str]:
+    shm = draft.target.inventory.shm
+    if draft.target.inventory.memory.usable_bytes < SHORT_HOST_BYTES:
+        return PREFETCH_LITTLE, "prefetch-little-memory"
     if shm is not None and shm.free_bytes < SMALL_SHM_BYTES:
-        return PREFETCH_LITTLE, "little space in /dev/shm", NOTES_3070
+        return PREFETCH_LITTLE, "prefetch-little-shm"
     if draft.settings.dataloader_num_workers > MANY_WORKERS:
-        return PREFETCH_LITTLE, "many workers keep enough batches ready", NOTES_3070
-    return PREFETCH, "batches are ready before the GPU needs them", SOURCE
-
-
-def _pinning(draft: RecommendationDraft) -> None:
-    if draft.target.on_gpu:
-        reason = "page-locked memory: faster copies to the GPU, which can overlap with its work"
-        draft.advise("dataloader_pin_memory", True, reason, f"{NOTES_T4}, {SOURCE}")
-    else:
-        draft.advise("dataloader_pin_memory", False, "pinned memory has no effect on the CPU", "PyTorch")
+        return PREFETCH_LITTLE, "prefetch-many-workers"
+    return PREFETCH, "prefetch"
 
 
 SLOW_ON_A_PROCESSOR = 5e8
@@ -333,17 +278,15 @@ def with_recommended(
 def _note_interpreter(draft: RecommendationDraft) -> None:
     interpreter = draft.target.interpreter
     if interpreter is None:
-        draft.note("The training interpreter is unknown: only settings that work with every torch are recommended.")
+        draft.note("interpreter-unknown")
         return
     if interpreter.problem is not None:
-        draft.note(interpreter.problem)
+        draft.notes.append(interpreter.problem)
     for problem in find_incompatibilities(draft.target.inventory, interpreter):
-        draft.note(f"{problem.sentence} {problem.advice}")
+        draft.notes.append(f"{problem.sentence} {problem.advice}")
     build = draft.target.machine.version_text("torch") or ""
     if not draft.target.on_gpu and ("rocm" in build or "xpu" in build):
-        draft.note(
-            f"torch {build} may use a GPU that this program cannot see; the recommended settings work without one."
-        )
+        draft.note("unseen-gpu", build=build)
 
 
 def _note_gpus(draft: RecommendationDraft) -> None:
@@ -353,34 +296,18 @@ def _note_gpus(draft: RecommendationDraft) -> None:
     if target.cards and any(not is_same_kind(card, visible[0]) for card in visible):
         _note_unequal_gpus(draft, visible)
     if target.replicas > 1 and target.processes == 1 and not isinstance(target.job, CommandJob):
-        draft.note(
-            f"One process splits each batch over {target.replicas} GPUs. One process per GPU is faster: "
-            f"`--launcher torchrun --processes {target.replicas}`."
-        )
+        draft.note("one-process", replicas=target.replicas)
     if not target.spread_known and all(is_same_kind(card, visible[0]) for card in visible):
-        count = len(target.cards)
-        draft.note(
-            "The batch is for one GPU. If the command uses a Trainer, its single process splits each step "
-            f"over {count} GPUs and the effective batch is that many times larger; the first steps show it. "
-            f"One process per GPU is faster: `tuner-tui run --launcher torchrun --processes {count} -- …`, or "
-            f"`torchrun --nproc_per_node {count} …`."
-        )
+        draft.note("spread-unknown", count=len(target.cards))
     if inventory.gpus and not target.cards and inventory.cuda_visible_devices is not None:
-        draft.note(
-            f"CUDA_VISIBLE_DEVICES={inventory.cuda_visible_devices} hides every GPU: these settings are for the CPU."
-        )
+        draft.note("hidden-gpus", visible=inventory.cuda_visible_devices)
     for card in target.cards:
         if card.mig:
-            draft.note(
-                f"{card.name} is partitioned (MIG): the driver reports the memory of the whole GPU, not of the slice."
-            )
+            draft.note("partitioned", name=card.name)
         elif " MIG " in card.name:
-            draft.note(
-                f"{card.name} is a MIG slice; these values are for its memory. A CUDA process sees one slice: "
-                f"{select_cards([card])}."
-            )
+            draft.note("mig-slice", name=card.name, select=select_cards([card]))
         elif card.memory_total_bytes is None:
-            draft.note(f"The driver does not report the memory of {card.name}, which may share it with the CPU.")
+            draft.note("memory-unknown", name=card.name)
 
 
 def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
@@ -392,11 +319,9 @@ def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
     found = estimate(model.shape, asked, target.device, target.processes)
     if found.verdict == "too large":
         size, has = format_size(found.total_bytes), format_size(target.inventory.memory.usable_bytes)
-        draft.note(f"Estimate: the training needs {size}, and this machine has {has}. Use a smaller model.")
+        draft.note("too-large-for-host", size=size, has=has)
     elif model.parameters > SLOW_ON_A_PROCESSOR:
-        draft.note(
-            f"On the CPU, a step of {model.label} takes minutes. `tuner-tui recommend --gpu 3090` plans for a GPU."
-        )
+        draft.note("slow-on-cpu", model=model.label)
 
 
 def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> None:
@@ -404,7 +329,7 @@ def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> 
     others = [card for card in visible if card not in best]
     if not others:
         names = ", ".join(sorted({card.name for card in visible}))
-        draft.note(f"The GPUs differ ({names}): the weakest sets the precision, the smallest sets the batch.")
+        draft.note("gpus-differ", names=names)
         return
     least = min(others, key=lambda card: card.memory_total_bytes or 0)
     why = (
@@ -412,20 +337,14 @@ def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> 
         f"GiB of {describe_cards([least])} would limit every batch"
     )
     if len(draft.target.cards) < len(visible):
-        draft.note(f"The GPUs differ. The training uses {describe_cards(best[:1])} alone: {why}.")
+        draft.note("gpus-differ-one-used", best=describe_cards(best[:1]), why=why)
     else:
-        draft.note(
-            f"The GPUs differ. Train on {describe_cards(best)} alone ({select_cards(best)}): {why}. The "
-            "values below fit all of them."
-        )
+        draft.note("gpus-differ-all-used", best=describe_cards(best), select=select_cards(best), why=why)
 
 
 def _note_shared_gpus(draft: RecommendationDraft) -> None:
     for card in draft.target.cards:
         held = other_processes_bytes(card)
         if held and card.memory_total_bytes is not None:
-            total = card.memory_total_bytes / GIB
-            draft.note(
-                f"Other programs use {held / GIB:.1f} of {total:.1f} GiB of GPU {card.index}; the batch is sized "
-                "for the rest. Close other notebooks."
-            )
+            total = f"{card.memory_total_bytes / GIB:.1f}"
+            draft.note("other-programs", held=f"{held / GIB:.1f}", total=total, index=card.index)

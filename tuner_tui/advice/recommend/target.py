@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.capabilities import describe_generation, supports
 from tuner_tui.hardware.interpreter import Interpreter
@@ -199,9 +200,14 @@ class RecommendationDraft:
         if name not in self.given and self.target.takes(name):
             self.rejected.append(ConsideredValue(name, value, reason, source))
 
-    def note(self, sentence: str) -> None:
-        """Adds a note for the person."""
-        self.notes.append(sentence)
+    def why(self, row: str, **figures: object) -> tuple[str, str]:
+        """The reason and the source of a row of `notes.yaml`."""
+        text = read_notes("reasons")[row]
+        return fill_in(text["reason"], gpu=self.target.card_label, **figures), fill_in(text["source"])
+
+    def note(self, row: str, **figures: object) -> None:
+        """Adds a note of `notes.yaml` for the person."""
+        self.notes.append(fill_in(read_notes("notes")[row], **figures))
 
     def _carried(self, name: str, value: Value) -> bool:
         interpreter = self.target.interpreter
