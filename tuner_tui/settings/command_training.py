@@ -13,6 +13,7 @@ from typing import Literal
 from tuner_tui.core.files import read_regular
 from tuner_tui.settings.dialects.dialect import dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
+from tuner_tui.settings.dialects.python_source import declared_options, keyword_value
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job
@@ -166,29 +167,20 @@ def _default_model(source: str) -> str | None:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return None
-    return _model_of({name: value for node in ast.walk(tree) for name, value in _defaults(node)})
-
-
-def _defaults(node: ast.AST) -> Iterator[tuple[str, str]]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-        names = [
-            argument.value
-            for argument in node.args
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-        ]
-        default = _keyword_text(node, "default")
-        for name in names if default is not None else ():
-            yield name.lstrip("-").replace("-", "_"), default or ""
-    elif isinstance(node, ast.Assign | ast.AnnAssign):
-        value = node.value
-        text = _keyword_text(value, "default") if isinstance(value, ast.Call) else _text(value)
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Name) and text is not None:
-                yield target.id.lower(), text
-
-
-def _keyword_text(call: ast.Call, name: str) -> str | None:
-    return next((_text(keyword.value) for keyword in call.keywords if keyword.arg == name), None)
+    texts: dict[str, str | None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            value = keyword_value(node.value, "default") if isinstance(node.value, ast.Call) else node.value
+            names = [
+                target.id
+                for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+                if isinstance(target, ast.Name)
+            ]
+            texts |= {name.lower(): text for name in names if (text := _text(value)) is not None}
+    for call, words in declared_options(tree):
+        text = _text(keyword_value(call, "default"))
+        texts |= {word.lstrip("-").replace("-", "_"): text for word in words if text is not None}
+    return _model_of(texts)
 
 
 def _text(node: ast.expr | None) -> str | None:
@@ -301,17 +293,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """The aliases of each option, and whether it is a switch: `add_argument` of argparse, `option` of click."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
-            continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-        if name not in ("add_argument", "option"):
-            continue
-        given = [
-            argument.value
-            for argument in node.args
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-        ]
+    for node, given in declared_options(tree):
         words = [word for spelling in given for word in spelling.split("/") if word.startswith("-") and " " not in word]
         values = {keyword.arg: ast.unparse(keyword.value).strip("'\"") for keyword in node.keywords}
         action = values.get("action", "")

@@ -31,9 +31,7 @@ from tuner_tui.settings.dialects.dialect import (
 from tuner_tui.settings.dialects.file_formats import file_changes, parse_file, render_file
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS, Settings
-from tuner_tui.settings.presets import load_preset
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text())
 
@@ -48,55 +46,20 @@ SETTINGS = Settings(
     lora_r=8,
     train_sampling_strategy="group_by_length",
 )
-EXPECTED: dict[str, dict[str, Any]] = {
-    "trl": {
-        "per_device_train_batch_size": 4, "bf16": True, "fp16": False, "attn_implementation": "flash_attention_2",
-        "gradient_checkpointing": True, "warmup_steps": 0.1, "max_length": 2048, "use_peft": True, "use_dora": True,
-        "lora_r": 8, "train_sampling_strategy": "group_by_length",
-    },
-    "llama-factory": {
-        "per_device_train_batch_size": 4, "bf16": True, "fp16": False, "flash_attn": "fa2",
-        "disable_gradient_checkpointing": False, "warmup_ratio": 0.1, "cutoff_len": 2048, "finetuning_type": "lora",
-        "use_dora": True, "lora_rank": 8, "train_sampling_strategy": "group_by_length",
-    },
-    "axolotl": {
-        "micro_batch_size": 4, "bf16": True, "fp16": False, "attn_implementation": "flash_attention_2",
-        "gradient_checkpointing": True, "warmup_ratio": 0.1, "sequence_len": 2048, "adapter": "lora",
-        "peft_use_dora": True, "lora_r": 8, "group_by_length": True,
-    },
-    "ms-swift": {
-        "per_device_train_batch_size": 4, "bf16": True, "fp16": False, "attn_impl": "flash_attention_2",
-        "gradient_checkpointing": True, "warmup_ratio": 0.1, "max_length": 2048, "tuner_type": "lora",
-        "use_dora": True, "lora_rank": 8, "group_by_length": True,
-    },
-}  # fmt: skip
-NAMES = (
-    "per_device_train_batch_size", "precision", "attn_implementation", "gradient_checkpointing", "warmup_steps",
-    "max_length", "peft_method", "lora_r", "train_sampling_strategy",
-)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_each_tool_in_its_own_words(name: str) -> None:
-    carried = write_settings(dialects()[name], SETTINGS, None, NAMES)
-    assert dict(carried.values) == EXPECTED[name]
+@pytest.mark.parametrize(("name", "values"), EXAMPLES["each tool in its own words"].items())
+def test_each_tool_in_its_own_words(name: str, values: dict[str, Any]) -> None:
+    carried = write_settings(dialects()[name], SETTINGS, None, SETTINGS.model_fields_set)
+    assert dict(carried.values) == values
     assert carried.unsupported == ()
 
 
-@pytest.mark.parametrize(
-    ("tool", "settings", "missing"),
-    [
-        ("axolotl", Settings(dataloader_persistent_workers=True), "dataloader_persistent_workers"),
-        ("axolotl", Settings(train_sampling_strategy="sequential"), "train_sampling_strategy"),
-        ("ms-swift", Settings(train_sampling_strategy="sequential"), "train_sampling_strategy"),
-        ("llama-factory", Settings(attn_implementation="flex_attention"), "attn_implementation"),
-        ("hf", Settings(max_length=64), "max_length"),
-    ],
-)
-def test_what_a_tool_has_no_place_for_is_said(tool: str, settings: Settings, missing: str) -> None:
-    carried = write_settings(dialects()[tool], settings, None, [missing])
-    assert (dict(carried.values), carried.unsupported) == ({}, (missing,))
-    assert missing in carried.notes[0]
+@pytest.mark.parametrize(("tool", "setting"), EXAMPLES["what a tool has no place for is said"])
+def test_what_a_tool_has_no_place_for_is_said(tool: str, setting: dict[str, Any]) -> None:
+    carried = write_settings(dialects()[tool], Settings(**setting), None, setting)
+    assert (dict(carried.values), carried.unsupported) == ({}, tuple(setting))
+    assert carried.notes[0].find(next(iter(setting))) >= 0
 
 
 def test_hugging_faces_own_names_are_those_of_the_installed_release() -> None:
@@ -271,21 +234,3 @@ def test_the_section_in_contributing_is_all_that_a_tool_needs(brewer: Path) -> N
     wrong = {one["name"]: one["sentence"] for one in found if one["state"] == "wrong"}
     assert wrong["Files"] == "grain: the data texts.jsonl does not exist."
     assert wrong["Program"].startswith("brewer was not found")
-
-
-def test_the_command_line_of_unsloth(tmp_path: Path) -> None:
-    """Its classes name the sections; 0 steps stand for none, and a LoRA on 4-bit weights is its default."""
-    path = tmp_path / "vision.yaml"
-    path.write_text(
-        "model: acme/vision\ndata:\n  dataset: acme/products\ntraining:\n  training_type: lora\n  batch_size: 1\n"
-        "  max_steps: 0\n  num_epochs: 1\n  train_on_completions: false\n  gradient_checkpointing: unsloth\n"
-        "lora:\n  lora_r: 16\n  use_loftq: false\n"
-    )
-    loaded = load_preset(path)
-    found = loaded.preset.settings
-    assert (found["per_device_train_batch_size"], found["lora_r"], found["peft_method"]) == (1, 16, "lora")
-    assert (found["max_steps"], found["gradient_checkpointing"]) == (None, True)
-    job = loaded.preset.job
-    assert isinstance(job, CommandJob)
-    assert (job.command, job.model) == (("unsloth", "train", "--config", str(path)), "acme/vision")
-    assert (job.data, job.dialect) == ("acme/products", "unsloth-cli")

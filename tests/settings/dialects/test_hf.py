@@ -10,63 +10,31 @@ from hypothesis import given
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.file_formats import to_arguments
-from tuner_tui.settings.dialects.hf import IGNORED_ARGUMENTS, SCRIPT_FIELDS, argument_names, from_hf, to_hf
+from tuner_tui.settings.dialects.hf import (
+    IGNORED_ARGUMENTS,
+    SCRIPT_FIELDS,
+    argument_names,
+    arguments_of_release,
+    from_hf,
+    to_hf,
+)
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.model import FIELDS, Settings
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("hf.yaml").read_text())
 
-PLAIN = frozenset(FIELDS) - SCRIPT_FIELDS - {"precision", "train_sampling_strategy", "eval_strategy"}
-V4_46 = PLAIN | {"bf16", "fp16", "evaluation_strategy", "warmup_ratio", "group_by_length"}
-V4_51 = PLAIN | {"bf16", "fp16", "eval_strategy", "warmup_ratio", "group_by_length"}
-V5_10 = PLAIN | {"bf16", "fp16", "eval_strategy", "warmup_ratio", "train_sampling_strategy"}
-V5_23 = PLAIN | {"bf16", "fp16", "eval_strategy", "train_sampling_strategy", "activation_checkpointing"}
-RELEASES = [V4_46, V4_51, V5_10, V5_23, None]
+RELEASES = [*map(arguments_of_release, ("4.40", "4.57", "5.0", "5.10", "5.23")), None]
 
 
-@pytest.mark.parametrize(
-    ("change", "names", "values"),
-    [
-        ({"precision": "bf16"}, None, {"bf16": True, "fp16": False}),
-        ({"precision": "fp16"}, None, {"bf16": False, "fp16": True}),
-        ({"precision": "fp32"}, None, {"bf16": False, "fp16": False}),
-        ({"warmup_steps": 0.06}, None, {"warmup_steps": 0.06}),
-        ({"warmup_steps": 100.0}, None, {"warmup_steps": 100}),
-        ({"warmup_steps": 0.06}, V4_51, {"warmup_ratio": 0.06, "warmup_steps": 0}),
-        ({"warmup_steps": 100.0}, V4_51, {"warmup_ratio": 0.0, "warmup_steps": 100}),
-        ({"gradient_checkpointing": True}, None, {"activation_checkpointing": True}),
-        ({"gradient_checkpointing": True}, V5_23, {"activation_checkpointing": True}),
-        ({"gradient_checkpointing": True}, V5_10, {"gradient_checkpointing": True}),
-        ({"eval_strategy": "steps"}, V4_46, {"evaluation_strategy": "steps"}),
-        ({"eval_strategy": "steps"}, V4_51, {"eval_strategy": "steps"}),
-        ({"train_sampling_strategy": "group_by_length"}, V4_51, {"group_by_length": True}),
-        ({"train_sampling_strategy": "random"}, V4_51, {"group_by_length": False}),
-        (
-            {"train_sampling_strategy": "group_by_length"},
-            V5_10,
-            {"train_sampling_strategy": "group_by_length"},
-        ),
-        ({"max_steps": None}, None, {"max_steps": -1}),
-        ({"max_steps": 20}, None, {"max_steps": 20}),
-        ({"tf32": None}, None, {"tf32": None}),
-    ],
-)
-def test_each_release_gets_its_own_names(change, names, values):
-    carried = to_hf(Settings(**change), names, only=change)
+@pytest.mark.parametrize(("release", "change", "values"), EXAMPLES["each release gets its own names"])
+def test_each_release_gets_its_own_names(release, change, values):
+    carried = to_hf(Settings(**change), None if release is None else arguments_of_release(release), only=change)
     assert carried.values == values
     assert carried.unsupported == ()
 
 
-@pytest.mark.parametrize(
-    ("change", "names"),
-    [
-        ({"train_sampling_strategy": "sequential"}, V4_51),
-        ({"precision": "bf16"}, frozenset({"fp16"})),
-        ({"dataloader_prefetch_factor": 2}, frozenset({"seed"})),
-        ({"max_length": 64}, None),
-    ],
-)
-def test_what_has_no_place_is_named_and_explained(change, names):
+@pytest.mark.parametrize(("names", "change"), EXAMPLES["what has no place is named and explained"])
+def test_what_has_no_place_is_named_and_explained(names, change):
     carried = to_hf(Settings(**change), names, only=change)
     assert carried.unsupported == tuple(change)
     assert carried.notes[0].startswith(next(iter(change)))
@@ -76,12 +44,6 @@ def test_a_script_may_take_what_training_arguments_do_not():
     carried = to_hf(Settings(), None, extra=SCRIPT_FIELDS)
     assert carried.unsupported == ()
     assert {carried.values[name] for name in ("max_length", "peft_method")} == {128, "none"}
-
-
-@pytest.mark.parametrize("names", RELEASES)
-def test_only_names_of_the_target_are_written(names):
-    values = to_hf(Settings(warmup_steps=0.1, precision="bf16", gradient_checkpointing=True), names).values
-    assert names is None or set(values) <= names
 
 
 @given(all_settings)

@@ -28,22 +28,6 @@ def test_no_argument_is_unknown_or_deprecated(release: str, settings: Settings) 
         assert written.unsupported == (("train_sampling_strategy",) if lost else ())
 
 
-@pytest.mark.parametrize(
-    ("release", "written"),
-    [
-        ("4.40", {"evaluation_strategy": "no", "warmup_ratio": 0.1, "warmup_steps": 0, "group_by_length": True}),
-        ("4.57", {"eval_strategy": "no", "warmup_ratio": 0.1, "warmup_steps": 0, "group_by_length": True}),
-        ("5.0", {"eval_strategy": "no", "warmup_steps": 0.1, "group_by_length": True}),
-        ("5.5.0", {"eval_strategy": "no", "warmup_steps": 0.1, "train_sampling_strategy": "group_by_length"}),
-        ("v5.23.0.dev0", {"eval_strategy": "no", "warmup_steps": 0.1, "train_sampling_strategy": "group_by_length"}),
-    ],
-)
-def test_the_spelling_of_a_release(release: str, written: dict[str, object]) -> None:
-    settings = Settings(eval_strategy="no", warmup_steps=0.1, train_sampling_strategy="group_by_length")
-    only = ("eval_strategy", "warmup_steps", "train_sampling_strategy")
-    assert to_hf(settings, arguments_of_release(release), only=only).values == written
-
-
 @pytest.mark.parametrize("text", ["", "latest", "4.x", "-5", "5." + "1" * 10])
 def test_what_is_no_release_is_said(text: str) -> None:
     with pytest.raises(SettingsError, match="is not a release of transformers"):

@@ -10,7 +10,6 @@ import yaml
 
 from tuner_tui.settings.apply import AppliedCommand, build_command, default_apply_mode
 from tuner_tui.settings.dialects.dialect import dialect_of_file, dialects, read_settings, write_settings
-from tuner_tui.settings.dialects.file_formats import file_changes, patch_text
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
@@ -90,31 +89,6 @@ def test_a_tool_has_defaults_of_its_own_that_are_not_written(tmp_path: Path) -> 
 )
 def test_one_common_key_makes_no_file_of_a_tool(values: dict[str, object]) -> None:
     assert dialect_of_file(values).name == "hf"
-
-
-def test_no_argument_is_added_for_the_users_own_class(tmp_path: Path) -> None:
-    text = "seed_everything: 1\ntrainer: {max_epochs: 3}\ndata: {batch_size: 4, num_workers: 1}\n"
-    own = {"seed_everything": 1, "trainer": {"max_epochs": 3}, "data": {"batch_size": 4, "num_workers": 1}}
-    wanted = Settings(dataloader_num_workers=8, dataloader_pin_memory=True, precision="bf16")
-    names = ["dataloader_num_workers", "dataloader_pin_memory", "precision"]
-    changes = file_changes(dialects()["lightning"], own, wanted, names)
-    assert changes.values == {("data", "num_workers"): 8, ("trainer", "precision"): "bf16-mixed"}
-    assert "data.init_args.pin_memory is not in the file" in changes.notes[0]
-    assert "num_workers: 8" in patch_text(text, changes.values, "my.yaml")
-
-
-def test_litgpts_global_batch_and_warmup_are_of_its_own_kind() -> None:
-    """64 samples of 2 devices with 4 each: 8 steps; a tenth of the first of 2 epochs: a twentieth of all."""
-    own = {
-        "checkpoint_dir": "m", "out_dir": "out", "devices": 2,
-        "train": {"global_batch_size": 64, "micro_batch_size": 4, "epochs": 2, "lr_warmup_fraction": 0.1},
-    }  # fmt: skip
-    tool = dialects()["litgpt"]
-    read = read_settings(tool, own).settings
-    assert (read["gradient_accumulation_steps"], read["warmup_steps"]) == (8, 0.05)
-    wanted = Settings(gradient_accumulation_steps=4, per_device_train_batch_size=16)
-    changes = file_changes(tool, own, wanted, ["gradient_accumulation_steps", "per_device_train_batch_size"])
-    assert changes.values == {("train", "micro_batch_size"): 16, ("train", "global_batch_size"): 128}
 
 
 def test_accelerate_gets_no_deepspeed_section_without_deepspeed() -> None:

@@ -137,13 +137,6 @@ class FileChanges:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    start: int
-    end: int
-    text: str
-
-
 def file_changes(
     dialect: Dialect,
     own: Mapping[str, Any],
@@ -262,8 +255,8 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
     patched = text
     # From the end to the beginning, so that the marks of what is still to be edited stay valid.
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        patched = patched[: edit.start] + edit.text + patched[edit.end :]
+    for start, end, new in sorted(edits, key=lambda edit: edit[0], reverse=True):
+        patched = patched[:start] + new + patched[end:]
     # The edits are made in the text, by the marks of the YAML nodes. Whether that was right is not argued but checked:
     # the patched text must parse to the old values with just these changes.
     before, after = (flatten(parse_tool_text(version, source, suffix).values) for version in (text, patched))
@@ -298,69 +291,47 @@ def _path(dialect: Dialect, key: str) -> KeyPath:
     return tuple(key.split(".")) if dialect.nested and dialect.form != "python" else (key,)
 
 
-def _edit(text: str, root: yaml.MappingNode, path: KeyPath, value: Any, source: str) -> _Edit:
+def _edit(text: str, root: yaml.MappingNode, path: KeyPath, value: Any, source: str) -> tuple[int, int, str]:
+    """Start, end and new text of one changed key."""
     section = root
     for key in path[:-1]:
         inner = next((node for name, node in section.value if name.value == key), None)
         if not isinstance(inner, yaml.MappingNode):
             raise SettingsError(f"{source}: has no section {key} for {'.'.join(path)}")
         section = inner
-    for name, node in section.value:
-        if name.value == path[-1]:
-            return (
-                _removal(text, section, name, node, path, source)
-                if value is None
-                else _replacement(text, section, name, node, value, path, source)
-            )
-    return _insertion(text, section, section is root, path[-1], value)
-
-
-def _replacement(
-    text: str, section: yaml.MappingNode, name: yaml.Node, node: yaml.Node, value: Any, path: KeyPath, source: str
-) -> _Edit:
+    pair = next((pair for pair in section.value if pair[0].value == path[-1]), None)
+    if pair is None:
+        return _insertion(text, section, section is root, path[-1], value)
+    name, node = pair
     start, end = node.start_mark.index, node.end_mark.index
-    _check_own(text, name, node, path, source)
-    word = _scalar(value, bool(section.flow_style))
-    return _Edit(start, end, word if start < end else f" {word}")
-
-
-def _removal(
-    text: str, section: yaml.MappingNode, name: yaml.Node, node: yaml.Node, path: KeyPath, source: str
-) -> _Edit:
-    _check_own(text, name, node, path, source)
+    # An alias has the marks of its anchor, which lies elsewhere; a change at the anchor would change more.
+    shared = start < name.end_mark.index or text[start : start + 1] in ("&", "*")
+    if shared or not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">"):
+        line = name.start_mark.line + 1
+        raise SettingsError(f"{source}:{line}: {'.'.join(path)} is not a separate value (an alias or merge)")
+    if value is not None:
+        word = _scalar(value, bool(section.flow_style))
+        return start, end, word if start < end else f" {word}"
     if section.flow_style:
         raise SettingsError(f"{source}: {'.'.join(path)} must be removed; edit it by hand")
-    start = text.rfind("\n", 0, name.start_mark.index) + 1
-    end = text.find("\n", node.end_mark.index)
-    return _Edit(start, len(text) if end < 0 else end + 1, "")
+    newline = text.find("\n", end)
+    return text.rfind("\n", 0, name.start_mark.index) + 1, len(text) if newline < 0 else newline + 1, ""
 
 
-def _check_own(text: str, name: yaml.Node, node: yaml.Node, path: KeyPath, source: str) -> None:
-    """An alias has the marks of its anchor, which lies elsewhere; a change at the anchor would change more."""
-    shared = node.start_mark.index < name.end_mark.index or text[node.start_mark.index : node.start_mark.index + 1] in (
-        "&",
-        "*",
-    )
-    if shared or not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">"):
-        raise SettingsError(
-            f"{source}:{name.start_mark.line + 1}: {'.'.join(path)} is not a separate value (an alias or merge)"
-        )
-
-
-def _insertion(text: str, section: yaml.MappingNode, at_end: bool, key: str, value: Any) -> _Edit:
+def _insertion(text: str, section: yaml.MappingNode, at_end: bool, key: str, value: Any) -> tuple[int, int, str]:
     if section.flow_style:
         start = section.start_mark.index + 1
         first = section.value[0][0].start_mark.index if section.value else start
         comma = "," if section.value else ""
-        return _Edit(start, start, f"{text[start:first]}{json.dumps(key)}: {_scalar(value, True)}{comma}")
+        return start, start, f"{text[start:first]}{json.dumps(key)}: {_scalar(value, True)}{comma}"
     newline = "\r\n" if "\r\n" in text else "\n"
     first = section.value[0][0].start_mark
     indent = " " * first.column
     line = f"{indent}{key}: {_scalar(value, False)}{newline}"
     if at_end:
-        return _Edit(len(text), len(text), line if text.endswith("\n") else f"{newline}{line.rstrip()}")
+        return len(text), len(text), line if text.endswith("\n") else f"{newline}{line.rstrip()}"
     start = first.index - first.column
-    return _Edit(start, start, line)
+    return start, start, line
 
 
 def _scalar(value: Any, flow: bool) -> str:

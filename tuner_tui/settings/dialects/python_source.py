@@ -137,7 +137,7 @@ def _read(codes: list[str], source: str) -> ToolFile:
                 prefix = f"{call.section}."
                 found = {f"{prefix}{name}": value for name, value in found.items()} | {f"{call.section}{CALLED}": True}
                 if call.section == "from_pretrained" and isinstance(call.node.func, ast.Attribute):
-                    found[prefix + CLASS] = _last_name(call.node.func.value)
+                    found[prefix + CLASS] = last_name(call.node.func.value)
             for key, value in found.items():  # of several calls the first counts: of two loaders that is the training's
                 values.setdefault(key, value)
                 lines.setdefault(key, call.node.lineno)
@@ -260,18 +260,18 @@ def _imported(tree: ast.Module) -> set[str]:
 
 
 def _section(call: ast.Call) -> str | None:
-    name = _last_name(call.func)
+    name = last_name(call.func)
     if name is None:
         return None
     if name == "from_pretrained" and isinstance(call.func, ast.Attribute):
-        owner = _last_name(call.func.value) or ""
+        owner = last_name(call.func.value) or ""
         return name if MODEL_CLASS.fullmatch(owner) else None
     if ARGUMENTS.fullmatch(name):
         return ""
     return name if name in SECTIONS else None
 
 
-def _last_name(node: ast.expr) -> str | None:
+def last_name(node: ast.expr) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
@@ -300,15 +300,15 @@ def _defaults(trees: list[ast.Module]) -> dict[str, tuple[int, ast.expr]]:
     """The arguments of the script's command line that have one literal default, with the tree that it is in."""
     found: dict[str, list[tuple[int, ast.expr | None]]] = {}
     for index, tree in enumerate(trees):
+        for call, words in declared_options(tree):
+            options = [word[2:].replace("-", "_") for word in words if word.startswith("--")]
+            if last_name(call.func) == "add_argument":
+                found.setdefault(options[0] if options else "", []).append((index, keyword_value(call, "default")))
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _last_name(node.func) == "add_argument":
-                words = [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
-                options = [word[2:].replace("-", "_") for word in words if word.startswith("--")]
-                found.setdefault(options[0] if options else "", []).append((index, _keyword(node, "default")))
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 default = node.value
-                if isinstance(default, ast.Call) and _last_name(default.func) == "field":
-                    default = _keyword(default, "default")
+                if isinstance(default, ast.Call) and last_name(default.func) == "field":
+                    default = keyword_value(default, "default")
                 found.setdefault(node.target.id, []).append((index, default))
     single = {name: places[0] for name, places in found.items() if len(places) == 1}
     return {
@@ -316,7 +316,15 @@ def _defaults(trees: list[ast.Module]) -> dict[str, tuple[int, ast.expr]]:
     }
 
 
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+def declared_options(tree: ast.AST) -> Iterator[tuple[ast.Call, list[str]]]:
+    """The calls of argparse's `add_argument` and click's `option`, with the names of the option."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and last_name(node.func) in ("add_argument", "option"):
+            names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+            yield node, [name for name in names if isinstance(name, str)]
+
+
+def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
@@ -340,7 +348,7 @@ def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
         return names[node.id]
     if f"args.{_argument(node)}" in names:
         return names[f"args.{_argument(node)}"]
-    if isinstance(node, ast.Attribute) and _last_name(node.value) == "torch":
+    if isinstance(node, ast.Attribute) and last_name(node.value) == "torch":
         return node.attr  # torch.bfloat16, which the libraries take as text, too
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = evaluate_literal(node.left, names), evaluate_literal(node.right, names)
