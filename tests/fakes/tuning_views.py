@@ -10,7 +10,7 @@ from typing import Any
 from tests.fakes.live_run import START_S
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Purpose, SkippedChange, Trial, TuningConclusion
-from tuner_tui.tuning.trial_log import TuningView
+from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import (
     TrainingConfig,
     TrialPlacement,
@@ -70,16 +70,18 @@ SKIPPED = (
     SkippedChange(knob="optim", value="adamw_bnb_8bit", reason="bitsandbytes is not installed"),
 )
 
+EIGHTH = TrialStarted(
+    t=START_S - 43, trial=trial(8, "knob", COMPILED, WHY, "torch_compile", bound=0.11), run="r038",
+    left_low_s=240.0, left_high_s=420.0,
+)  # fmt: skip
+
 
 def under_way(**changes: Any) -> TuningView:
     """A tuning at its eighth trial."""
     known: dict[str, Any] = {
         "id": "t003", "title": "llama-1b-sft", "status": "running", "created_t": START_S - 400, "tried": TRIED,
-        "current": trial(
-            8, "knob", COMPILED, WHY, "torch_compile", bound=0.11
-        ),
-        "current_run": "r038", "current_since_t": START_S - 43, "skipped": SKIPPED,
-        "capacity_bytes": int(79.6 * GIB), "limit_bytes": int(75.6 * GIB), "left_low_s": 240.0, "left_high_s": 420.0,
+        "running": (EIGHTH,), "skipped": SKIPPED,
+        "capacity_bytes": int(79.6 * GIB), "limit_bytes": int(75.6 * GIB),
     }  # fmt: skip
     return TuningView(**{**known, **changes})
 
@@ -100,8 +102,7 @@ def at_its_end(**changes: Any) -> TuningView:
         ratio=2.69, ratio_low=2.64, ratio_high=2.73, start=confirmed[0].measurement, best=confirmed[1].measurement,
     )  # fmt: skip
     known: dict[str, Any] = {
-        "status": "finished", "tried": (*TRIED, last, *confirmed), "current": None, "current_run": None,
-        "current_since_t": None, "verdict": verdict, "left_low_s": None, "left_high_s": None,
+        "status": "finished", "tried": (*TRIED, last, *confirmed), "running": (), "verdict": verdict,
         "preset": "/home/me/.config/tuner-tui/presets/llama-1b-sft-tuned.yaml",
     }  # fmt: skip
     return under_way(**{**known, **changes})
@@ -109,7 +110,7 @@ def at_its_end(**changes: Any) -> TuningView:
 
 def aborted() -> TuningView:
     """A tuning that somebody ended."""
-    return under_way(status="aborted", current=None, current_run=None, current_since_t=None)
+    return under_way(status="aborted", running=())
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.observer.observed_process import (
@@ -14,9 +12,9 @@ from tests.observer.observed_process import (
     observe,
     split_by_process,
 )
-from tests.observer.scripts import estimated_loss, folds, modes_in_the_body, no_grad_loops
 from tests.observer.scripts import implicit_evaluations as script
-from tuner_tui.runs.events.types import Evaluated, Phase, Steps
+from tests.observer.scripts import no_grad_loops
+from tuner_tui.runs.events.types import Evaluated, Steps
 
 pytestmark = pytest.mark.train
 
@@ -56,49 +54,6 @@ def test_what_every_step_does_and_a_function_of_torch_is_training(watched: Obser
 def test_pairs_of_loaders_are_both_counted(watched: ObservedProcess) -> None:
     final, _, _ = found(watched, "pairs")
     assert final.micro_steps == 2 * script.STEPS
-
-
-@pytest.mark.full
-def test_time_in_eval_mode_without_a_loader_is_evaluation(tmp_path: Path) -> None:
-    seen = observe(tmp_path, str(SCRIPTS / "evaluation_without_loader.py"))
-    assert seen.exit_code == 0, seen.errors
-    final = last_steps(seen.events)
-    assert (final.own_steps, final.micro_steps, final.samples) == (8, 8, 32)
-    assert final.eval_s >= 2 * 0.2
-    assert final.eval_s == pytest.approx(float(seen.output), rel=0.25)
-
-
-@pytest.mark.full
-def test_batches_fetched_before_the_mode_changes_are_counted_where_they_belong(tmp_path: Path) -> None:
-    seen = observe(tmp_path, str(SCRIPTS / "modes_in_the_body.py"))
-    assert seen.exit_code == 0, seen.errors
-    final, steps = last_steps(seen.events), modes_in_the_body.EPOCHS * modes_in_the_body.BATCHES
-    assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps, steps * modes_in_the_body.SIZE)
-    assert (final.epoch_batch, final.epoch_batches, final.epochs_started) == (5, 5, 3)
-    assert [event.step for event in seen.of(Evaluated)] == [5, 10, 15]
-
-
-@pytest.mark.full
-def test_the_model_of_another_fold_in_eval_mode_hides_no_step(tmp_path: Path) -> None:
-    seen = observe(tmp_path, str(SCRIPTS / "folds.py"))
-    assert seen.exit_code == 0, seen.errors
-    final, steps = last_steps(seen.events), folds.FOLDS * folds.BATCHES
-    assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps, steps * folds.SIZE)
-
-
-@pytest.mark.full
-def test_an_estimate_without_gradients_is_evaluation_while_it_lasts(tmp_path: Path) -> None:
-    seen = observe(tmp_path, str(SCRIPTS / "estimated_loss.py"))
-    assert seen.exit_code == 0, seen.errors
-    final = last_steps(seen.events)
-    steps = estimated_loss.STEPS + 1
-    assert (final.own_steps, final.micro_steps, final.samples) == (steps, steps * estimated_loss.ACCUMULATION, 0)
-    assert final.eval_s == pytest.approx(float(seen.output), rel=0.1)
-    phases = [(event.phase, event.step) for event in seen.of(Phase)]
-    evaluations = seen.of(Evaluated)
-    assert [event.step for event in evaluations] == [4, 8, 12]
-    assert sum(event.seconds or 0.0 for event in evaluations) == pytest.approx(final.eval_s, abs=1e-3)
-    assert phases[1:6] == [("training", 1), ("evaluating", 4), ("training", 4), ("evaluating", 8), ("training", 8)]
 
 
 @pytest.fixture(scope="module")

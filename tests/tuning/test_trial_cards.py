@@ -13,16 +13,21 @@ import pytest
 from tests.benchmarks.tuning.simulated_training import random_training
 from tests.fakes.inventories import box, card
 from tests.fakes.listed_search import RUNNER
+from tests.tuning.builders import SCRIPT, resolved
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.queue.turns import Card
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import resolved_to_json
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search, comparable
 from tuner_tui.tuning.store import TuningFolder, TuningRecord
 from tuner_tui.tuning.trial import Measurement, Trial
-from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError
+from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, bind, choose_cards, free_cards, inventory_of_trial
 from tuner_tui.tuning.trial_log import (
     TrialCompleted,
     TrialLog,
@@ -120,9 +125,8 @@ def test_the_screen_shows_which_trial_runs_on_which_card(bench: Bench) -> None:
     lock = acquire_lock(bench.folder.lock)
     bench.tune(Cards(meet))
     os.close(lock)
-    assert views[0].current is not None
-    running = [views[0].current, *(one.trial for one in views[0].parallel)]
-    assert len({one.card for one in running}) == len(running) >= 2
+    running = views[0].running
+    assert len({one.trial.card for one in running}) == len(running) >= 2
 
 
 def test_a_card_that_vanishes_loses_its_trial_which_runs_on_another(bench: Bench) -> None:
@@ -205,3 +209,45 @@ def test_the_settings_that_a_script_sets_itself_are_the_start_on_each_card(bench
     assert cards.ran[0][1].settings == TRAINING.start
     assert all(trial.settings.learning_rate == 1e-3 for _, trial in cards.ran[1:])
     assert set(cards.starts[1:]) == {own}
+
+
+def uuids(*names: str) -> tuple[str, ...]:
+    return tuple(f"GPU-{name}" for name in names)
+
+
+def machine(*names: str, cores: int = 16) -> Inventory:
+    gpus = [replace(card("RTX 3090"), index=index, uuid=uuid) for index, uuid in enumerate(uuids(*names))]
+    found = box(*gpus)
+    return replace(found, cpu=replace(found.cpu, affinity_cores=cores, quota_cores=None))
+
+
+def test_each_trial_has_one_card_and_the_same_part_of_the_cores() -> None:
+    seen = inventory_of_trial(machine("a", "b", "c", "d"), uuids("b", "c", "d"))
+    assert [gpu.uuid for gpu in seen.gpus] == ["GPU-b"]
+    assert seen.cpu.usable_cores == 5  # a third of 16
+
+
+def test_the_card_and_the_threads_win_over_the_jobs_own_environment() -> None:
+    job = CommandJob(command=("python", str(SCRIPT)), env={"CUDA_VISIBLE_DEVICES": "0,1", "MODE": "x"})
+    request = LaunchRequest(job=job, resolved=resolved(), interpreter=None, cwd=Path("/"), environ={"HOME": "/h"})
+    bound = bind(request, "GPU-b", 5)
+    assert bound.environ == {"HOME": "/h", "CUDA_VISIBLE_DEVICES": "GPU-b", "OMP_NUM_THREADS": "5"}
+    assert isinstance(bound.job, CommandJob)
+    assert bound.job.env == {"CUDA_VISIBLE_DEVICES": "GPU-b", "MODE": "x"}
+
+
+def test_the_free_cards_of_the_best_kind_are_chosen() -> None:
+    seen = [Card(uuid, uuid) for uuid in uuids("a", "b", "c")]
+    seen[1] = replace(seen[1], holder="alice: python train.py")
+    assert choose_cards(machine("a", "b", "c"), seen) == uuids("a", "c")
+    small = machine("a", "b", "c")
+    small = replace(small, gpus=(replace(card("T4"), index=0, uuid="GPU-a"), *small.gpus[1:]))
+    assert choose_cards(small, seen) == uuids("c")
+
+
+def test_without_a_free_card_it_says_who_has_them() -> None:
+    taken = Card("GPU-a", "GPU 0", "alice: python train.py")
+    with pytest.raises(SettingsError, match=r"GPU 0: alice: python train\.py"):
+        choose_cards(machine("a"), [taken])
+    with pytest.raises(SettingsError, match="need GPUs"):
+        free_cards(BuiltinJob(), box(), {})

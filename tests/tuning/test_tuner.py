@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.fakes.inventories import box, card, python
 from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measured
-from tuner_tui.core.files import acquire_lock
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tests.tuning.builders import SCRIPT, resolved
+from tuner_tui.core.files import acquire_lock, wait_unlocked
+from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.memory.fit import PeakModel
+from tuner_tui.runs.launch.prepare import LaunchRequest
+from tuner_tui.runs.store.record import resolved_to_json
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
-from tuner_tui.tuning.create import create_tuning, tuning_title
+from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning, tuning_title
+from tuner_tui.tuning.search.search import Search
 from tuner_tui.tuning.store import (
     AlreadyTuningError,
     TuningFolder,
     TuningNotFoundError,
     TuningOptions,
+    TuningRecord,
     ensure_no_other_tuning,
     find_tuning,
+    list_tunings,
+    tunings_dir,
 )
 from tuner_tui.tuning.time_budget import TimeBudget, minutes_for
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion, WholeJob
 from tuner_tui.tuning.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -35,7 +49,7 @@ from tuner_tui.tuning.trial_log import (
     read_entries,
 )
 from tuner_tui.tuning.trial_runner import TrialReport
-from tuner_tui.tuning.tuner import TrialHistory, Tuner
+from tuner_tui.tuning.tuner import TrialHistory, Tuner, TuningContext, estimate_prior
 
 START = Settings(per_device_train_batch_size=8)
 NOON = 1_000_000.0
@@ -90,7 +104,7 @@ def test_what_is_written_is_what_is_read(bench: Bench) -> None:
     assert view.skipped[0].knob == "torch_compile"
     assert view.verdict is not None
     assert view.verdict.ratio == 1.5
-    assert view.current is None
+    assert view.running == ()
 
 
 def test_the_view_while_a_trial_runs(bench: Bench) -> None:
@@ -98,10 +112,10 @@ def test_the_view_while_a_trial_runs(bench: Bench) -> None:
     lock = acquire_lock(bench.folder.lock)
     bench.tune(ListedCards([measured()] * 4, before=lambda number: seen.append(reader.poll())))
     first, second = seen[:2]
-    assert (first.status, first.current_run, first.left_low_s) == ("running", "r001", None)
-    assert (second.current_run, second.left_low_s, second.left_high_s) == ("r002", 10.0, 20.0)
-    assert second.current is not None
-    assert (second.current.number, second.current_since_t) == (2, NOON)
+    assert first.status == "running"
+    [one], [two] = first.running, second.running
+    assert (one.run, one.left_low_s) == ("r001", None)
+    assert (two.run, two.trial.number, two.t, two.left_low_s, two.left_high_s) == ("r002", 2, NOON, 10.0, 20.0)
     assert len(second.tried) == 1
     assert TuningReader(bench.folder).poll().status == "finished", "though the lock is still held"
     assert lock >= 0
@@ -229,12 +243,11 @@ def test_a_torn_and_an_unknown_line_are_not_there(bench: Bench) -> None:
 
 def test_a_tuning_that_nobody_works_on_and_that_did_not_end_was_killed(bench: Bench) -> None:
     log = TrialLog(bench.folder)
-    trial = ListedSearch.after(TrialHistory(START)).propose()
-    assert trial is not None
+    trial = ListedSearch.after(TrialHistory(START)).proposals[0]
     log.add(TuningStarted(t=1.0))
     log.add(TrialStarted(t=2.0, trial=trial, run="r001"))
     view = TuningReader(bench.folder).poll()
-    assert (view.status, view.current) == ("killed", None)
+    assert (view.status, view.running) == ("killed", ())
     lock = acquire_lock(bench.folder.lock)
     assert TuningReader(bench.folder).poll().status == "running"
     assert lock >= 0
@@ -249,8 +262,7 @@ def test_a_tuning_that_was_just_made_is_about_to_run(bench: Bench) -> None:
 
 def test_entries_survive_the_way_to_the_file() -> None:
     search = ListedSearch.after(TrialHistory(START))
-    trial = search.propose()
-    assert trial is not None
+    trial = search.proposals[0]
     known = TrialHistory(START).after(replace(trial, bound=0.25), TrialReport(measured(), START))
     verdict = TuningConclusion(winner=START, sentence="Es bleibt · so", ratio=1.0, start=measured(), best=measured())
     entries: list[LogEntry] = [
@@ -312,3 +324,151 @@ def test_what_was_ended_from_outside_is_tried_again_by_whoever_goes_on() -> None
     done = [TrialCompleted(t=1.0, tried=CompletedTrial(trial, one)) for one in (killed, measured())]
     assert len(TrialHistory.from_entries(START, [*done]).trials) == 2
     assert [one.measurement.outcome for one in TrialHistory.from_entries(START, [*done, over]).trials] == ["measured"]
+
+
+GIB = 2**30
+CHOSEN = resolved(per_device_train_batch_size=8)
+BERT = BuiltinJob(model="bert-base")
+
+
+def setting(inventory: Inventory, job: Job = BERT, prior: PeakModel | None = None, **options: Any) -> TuningContext:
+    record = TuningRecord(
+        id="t001", title="x", created_t=0.0, job=job, **resolved_to_json(CHOSEN), cwd="/", most_minutes=9.0, **options
+    )
+    return TuningContext(record, TunerSpec(job), inventory, python(), prior)
+
+
+def known(**figures: Any) -> TrialHistory:
+    trial = Trial(number=1, purpose="start", settings=CHOSEN.settings, reason="")
+    return TrialHistory(CHOSEN.settings).after(
+        trial, TrialReport(measured(**figures), CHOSEN.settings, frozenset({"precision"}))
+    )
+
+
+def test_what_the_trials_showed_bounds_what_is_tried() -> None:
+    space = setting(box(card("RTX 3090"))).space(known(room_bytes=20 * GIB, dataset_samples=100))
+    assert space.capacity_bytes == 20 * GIB
+    assert space.dataset_size == 100
+    assert "precision" in space.unreachable
+    assert "bf16" not in space.candidates.get("precision", ())
+
+
+def test_the_whole_job_is_compared_unless_steady_speed_is_asked_for() -> None:
+    """20 samples a step for 300 steps."""
+    long = known(speed=40.0, step_time_s=0.5, job_steps=300)
+    assert setting(box()).space(long).whole_job == WholeJob(steps=300, samples=6000.0)
+    assert setting(box(), objective="steady").space(long).whole_job is None
+    assert setting(box()).space(known()).whole_job is None
+
+
+def test_on_the_host_a_limit_or_its_own_memory_is_the_bound() -> None:
+    assert setting(box()).space(TrialHistory(CHOSEN.settings)).capacity_bytes == box().memory.usable_bytes
+    assert setting(box(), memory_limit_bytes=3 * GIB).space(TrialHistory(CHOSEN.settings)).capacity_bytes == 3 * GIB
+
+
+def test_a_command_starts_as_many_processes_as_accelerates_own_file_says(tmp_path: Path) -> None:
+    """Each of them takes its part of the data, and of the host's memory."""
+    config_file = tmp_path / "accelerate.yaml"
+    config_file.write_text("distributed_type: MULTI_GPU\nnum_processes: 2\n")
+    launch = ("accelerate", "launch", "--config_file", str(config_file), "train.py")
+    job = CommandJob(command=launch, apply="inject")
+    assert setting(box(card("RTX 3090"), card("RTX 3090")), job).space(TrialHistory(CHOSEN.settings)).processes == 2
+
+
+def test_the_estimate_is_that_of_a_card_without_its_context(tmp_path: Path) -> None:
+    orders = TunerSpec(BERT, {"TUNER_STATE_DIR": str(tmp_path)})
+    found = estimate_prior(box(card("RTX 3090")), python(), orders, CHOSEN.settings)
+    assert found is not None
+    assert 1.5 * GIB < found.peak_bytes(1) < 6 * GIB, "weights, gradients and AdamW's states of 110 M parameters"
+    assert found.slope_bytes > 0
+    assert setting(box(), prior=found).space(TrialHistory(CHOSEN.settings)).prior == found
+
+
+@pytest.mark.parametrize(("inventory", "job"), [(box(), BERT), (box(card("RTX 3090")), SCRIPT)])
+def test_elsewhere_there_is_no_estimate(inventory: Inventory, job: Job) -> None:
+    assert estimate_prior(inventory, python(), TunerSpec(job), CHOSEN.settings) is None
+
+
+def test_a_start_above_the_data_which_its_own_trial_showed_is_not_the_winner() -> None:
+    """Its batches were never as large as asked for, so that it was as fast as anything."""
+    small = setting(box())
+    now = known(speed=200.0, dataset_samples=5)
+    while (trial := Search(now.start, small.space(now), now.trials).propose()) is not None:
+        assert trial.settings.per_device_train_batch_size <= 5
+        now = now.after(trial, TrialReport(measured(100.0, dataset_samples=5), trial.settings))
+    verdict = Search(now.start, small.space(now), now.trials).conclusion
+    assert verdict.winner.per_device_train_batch_size <= 5
+
+
+WAITS = "import signal\nwhile True: signal.pause()"
+
+
+class State:
+    """A state directory, and the tunings of a command that waits for ever."""
+
+    def __init__(self, root: Path) -> None:
+        self.environ = {**os.environ, "TUNER_STATE_DIR": str(root), "OMP_NUM_THREADS": "1"}
+        self.root = tunings_dir(self.environ)
+        self.job = CommandJob(command=(sys.executable, "-c", WAITS), apply="inject")
+        self._request = LaunchRequest(
+            job=self.job, resolved=resolved(), interpreter=sys.executable, cwd=root, environ=self.environ
+        )
+
+    def new(self) -> TuningFolder:
+        return create_tuning(self._request, TuningOptions())
+
+    def start(self, folder: TuningFolder) -> None:
+        start_tuning(folder, TunerSpec(self.job, self.environ))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(tmp_path)
+
+
+@pytest.mark.full
+def test_of_two_that_begin_in_the_same_moment_one_tunes_and_nothing_of_the_other_is_left(state: State) -> None:
+    folders = [state.new(), state.new()]
+    both = threading.Barrier(2)
+    refused: list[TuningFolder] = []
+
+    def begin(folder: TuningFolder) -> None:
+        both.wait()
+        try:
+            state.start(folder)
+        except AlreadyTuningError:
+            refused.append(folder)
+
+    threads = [threading.Thread(target=begin, args=(folder,)) for folder in folders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    live = [folder for folder in folders if folder not in refused]
+    try:
+        assert len(refused) == 1
+        assert [folder.live for folder in live] == [True]
+        assert list_tunings(state.root) == live
+    finally:
+        for folder in live:
+            folder.abort()
+            wait_unlocked(folder.lock)
+
+
+def test_a_box_whose_turn_is_taken_is_told_so(state: State) -> None:
+    folder = state.new()
+    turn = acquire_lock(folder.machine_lock)
+    with pytest.raises(AlreadyTuningError, match="starting on this machine"):
+        state.start(folder)
+    os.close(turn)
+    assert list_tunings(state.root) == []
+
+
+def test_a_tuning_that_has_trials_stays_where_it_may_not_go_on_now(state: State) -> None:
+    folder = state.new()
+    folder.trials.write_bytes(b"")
+    turn = acquire_lock(folder.machine_lock)
+    with pytest.raises(AlreadyTuningError):
+        state.start(folder)
+    os.close(turn)
+    assert list_tunings(state.root) == [folder]

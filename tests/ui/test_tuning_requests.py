@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S
-from tests.fakes.tuning_views import COMPILED, GIB, START, FakeTunings, aborted, at_its_end, under_way
+from tests.fakes.tuning_views import COMPILED, EIGHTH, GIB, START, FakeTunings, aborted, at_its_end, under_way
 from tests.fakes.ui_backend import FakeBox, busy_box, opened
 from tests.ui.pilots import (
     ScreenPilot,
@@ -56,11 +56,10 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
 
 
 def test_trials_on_several_cards_are_shown_with_their_cards() -> None:
-    running = under_way()
-    assert running.current is not None
-    first = replace(running.current, card="GPU-11111111-2222-3333-4444-55555566a1b2")
+    first = replace(EIGHTH.trial, card="GPU-11111111-2222-3333-4444-55555566a1b2")
     second = replace(first, number=9, settings=START, card="GPU-11111111-2222-3333-4444-55555577c3d4")
-    view = replace(running, current=first, parallel=(TrialStarted(t=START_S - 20, trial=second, run="r039"),))
+    running = replace(EIGHTH, trial=first), TrialStarted(t=START_S - 20, trial=second, run="r039")
+    view = under_way(running=running)
     assert [line.split("▸ ")[1] for line in lines(view, 140)[-2:]] == [
         "in r038 on GPU …66a1b2",
         "in r039 on GPU …77c3d4",
@@ -236,7 +235,7 @@ def test_a_trial_beyond_the_limit_is_not_the_best() -> None:
 def test_samples_are_compared_where_no_tokens_were_counted() -> None:
     first = under_way().tried[0]
     bare = replace(first, measurement=replace(first.measurement, tokens_s=None))
-    assert "samples/s" in lines(under_way(tried=(bare,), current=None))[0]
+    assert "samples/s" in lines(under_way(tried=(bare,), running=()))[0]
 
 
 def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
@@ -267,7 +266,7 @@ def test_the_verdict_has_its_spread_and_says_what_to_do_with_it() -> None:
 
 @pytest.mark.parametrize("status", ["aborted", "killed", "failed"])
 def test_a_tuning_that_ended_early_says_so(status: str) -> None:
-    view = under_way(status=status, current=None, trouble="The disk is full.")
+    view = under_way(status=status, running=(), trouble="The disk is full.")
     shown_rows = [plain_text(row.line) for row in tuning_rows(view, None, 116)]
     assert shown_rows[0][:1] in "!✗"
     assert shown_rows[1] == "trouble The disk is full."
@@ -275,7 +274,7 @@ def test_a_tuning_that_ended_early_says_so(status: str) -> None:
 
 
 def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
-    view = under_way(tried=(), current=None, skipped=())
+    view = under_way(tried=(), running=(), skipped=())
     assert lines(view) == ["No trial yet."]
     assert plain_text(tuning_rows(view, None, 80)[0].line).startswith("Between trials")
     assert plain_text(skipped_rows(view, 40)[0].line) == "Nothing yet."

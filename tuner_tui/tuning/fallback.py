@@ -55,23 +55,17 @@ class FallbackStep:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """No restart helps; `sentence` says why."""
-
-    sentence: str
-
-
 def decide_fallback(
     situation: Situation,
     resolved: Resolved,
     max_steps: int,
     used: int = 0,
     unreachable: frozenset[str] = frozenset(),
-) -> FallbackStep | GiveUp | None:
+) -> FallbackStep | str | None:
     """Return what follows the ended run of `situation`, which was launched with `resolved`.
 
-    None if the run did not run out of memory. At most `max_steps` restarts are made, of which `used` were made already.
+    None if the run did not run out of memory, a sentence if no restart helps. At most `max_steps` restarts are made, of
+    which `used` were made already.
     Remedies that change fields in `unreachable` are left out, because these do not reach the training.
     """
     finding = out_of_memory_finding(situation)
@@ -79,7 +73,7 @@ def decide_fallback(
         return None
     if used >= max_steps:
         retries = "1 retry" if max_steps == 1 else f"{max_steps} retries"
-        return GiveUp(f"Out of memory again after {retries}, the most allowed.")
+        return f"Out of memory again after {retries}, the most allowed."
     in_effect = situation.state.in_effect
     present = effective_settings(resolved.settings, chosen_settings(resolved, situation.job), in_effect)
     remedies = remedies_for(finding.cause, replace(situation, settings=present), finding.where)
@@ -87,7 +81,7 @@ def decide_fallback(
     remedy = next(usable, None)
     where = f" ({finding.where})" if finding.where else ""
     if remedy is None:
-        return GiveUp(f"Out of memory{where}, and {_nothing_left(remedies, situation)}.")
+        return f"Out of memory{where}, and {_nothing_left(remedies, situation)}."
     change = _at_least_halved(remedy.change, present) if used else remedy.change
     origin = Origin(OriginKind.REMEDY, finding.cause)
     after = Resolved(present.changed(**change), {**resolved.origins, **dict.fromkeys(change, origin)})
@@ -110,10 +104,10 @@ def out_of_memory_finding(situation: Situation) -> Finding | None:
 
 def describe_change(change: Mapping[str, Value], before: Settings, after: Settings) -> str:
     """Return the change as text, with the effective batch if the micro batch changes."""
-    parts = [
-        f"{FIELDS[name].label} {_format(name, getattr(before, name))} → {_format(name, value)}"
-        for name, value in change.items()
-    ]
+    parts = []
+    for name, value in change.items():
+        now, then = (format_value(name, each) or "none" for each in (getattr(before, name), value))
+        parts.append(f"{FIELDS[name].label} {now} → {then}")
     held = f" (effective batch stays {after.effective_batch()} per device)" if MICRO in change else ""
     return ", ".join(parts) + held
 
@@ -158,18 +152,10 @@ def _nothing_left(remedies: tuple[Remedy, ...], situation: Situation) -> str:
     return f"{sentence}; by hand: {', '.join(manual[:3])}" if manual else sentence
 
 
-def _format(name: str, value: Value) -> str:
-    return format_value(name, value) or "none"
-
-
 def main(argv: list[str]) -> None:
     """Watch the run in the folder `argv[0]`."""
     folder = RunFolder(Path(argv[0]))
     spec, lock = detach(lambda data: (ProcessSpec.load(data), acquire_lock(folder.fallback_lock, needed=False)))
-    _follow_attempts(folder, spec, lock)
-
-
-def _follow_attempts(folder: RunFolder, spec: ProcessSpec, lock: int) -> None:
     # The lock of the next attempt is taken before the event that names it, so that followers find it held.
     for used in range(spec.job.fallback + 1):
         wait_until_ended(folder)
@@ -203,7 +189,6 @@ def wait_until_ended(folder: RunFolder) -> None:
 
 def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | FallbackEnded | None:
     """Restart the ended run in `folder` if it is out of memory. Return the event to record, None for any other end."""
-    # Imported now, to keep the process small while it waits, which may take days.
     view = RunReader(folder).poll()
     if view.record is None:
         return None
@@ -212,16 +197,26 @@ def continue_run(folder: RunFolder, spec: ProcessSpec, used: int) -> FellBack | 
     decided = decide_fallback(situation, view.record.resolved, spec.job.fallback, used, unreachable)
     if decided is None:
         return None
-    if not isinstance(decided, FallbackStep):
-        return FallbackEnded(t=time.time(), sentence=decided.sentence)
+    if isinstance(decided, str):
+        return FallbackEnded(t=time.time(), sentence=decided)
     try:
-        following, step = launch_step(folder, decided, spec)
+        following, step = _launch_step(folder, decided, spec)
     except LaunchError as error:
         return FallbackEnded(t=time.time(), sentence=f"{decided.sentence}. The retry could not be launched: {error}")
-    return _fell_back(decided, following, step, spec.job.fallback)
+    resumed = f"continues as {following.id} from the checkpoint of step {step:,}"
+    restarted = f"starts again as {following.id} from step 0, because there is no complete checkpoint"
+    return FellBack(
+        t=time.time(),
+        into=following.id,
+        number=decided.number,
+        most=spec.job.fallback,
+        sentence=f"{decided.sentence}; {resumed if step else restarted}.",
+        change=decided.change,
+        step=step,
+    )
 
 
-def launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) -> tuple[RunFolder, int]:
+def _launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) -> tuple[RunFolder, int]:
     """Launch the next attempt. Return its folder and the step at which it starts. Raises `LaunchError`."""
     plan = plan_restart(folder, resolved=decided.resolved, job=spec.job, environ=spec.environ, allow_from_scratch=True)
     not_applied = decided.change.keys() & set(plan.prepared.applied.not_applied)
@@ -229,20 +224,6 @@ def launch_step(folder: RunFolder, decided: FallbackStep, spec: ProcessSpec) -> 
         raise LaunchError(f"{', '.join(sorted(not_applied))} cannot be passed to this command.")
     # The next attempt is followed by this process, which needs no other.
     return restart(plan, start=start_supervisor), 0 if plan.checkpoint is None else plan.checkpoint.step
-
-
-def _fell_back(decided: FallbackStep, following: RunFolder, step: int, max_steps: int) -> FellBack:
-    resumed = f"continues as {following.id} from the checkpoint of step {step:,}"
-    restarted = f"starts again as {following.id} from step 0, because there is no complete checkpoint"
-    return FellBack(
-        t=time.time(),
-        into=following.id,
-        number=decided.number,
-        most=max_steps,
-        sentence=f"{decided.sentence}; {resumed if step else restarted}.",
-        change=decided.change,
-        step=step,
-    )
 
 
 def append_event(folder: RunFolder, event: FellBack | FallbackEnded) -> None:

@@ -6,6 +6,7 @@ import signal
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.settings_check import differing_settings
@@ -18,6 +19,7 @@ from tuner_tui.tuning.fallback import out_of_memory_finding
 from tuner_tui.tuning.search.space import MICRO
 from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial, TrialOutcome
 
+Figure = TypeVar("Figure", int, float)
 MIN_MEASURED_STEPS = 2
 KILL_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals sent by others; the remaining ones are the program's own faults."""
@@ -87,8 +89,8 @@ def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
     ranks = finished.measured
     seconds = [rank.seconds for rank in ranks]
     steps = min(rank.steps for rank in ranks)
-    known = [peak for peak in map(_peak, ranks) if peak is not None]
-    batch = [peak for peak in map(_batch_peak, ranks) if peak is not None]
+    notes = (ranks[0].longest, ranks[0].evaluated)  # the peak leaves out the longest batch, or an evaluation step
+    missing = [note for note in notes if "batch not first" in note or note.startswith("no eval")]
     return Measurement(
         outcome="measured",
         seconds=finished.seconds,
@@ -96,19 +98,43 @@ def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
         steps=steps,
         samples_s=_rate(ranks, lambda rank: rank.samples or _requested_samples(rank, finished.situation, trial)),
         tokens_s=_rate(ranks, lambda rank: rank.tokens),
-        spread=max((rank.spread for rank in ranks if rank.spread is not None), default=None),
+        spread=max(_known(ranks, lambda rank: rank.spread), default=None),
         step_time_s=max(seconds) / steps if steps else None,
-        peak_bytes=max(known, default=None),
-        batch_peak_bytes=max(batch, default=None),
-        resident_bytes=min((rank.resident_bytes for rank in ranks if rank.resident_bytes is not None), default=None),
+        peak_bytes=max(_known(ranks, _peak), default=None),
+        batch_peak_bytes=max(_known(ranks, _batch_peak), default=None),
+        resident_bytes=min(_known(ranks, lambda rank: rank.resident_bytes), default=None),
         breakdown=_breakdown(ranks, finished.situation),
-        dataset_samples=next((rank.dataset_samples for rank in ranks if rank.dataset_samples is not None), None),
-        room_bytes=min((room for room in map(_room, ranks) if room is not None), default=None),
-        sentence="; ".join(filter(None, [_caveats(ranks[0]), "" if ranks[0].samples else BATCHES_UNSEEN])),
+        dataset_samples=next(iter(_known(ranks, lambda rank: rank.dataset_samples)), None),
+        room_bytes=min(_known(ranks, _room), default=None),
+        sentence="; ".join([*missing, *(() if ranks[0].samples else (BATCHES_UNSEEN,))]),
         overhead_s=_overhead_s(ranks, finished.situation.state),
         job_steps=_job_steps(ranks, finished.situation.state),
         others_cpu_share=_others_cpu_share(finished.situation),
     )
+
+
+def _known(ranks: Sequence[TrialMeasured], of: Callable[[TrialMeasured], Figure | None]) -> list[Figure]:
+    return [figure for rank in ranks if (figure := of(rank)) is not None]
+
+
+def _peak(rank: TrialMeasured) -> int | None:
+    """GPU memory, else private memory (which a memory limit counts), else resident memory."""
+    peaks = (rank.reserved_peak_bytes, rank.data_peak_bytes, rank.rss_peak_bytes)
+    return next((peak for peak in peaks if peak is not None), None)
+
+
+def _batch_peak(rank: TrialMeasured) -> int | None:
+    """Peak of forward and backward, with the allocator's unused reserve."""
+    if rank.batch_peak_bytes is None or rank.reserved_peak_bytes is None or rank.allocated_peak_bytes is None:
+        return None
+    return rank.batch_peak_bytes + max(0, rank.reserved_peak_bytes - rank.allocated_peak_bytes)
+
+
+def _room(rank: TrialMeasured) -> int | None:
+    """Memory of the card without the context and other programs."""
+    if rank.device_total_bytes is None or rank.device_outside_bytes is None:
+        return None
+    return rank.device_total_bytes - rank.device_outside_bytes
 
 
 def _others_cpu_share(situation: Situation) -> float | None:
@@ -161,35 +187,6 @@ def _rate(ranks: Sequence[TrialMeasured], of: Callable[[TrialMeasured], int | No
     counts = [(of(rank), rank.seconds) for rank in ranks]
     rates = [count / seconds for count, seconds in counts if count is not None and seconds > 0]
     return sum(rates) if len(rates) == len(ranks) else None
-
-
-def _peak(rank: TrialMeasured) -> int | None:
-    # GPU memory, else private memory (which a memory limit counts), else resident memory.
-    for peak in (rank.reserved_peak_bytes, rank.data_peak_bytes, rank.rss_peak_bytes):
-        if peak is not None:
-            return peak
-    return None
-
-
-def _room(rank: TrialMeasured) -> int | None:
-    """Memory of the card without the context and other programs."""
-    if rank.device_total_bytes is None or rank.device_outside_bytes is None:
-        return None
-    return rank.device_total_bytes - rank.device_outside_bytes
-
-
-def _caveats(rank: TrialMeasured) -> str:
-    """What the peak memory does not include: the longest batch, or an evaluation step."""
-    notes = (rank.longest, rank.evaluated)
-    missing = [note for note in notes if "batch not first" in note or note.startswith("no eval")]
-    return "; ".join(missing)
-
-
-def _batch_peak(rank: TrialMeasured) -> int | None:
-    """Peak of forward and backward, with the allocator's unused reserve."""
-    if rank.batch_peak_bytes is None or rank.reserved_peak_bytes is None or rank.allocated_peak_bytes is None:
-        return None
-    return rank.batch_peak_bytes + max(0, rank.reserved_peak_bytes - rank.allocated_peak_bytes)
 
 
 def _breakdown(ranks: Sequence[TrialMeasured], situation: Situation) -> StepBreakdown:

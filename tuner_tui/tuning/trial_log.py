@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
@@ -159,13 +159,10 @@ class TuningView:
     """A snapshot of a tuning. Times ending in `_t` are seconds since the epoch.
 
     Attributes:
-        current, current_run, current_since_t: The running trial, its run, and when it was started.
-        current_expected_s: The predicted time of the running trial; None if unknown.
-        parallel: The trials that run at the same time as `current`, on other cards.
+        running: The running trials, the oldest first; the time left is what the first one says.
         capacity_bytes, limit_bytes: Memory of the card, and the part that a trial may take; None if unknown.
         whole_job: The training whose time is compared, None if throughput is.
         busy: What keeps the machine too busy to measure on; empty if it was quiet at the start.
-        left_low_s, left_high_s: Estimate of the time left.
         preset: File of the winner's preset.
         trouble: What went wrong, or notes on the result.
     """
@@ -175,18 +172,12 @@ class TuningView:
     status: TuningStatus
     created_t: float
     tried: tuple[CompletedTrial, ...] = ()
-    current: Trial | None = None
-    current_run: str | None = None
-    current_since_t: float | None = None
-    current_expected_s: float | None = None
-    parallel: tuple[TrialStarted, ...] = ()
+    running: tuple[TrialStarted, ...] = ()
     skipped: tuple[SkippedChange, ...] = ()
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
     whole_job: WholeJob | None = None
     busy: str = ""
-    left_low_s: float | None = None
-    left_high_s: float | None = None
     verdict: TuningConclusion | None = None
     preset: str | None = None
     trouble: str = ""
@@ -196,56 +187,39 @@ START_GRACE_S = 15.0
 """Age of a folder without a tuner process up to which the process is taken to be starting."""
 
 
-@dataclass(slots=True)
-class _LogState:
-    """The latest entries of each kind."""
-
-    tried: tuple[CompletedTrial, ...] = ()
-    started: TuningStarted | None = None
-    running: dict[int, TrialStarted] = field(default_factory=dict)
-    completed: TrialCompleted | None = None
-    ended: TuningEnded | None = None
-
-    @property
-    def memory(self) -> TuningStarted | TrialCompleted | None:
-        """The latest entry with memory limits."""
-        return self.completed or self.started
-
-    @property
-    def current(self) -> TrialStarted | None:
-        """The oldest of the running trials."""
-        return next(iter(self.running.values()), None)
-
-    def add(self, entry: LogEntry) -> None:
-        match entry:
-            case TuningStarted():
-                self.started, self.ended = entry, None
-                self.running.clear()
-            case TrialStarted():
-                self.running[entry.trial.number] = entry
-            case TrialCompleted():
-                self.tried, self.completed = (*self.tried, entry.tried), entry
-                self.running.pop(entry.tried.trial.number, None)
-            case TuningEnded():
-                self.ended = entry
-                self.running.clear()
-
-
 class TuningReader:
     """Follows one tuning by polling its folder. Reads files, so it must not run on an event loop."""
 
     def __init__(self, folder: TuningFolder) -> None:
         self.folder = folder
         self._tail = LineTail(folder.trials)
-        self._log_state = _LogState()
         self._record: TuningRecord | None = None
+        self._tried: tuple[CompletedTrial, ...] = ()
+        self._running: dict[int, TrialStarted] = {}
+        self._started: TuningStarted | None = None
+        self._completed: TrialCompleted | None = None
+        self._ended: TuningEnded | None = None
 
     def entries(self) -> list[LogEntry]:
         """Return the entries added since the last call."""
-        found = [entry for line in self._tail.lines() if (entry := decode_entry(line)) is not None]
-        for entry in found:
-            self._log_state.add(entry)
-        return found
+        entries = [entry for line in self._tail.lines() if (entry := decode_entry(line)) is not None]
+        for entry in entries:
+            self._add(entry)
+        return entries
+
+    def _add(self, entry: LogEntry) -> None:
+        match entry:
+            case TuningStarted():
+                self._started, self._ended = entry, None
+                self._running.clear()
+            case TrialStarted():
+                self._running[entry.trial.number] = entry
+            case TrialCompleted():
+                self._tried, self._completed = (*self._tried, entry.tried), entry
+                self._running.pop(entry.tried.trial.number, None)
+            case TuningEnded():
+                self._ended = entry
+                self._running.clear()
 
     def poll(self, now: float | None = None) -> TuningView:
         """Read new entries and return the snapshot."""
@@ -256,41 +230,29 @@ class TuningReader:
     def view(self, live: bool, now: float | None = None) -> TuningView:
         """Return the snapshot of the entries read so far; `live` is whether the tuner ran before they were read."""
         record, trouble = self._read_record()
-        state, ended = self._log_state, self._log_state.ended
+        completed, ended = self._completed, self._ended
+        memory = completed or self._started
         running = live or (ended is None and self._is_young(now))
-        latest = state.current
-        current = latest if running else None
+        status: TuningStatus = ended.status if ended is not None else "running" if running else "killed"
         return TuningView(
             id=self.folder.id,
             title=self.folder.id if record is None else record.title,
-            status=self._status(running),
+            status=status,
             created_t=0.0 if record is None else record.created_t,
-            tried=state.tried,
-            current=None if current is None else current.trial,
-            current_run=None if current is None else current.run,
-            current_since_t=None if current is None else current.t,
-            current_expected_s=None if current is None else current.expected_s,
-            parallel=tuple(state.running.values())[1:] if running else (),
-            skipped=() if state.completed is None else state.completed.skipped,
-            capacity_bytes=None if state.memory is None else state.memory.capacity_bytes,
-            limit_bytes=None if state.memory is None else state.memory.limit_bytes,
-            whole_job=None if state.completed is None else state.completed.whole_job,
-            busy="" if state.started is None else state.started.busy,
-            left_low_s=None if latest is None else latest.left_low_s,
-            left_high_s=None if latest is None else latest.left_high_s,
+            tried=self._tried,
+            running=tuple(self._running.values()) if running else (),
+            skipped=() if completed is None else completed.skipped,
+            capacity_bytes=None if memory is None else memory.capacity_bytes,
+            limit_bytes=None if memory is None else memory.limit_bytes,
+            whole_job=None if completed is None else completed.whole_job,
+            busy="" if self._started is None else self._started.busy,
             verdict=None if ended is None else ended.verdict,
             preset=None if ended is None else ended.preset,
             trouble=trouble or ("" if ended is None else ended.sentence),
         )
 
-    def _status(self, running: bool) -> TuningStatus:
-        ended = self._log_state.ended
-        if running and ended is None:
-            return "running"
-        return "killed" if ended is None else ended.status
-
     def _is_young(self, now: float | None) -> bool:
-        if self._log_state.started is not None:
+        if self._started is not None:
             return False
         try:
             age = (time.time() if now is None else now) - self.folder.path.stat().st_mtime

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tuner_tui.settings.model import Settings
     from tuner_tui.tuning.search.results import SearchResults
     from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
-    from tuner_tui.tuning.trial_log import TuningView
+    from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 
 
 OUTCOMES: Mapping[str, str] = {
@@ -97,9 +97,9 @@ def format_trial_outcome(one: CompletedTrial) -> str:
 
 def format_time_left(view: TuningView) -> str:
     """Return `6 min … 9 min left`, or an empty text if unknown."""
-    low, high = format_short_duration(view.left_low_s), format_short_duration(view.left_high_s)
-    if view.left_high_s is None:
+    if not view.running or view.running[0].left_high_s is None:
         return ""
+    low, high = map(format_short_duration, (view.running[0].left_low_s, view.running[0].left_high_s))
     return f"{high} left" if low in (high, UNKNOWN) else f"{low} … {high} left"
 
 
@@ -107,12 +107,12 @@ def tuning_status(view: TuningView) -> str:
     """Return the short status for other screens: `t003 tunes, trial 8`, `t003 finished`."""
     if view.status != "running":
         return f"{view.id} {view.status}"
-    return f"{view.id} tuning" + (f", trial {view.current.number}" if view.current else "")
+    return f"{view.id} tuning" + (f", trial {view.running[0].trial.number}" if view.running else "")
 
 
 def tuning_sentence(view: TuningView) -> str:
     """Return what is tuned, its progress, and the key that shows it."""
-    trial = f"trial {view.current.number}" if view.current else ""
+    trial = f"trial {view.running[0].trial.number}" if view.running else ""
     how_far = ", ".join(filter(None, (trial, format_time_left(view))))
     return f"{view.id} is tuning {view.title}{f' ({how_far})' if how_far else ''}. o shows it."
 
@@ -189,23 +189,22 @@ def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> lis
 
 
 def _running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]:
-    trial, left = view.current, format_time_left(view)
-    if trial is None:
-        return [Row(line(TextSpan("Between trials. ", "strong"), left))]
+    if not view.running:
+        return [Row(line(TextSpan("Between trials. ", "strong")))]
+    first, left = view.running[0], format_time_left(view)
+    trial = first.trial
     given = view.tried[0].trial.settings if view.tried else None
-    since = None if now_s is None or view.current_since_t is None else now_s - view.current_since_t
-    for_how_long = "" if since is None else f" · for {format_duration(since)}"
-    if since is not None and view.current_expected_s is not None:
-        for_how_long += f" of about {format_duration(view.current_expected_s)}"
-    first = line(
+    for_how_long = "" if now_s is None else f" · for {format_duration(now_s - first.t)}"
+    if now_s is not None and first.expected_s is not None:
+        for_how_long += f" of about {format_duration(first.expected_s)}"
+    head = line(
         TextSpan(f"▸ trial {trial.number}", "strong"),
         f" · {format_changes(trial, given)}{for_how_long}",
         f" · {left}" if left else "",
     )
-    trials = [trial, *(one.trial for one in view.parallel)]
-    cards = ", ".join(f"{one.number}{_on_card(one)}" for one in trials if one.card)
+    cards = ", ".join(f"{one.trial.number}{_on_card(one.trial)}" for one in view.running if one.trial.card)
     at_once = _labelled_rows("trials", cards, width) if cards else []
-    return [Row(first), *_labelled_rows("why", trial.reason, width), *at_once]
+    return [Row(head), *_labelled_rows("why", trial.reason, width), *at_once]
 
 
 def _on_card(trial: Trial) -> str:
@@ -308,8 +307,8 @@ def trial_rows(view: TuningView | None, width: int) -> list[Row]:
         return [Row(line(TextSpan("Reading the tuning.", "dim")))]
     standing = TuningSummary.of(view)
     trials = [_finished_trial(view, standing, one) for one in view.tried]
-    if view.current is not None and view.status == "running":
-        trials += _running_trials(view, standing)
+    if view.status == "running":
+        trials += [_running_trial(one, standing) for one in view.running]
     if not trials:
         return [Row(line(TextSpan("No trial yet.", "dim")))]
     heads = ("#", "for", "changed", standing.unit, "×start", "peak GiB", "at most", "")
@@ -354,15 +353,9 @@ def _trial_outcome(view: TuningView, standing: TuningSummary, one: CompletedTria
     return "", ""
 
 
-def _running_trials(view: TuningView, standing: TuningSummary) -> Iterator[TrialTexts]:
-    if view.current is not None:
-        yield _running_trial(view.current, view.current_run, standing)
-    for one in view.parallel:
-        yield _running_trial(one.trial, one.run, standing)
-
-
-def _running_trial(trial: Trial, run: str | None, standing: TuningSummary) -> TrialTexts:
+def _running_trial(started: TrialStarted, standing: TuningSummary) -> TrialTexts:
+    trial = started.trial
     figures = (UNKNOWN, UNKNOWN, UNKNOWN, format_bound(trial.bound))
-    outcome = (f"▸ in {run}" if run else "▸ starting") + _on_card(trial)
+    outcome = f"▸ in {started.run}{_on_card(trial)}"
     changes = format_changes(trial, standing.given)
     return (str(trial.number), trial.purpose, changes, *figures, outcome), "strong"

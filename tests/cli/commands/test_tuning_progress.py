@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.fakes.tuning_views import at_its_end, under_way
 from tuner_tui.cli.commands.tune import entry_lines, skipped_lines
 from tuner_tui.tuning.trial import SkippedChange
-from tuner_tui.tuning.trial_log import LogEntry, TrialCompleted, TrialStarted, TuningEnded, TuningStarted, TuningView
+from tuner_tui.tuning.trial_log import LogEntry, TrialCompleted, TuningEnded, TuningStarted, TuningView
 
 
 def lines(entry: LogEntry, view: TuningView) -> list[str]:
@@ -24,8 +24,7 @@ def test_the_memory_and_a_busy_machine_are_said_at_the_start() -> None:
 
 def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
     view = under_way()
-    assert view.current is not None
-    trial, why, best = lines(TrialStarted(t=1.0, trial=view.current, run="r008"), view)
+    trial, why, best = lines(view.running[0], view)
     assert trial == "▸ trial 8 · compile on · 4 min … 7 min left"
     assert why.startswith("why     at most +11 % to gain")
     assert best.startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationPlaces
+from tuner_tui.observer.site._tuner_observer.counters.batch_stats import IteratorStats
+from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationPlaces, StepGapClassifier, covered_s
 
 HERE, THERE = ("here", 1), ("there", 2)
 
@@ -41,3 +44,77 @@ def test_what_precedes_the_first_step_of_another_optimizer_is_training() -> None
     places.optimizer_added(21)
     assert not places.evaluates(THERE, 21, 2)
     assert places.evaluates(HERE, 30, 2)
+
+
+Span = tuple[float, float]
+
+
+def iterator(
+    first_s: float, last_s: float, batches: int = 1, stepped: bool = False, exhausted: bool = False
+) -> IteratorStats:
+    """An iterator that delivered so many batches between these times since the last step."""
+    made = IteratorStats()
+    made.first_s, made.last_s, made.batches = first_s, last_s, batches
+    made.has_trained, made.exhausted = stepped, exhausted
+    return made
+
+
+def classify(
+    pending: list[IteratorStats], *silent: Span, between: StepGapClassifier | None = None
+) -> tuple[list[IteratorStats], list[Span]]:
+    """The step at 100 s."""
+    return (between or StepGapClassifier()).classify(pending, deque(silent), 100.0)
+
+
+@pytest.mark.parametrize(
+    ("other", "silent", "evaluated"),
+    [
+        (iterator(10, 40, 9), (), (10, 50)),
+        (iterator(10, 20, 2), ((12, 14),), (10, 50)),
+        (iterator(10, 20, 2, exhausted=True), (), (10, 50)),
+        (iterator(60, 90, 9), (), (60, 90)),
+        (iterator(60, 80, 2), ((62, 64), (81, 85)), (60, 85)),
+        (iterator(10, 20, 2), (), None),
+        (iterator(10, 20, 9, stepped=True), (), None),
+        (iterator(45, 55, 9), (), None),
+    ],
+    ids=["many", "silent", "whole", "after-the-batch", "after-and-silent", "few", "stepped-before", "in-turns"],
+)
+def test_a_block_of_batches_of_another_loader(
+    other: IteratorStats, silent: tuple[Span, ...], evaluated: Span | None
+) -> None:
+    evaluations, spans = classify([other, iterator(50, 51, stepped=True)], *silent)
+    assert evaluations == ([] if evaluated is None else [other])
+    assert spans == ([] if evaluated is None else [evaluated])
+
+
+def test_at_the_start_of_an_epoch_the_newest_batch_is_the_trainings() -> None:
+    broken_off, train = iterator(10, 40, 9), iterator(50, 51)
+    assert classify([broken_off, train])[0] == [broken_off]
+
+
+def test_a_loader_that_delivers_step_after_step_is_the_trainings() -> None:
+    between, other = StepGapClassifier(), iterator(10, 40, 9)
+    assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == [other]
+    assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == []
+
+
+def test_one_that_delivers_now_and_then_is_not() -> None:
+    between, other = StepGapClassifier(), iterator(10, 40, 9)
+    for _ in range(3):
+        assert classify([other, iterator(50, 51, stepped=True)], between=between)[0] == [other]
+        between.skipped = True
+
+
+def test_without_a_loader_nothing_is_classified() -> None:
+    assert classify([], (10, 40)) == ([], [])
+
+
+def test_stretches_of_the_next_step_are_left_to_it() -> None:
+    silent: deque[Span] = deque([(60.0, 70.0), (101.0, 105.0)])
+    StepGapClassifier().classify([iterator(50, 51, stepped=True)], silent, 100.0)
+    assert list(silent) == [(101.0, 105.0)]
+
+
+def test_overlaps_count_once() -> None:
+    assert covered_s([(0, 4), (2, 6), (8, 20)], 1, 10) == 7

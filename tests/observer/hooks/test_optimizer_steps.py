@@ -6,6 +6,7 @@ import time
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from tuner_tui.observer.site._tuner_observer.counters.evaluation import Evaluati
 from tuner_tui.observer.site._tuner_observer.counters.step_counters import StepCounters
 from tuner_tui.observer.site._tuner_observer.hooks import optimizer_steps
 from tuner_tui.observer.site._tuner_observer.session import Session
+from tuner_tui.observer.site._tuner_observer.settings_in_effect import SettingsInEffect
 
 torch = pytest.importorskip("torch")
 
@@ -58,3 +60,33 @@ def test_optimizers_that_alternate_or_follow_each_other(tmp_path: Path, order: s
         counters.buffer.optimizers[key] = weakref.ref(optimizers[name])
         counters.buffer.records.append((key, time.perf_counter(), 0))
     assert counters.step == steps
+
+
+class Optimizer:
+    """One without parameters."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self.param_groups = [{"lr": learning_rate, "params": []}]
+
+
+class Reports:
+    """The part of a session that reports."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def report(self, kind: str, *, values: dict[str, Any]) -> None:
+        self.values.update(values)
+
+
+def test_an_optimizer_that_comes_late_is_reported_at_the_next_look() -> None:
+    """Later looks are rare, and on a slow machine the next one may be the last."""
+    reports = Reports()
+    settings = SettingsInEffect(SimpleNamespace(), reports)  # type: ignore[arg-type]
+    settings.optimizer_stepped(Optimizer(0.5))
+    for _ in range(5):
+        settings.check()
+    assert reports.values["learning_rate"] == 0.5
+    settings.optimizer_stepped(Optimizer(0.25))
+    settings.check()
+    assert reports.values["learning_rate"] == 0.25

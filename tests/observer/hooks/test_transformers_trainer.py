@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.observer.observed_process import SCRIPTS, ObservedProcess, last_steps, observe, printed_losses
+from tests.observer.observed_process import (
+    SCRIPTS,
+    SITE,
+    ObservedProcess,
+    last_steps,
+    observe,
+    printed_losses,
+    run_python,
+)
 from tuner_tui.runs.events.types import Checkpoint, Ended, Evaluated, InEffect, Injected, Metrics, Phase, Plan
 
 pytestmark = pytest.mark.train
@@ -102,3 +111,13 @@ def test_a_script_that_asks_for_no_checkpoint_is_given_one(
     assert [event.first_step for event in given.of(Plan)] == [5]
     assert [dict(event.values) for event in given.of(Injected)] == [{"resume_from_checkpoint": checkpoint}]
     assert printed_losses(given.output) == printed_losses(trainer.output)  # five are the checkpoint's
+
+
+@pytest.mark.full
+def test_reported_loss_scale_equals_that_of_the_gradient() -> None:
+    done = run_python(str(SCRIPTS / "loss_scale.py"), str(SITE))
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 6
+    for name, (reported, ratio) in found.items():
+        assert reported is (ratio > 1.5), (name, reported, ratio)
+        assert ratio == pytest.approx(4.0 if reported else 1.0, rel=0.01), name

@@ -31,6 +31,12 @@ def no_loader() -> None:
         forward(inputs)
 
 
+def in_eval_mode() -> None:
+    model.eval()
+    no_loader()
+    model.train()
+
+
 def broken_off() -> None:
     for number, (inputs,) in enumerate(validation):
         forward(inputs)
@@ -120,6 +126,7 @@ def train(name: str, stream: Iterator[torch.Tensor], before: Act, every_step: Ac
 
 CASES: tuple[tuple[str, Callable[[], Iterator[torch.Tensor]], Act, Act, Act], ...] = (
     ("no-loader", singles, nothing, nothing, no_loader),
+    ("in-eval-mode", singles, nothing, nothing, in_eval_mode),
     ("at-the-top", singles, no_loader, nothing, nothing),
     ("broken-off", singles, nothing, nothing, broken_off),
     ("broken-off-inside", singles, nothing, nothing, broken_off_inside),

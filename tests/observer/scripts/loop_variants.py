@@ -1,16 +1,30 @@
 """Many kinds of training, each in a forked child of a parent that never trains: each child tells a story of its own."""
 
+import argparse
 import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import accelerate  # noqa: F401 - once for all children
 import torch
 import torch._dynamo  # imported by the first optimizer otherwise: a second in every child
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+ACCUMULATION, STEPS, BATCHES, SIZE, EPOCHS, FOLDS = 3, 300, 5, 4, (3, 5), 3
+
+
+def loader_of(batches: int = BATCHES, size: int = SIZE) -> DataLoader[tuple[torch.Tensor, ...]]:
+    return DataLoader(TensorDataset(torch.randn(batches * size, 4)), batch_size=size)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, loader: Iterable[tuple[torch.Tensor, ...]]) -> None:
+    for (inputs,) in loader:
+        optimizer.zero_grad()
+        model(inputs).mean().backward()
+        optimizer.step()
 
 
 def amp_with_a_skipped_step() -> None:
@@ -85,10 +99,7 @@ def iterable() -> None:
     """A stream of unnamed token pairs, pinned to no length."""
     model = nn.Embedding(32, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for inputs, _ in DataLoader(Stream(), batch_size=2):
-        optimizer.zero_grad()
-        model(inputs).mean().backward()
-        optimizer.step()
+    train(model, optimizer, ((inputs,) for inputs, _ in DataLoader(Stream(), batch_size=2)))
 
 
 def compiled() -> None:
@@ -216,10 +227,7 @@ def kept_optimizer() -> None:
     optimizers = []
     for _ in range(2):
         optimizers.append(torch.optim.SGD(model.parameters(), lr=0.1))
-        for (inputs,) in DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=4):
-            optimizers[-1].zero_grad()
-            model(inputs).mean().backward()
-            optimizers[-1].step()
+        train(model, optimizers[-1], loader_of(3))
 
 
 def larger_validation_batches() -> None:
@@ -229,10 +237,7 @@ def larger_validation_batches() -> None:
     training = DataLoader(TensorDataset(torch.randn(20, 4)), batch_size=4, shuffle=True)
     validation = DataLoader(TensorDataset(torch.randn(30, 4)), batch_size=10)
     for _ in range(2):
-        for (inputs,) in training:
-            optimizer.zero_grad()
-            model(inputs).mean().backward()
-            optimizer.step()
+        train(model, optimizer, training)
         for (inputs,) in validation:
             model(inputs).mean().item()
 
@@ -268,10 +273,118 @@ def closure_of_the_optimizer() -> None:
         optimizer.step(closure)
 
 
+def unlogged_loss() -> None:
+    """Prints nothing; three batches to a step, and one number of epochs among its variables."""
+    args = argparse.Namespace(num_epochs=2)
+    loader = DataLoader(TensorDataset(torch.ones(18, 1)), batch_size=2)
+    held_out = DataLoader(TensorDataset(torch.ones(8, 1)), batch_size=2)
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.25)
+    for _ in range(args.num_epochs):
+        for number, (inputs,) in enumerate(loader, 1):
+            (((weight - inputs) ** 2).mean() / ACCUMULATION).backward()
+            if number % ACCUMULATION == 0:
+                optimizer.step()
+        with torch.no_grad():
+            for (inputs,) in held_out:
+                weight * inputs
+
+
+def two_losses() -> None:
+    """Calls `backward` at two places in every step, as a GAN does, and prints nothing."""
+    generator, discriminator = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    optimizers = [torch.optim.SGD([each], lr=0.0) for each in (discriminator, generator)]
+    for step in range(1, STEPS + 1):
+        (discriminator + step).sum().backward()
+        optimizers[0].step()
+        (generator - step).sum().backward()
+        optimizers[1].step()
+
+
+def train_epochs(epochs: int) -> None:
+    model, loader = nn.Linear(4, 1), loader_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(epochs):
+        train(model, optimizer, loader)
+
+
+def two_trainings() -> None:
+    """One after the other, each with an optimizer and a number of epochs of its own."""
+    train_epochs(EPOCHS[0])
+    train_epochs(EPOCHS[1])
+
+
+def folds() -> None:
+    """Cross-validation: several models, each trained by an optimizer of its own and then left in eval mode."""
+    models = [nn.Linear(4, 1) for _ in range(FOLDS)]
+    for model, optimizer in [(model, torch.optim.SGD(model.parameters(), lr=0.1)) for model in models]:
+        model.train()
+        train(model, optimizer, loader_of())
+        model.eval()
+        with torch.no_grad():
+            for (inputs,) in loader_of(3, 2):
+                model(inputs)
+
+
+def modes_in_the_body() -> None:
+    """The loop's body sets the mode of the model, as in ignite: a batch is fetched before the mode changes."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training, held_out = loader_of(), loader_of(3, 2)
+
+    def update(inputs: torch.Tensor) -> None:
+        model.train()
+        optimizer.zero_grad()
+        model(inputs).mean().backward()
+        optimizer.step()
+
+    def evaluate(inputs: torch.Tensor) -> None:
+        model.eval()
+        with torch.no_grad():
+            model(inputs)
+
+    for _ in range(3):
+        for process, loader in ((update, training), (evaluate, training), (evaluate, held_out)):
+            for (inputs,) in loader:
+                process(inputs)
+
+
+def estimated_loss() -> None:
+    """Without a loader; accumulates by itself and estimates its loss every four steps, before the first one too.
+
+    Prints the seconds of the estimates after the first step.
+    """
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 1))
+    optimizer, spent_s = torch.optim.SGD(model.parameters(), lr=0.01), 0.0
+
+    def batch() -> torch.Tensor:
+        time.sleep(0.003)
+        return torch.ones(2, 4)
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def estimate_loss() -> float:
+        model.eval()
+        loss: float = sum(model(batch()).pow(2).mean().item() for _ in range(20))
+        model.train()
+        return loss
+
+    for step in range(13):
+        if step % 4 == 0:
+            began_s = time.perf_counter()
+            estimate_loss()
+            spent_s += time.perf_counter() - began_s if step else 0.0
+        for _ in range(ACCUMULATION):
+            (model(batch()).pow(2).mean() / ACCUMULATION).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    print("estimated_loss", spent_s, flush=True)
+
+
 SECTIONS = (
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,
-    closure_of_the_optimizer,
+    closure_of_the_optimizer, unlogged_loss, two_losses, two_trainings, folds, modes_in_the_body, estimated_loss,
     evaluation_after_each_step, leaving_at_once, raising,
 )  # fmt: skip
 

@@ -31,10 +31,9 @@ def test_a_start_that_does_not_fit_falls_with_its_effective_batch_held() -> None
     assert search.trials[1].trial.purpose == "batch"
     assert "effective batch kept" in search.trials[1].trial.reason
     assert {one.trial.settings.effective_batch() for one in search.trials} == {64}
-    assert search.verdict is not None
-    assert search.verdict.winner.per_device_train_batch_size == 16
-    assert search.verdict.ratio is None
-    assert search.verdict.sentence.startswith("The start does not run here")
+    assert search.conclusion.winner.per_device_train_batch_size == 16
+    assert search.conclusion.ratio is None
+    assert search.conclusion.sentence.startswith("The start does not run here")
 
 
 def test_where_one_sample_does_not_fit_checkpointing_is_tried() -> None:
@@ -44,17 +43,15 @@ def test_where_one_sample_does_not_fit_checkpointing_is_tried() -> None:
 
     start = Settings(per_device_train_batch_size=4)
     search = run_search(Search(start, space(start)), run)
-    assert search.verdict is not None
-    assert search.verdict.winner.gradient_checkpointing
-    assert search.verdict.winner.effective_batch() == 4
+    assert search.conclusion.winner.gradient_checkpointing
+    assert search.conclusion.winner.effective_batch() == 4
 
 
 def test_where_nothing_fits_it_says_so() -> None:
     search = run_search(Search(START, space(START)), lambda trial: out_of_memory())
     assert search.best is None
-    assert search.verdict is not None
-    assert search.verdict.winner == START
-    assert "Not even the smallest" in search.verdict.sentence
+    assert search.conclusion.winner == START
+    assert "Not even the smallest" in search.conclusion.sentence
     assert len(search.trials) <= 8
 
 
@@ -64,8 +61,7 @@ def test_without_a_known_bound_of_memory_it_falls_by_halves() -> None:
     unknown = type(bare)(machine=bare.machine, candidates=bare.candidates)
     search = run_search(Search(start, unknown), linear_measurement)
     assert sizes(search)[:3] == [64, 32, 16]
-    assert search.verdict is not None
-    assert search.verdict.winner.per_device_train_batch_size <= 16
+    assert search.conclusion.winner.per_device_train_batch_size <= 16
 
 
 def killed() -> Measurement:
@@ -79,17 +75,15 @@ def test_a_start_that_was_killed_is_run_once_more_and_goes_on() -> None:
     )
     assert purposes(search)[:3] == ["start", "start", "noise"]
     assert "the start again" in search.trials[1].trial.reason
-    assert search.verdict is not None
-    assert search.verdict.start is not None
-    assert search.verdict.start.outcome == "measured"
+    assert search.conclusion.start is not None
+    assert search.conclusion.start.outcome == "measured"
 
 
 def test_a_start_that_is_killed_each_time_ends_it_with_what_to_do() -> None:
     start = Settings(per_device_train_batch_size=1)
     search = run_search(Search(start, space(start)), lambda trial: killed())
     assert purposes(search) == ["start", "start"]
-    assert search.verdict is not None
-    assert search.verdict.sentence.startswith("Killed by SIGKILL. Make sure nothing else")
+    assert search.conclusion.sentence.startswith("Killed by SIGKILL. Make sure nothing else")
 
 
 @pytest.mark.parametrize("at", [2, 3, 4, 5, 6])
@@ -109,9 +103,8 @@ def test_a_run_that_fails_once_does_not_end_what_was_measured_before(at: int) ->
         search = search.record(trial, run(trial))
     assert sum(one.measurement.outcome == "failed" for one in search.trials) == 1
     assert calm is not None
-    assert search.verdict is not None
-    assert search.verdict.winner == calm.winner
-    assert search.verdict.ratio is not None
+    assert search.conclusion.winner == calm.winner
+    assert search.conclusion.ratio is not None
 
 
 def test_a_start_that_ran_out_of_memory_far_below_the_limit_is_run_once_more() -> None:
@@ -123,10 +116,9 @@ def test_a_start_that_ran_out_of_memory_far_below_the_limit_is_run_once_more() -
     )
     assert [one.trial.settings.per_device_train_batch_size for one in search.trials[:3]][1] < 4
     assert search.trials[2].trial.settings == start
-    assert search.verdict is not None
-    assert search.verdict.start is not None
-    assert search.verdict.start.outcome == "measured"
-    assert not search.verdict.sentence.startswith("The start does not run here")
+    assert search.conclusion.start is not None
+    assert search.conclusion.start.outcome == "measured"
+    assert not search.conclusion.sentence.startswith("The start does not run here")
 
 
 def test_a_start_that_fails_may_run_with_a_smaller_micro_batch() -> None:
@@ -138,8 +130,7 @@ def test_a_start_that_fails_may_run_with_a_smaller_micro_batch() -> None:
         )
 
     search = run_search(Search(START, space(START)), run)
-    assert search.verdict is not None
-    assert search.verdict.winner.per_device_train_batch_size == 32
+    assert search.conclusion.winner.per_device_train_batch_size == 32
 
 
 def test_a_command_that_takes_no_settings_ends_it_in_plain_words() -> None:
@@ -147,9 +138,8 @@ def test_a_command_that_takes_no_settings_ends_it_in_plain_words() -> None:
         Search(START, space(START)), lambda trial: ended("not-applied", "It trained with batches of 8.")
     )
     assert purposes(search) == ["start"]
-    assert search.verdict is not None
-    assert "ignores the settings" in search.verdict.sentence
-    assert "batches of 8" in search.verdict.sentence
+    assert "ignores the settings" in search.conclusion.sentence
+    assert "batches of 8" in search.conclusion.sentence
 
 
 def test_a_micro_batch_that_is_not_taken_ends_it() -> None:
@@ -164,8 +154,7 @@ def test_a_micro_batch_that_is_not_taken_ends_it() -> None:
 
     search = run_search(Search(start, space(start)), run)
     assert purposes(search) == ["start", "noise", "batch"]
-    assert search.verdict is not None
-    assert "Still 8 at once." in search.verdict.sentence
+    assert "Still 8 at once." in search.conclusion.sentence
 
 
 def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
@@ -179,8 +168,7 @@ def test_a_knob_that_is_not_taken_is_left_with_what_was_said() -> None:
     search = run_search(Search(start, space(start)), run)
     assert sum(one.trial.settings.precision == "bf16" for one in search.trials) == 1
     assert ("precision", "Autocast is off.") in {(one.knob, one.reason) for one in search.skipped}
-    assert search.verdict is not None
-    assert search.verdict.winner.precision == "fp32"
+    assert search.conclusion.winner.precision == "fp32"
 
 
 def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size() -> None:
@@ -192,10 +180,9 @@ def test_out_of_memory_in_the_confirmation_falls_back_to_the_next_smaller_size()
 
     search = run_search(Search(start, space(start)), run)
     assert 16 in sizes(search)
-    assert search.verdict is not None
-    assert search.verdict.winner.per_device_train_batch_size < 16
-    assert search.verdict.best is not None
-    assert search.verdict.best.outcome == "measured"
+    assert search.conclusion.winner.per_device_train_batch_size < 16
+    assert search.conclusion.best is not None
+    assert search.conclusion.best.outcome == "measured"
 
 
 def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:
@@ -207,9 +194,8 @@ def test_a_winner_that_is_no_faster_in_turn_gives_way_to_the_start() -> None:
 
     search = run_search(Search(start, space(start)), run)
     assert "confirm" in purposes(search)
-    assert search.verdict is not None
-    assert search.verdict.winner == start
-    assert "the start is kept" in search.verdict.sentence
+    assert search.conclusion.winner == start
+    assert "the start is kept" in search.conclusion.sentence
 
 
 def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None:
@@ -223,17 +209,14 @@ def test_a_box_that_became_faster_does_not_end_the_comparison_half_way() -> None
 
     search = run_search(Search(start, space(start)), run)
     assert purposes(search).count("confirm") >= 4
-    assert search.verdict is not None
-    assert search.verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
-    assert search.verdict.winner.per_device_train_batch_size == 16
+    assert search.conclusion.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
+    assert search.conclusion.winner.per_device_train_batch_size == 16
 
 
 def test_an_aborted_trial_is_proposed_again() -> None:
     search = Search(START, space(START))
-    first = search.propose()
-    assert first is not None
-    again = search.record(first, ended("aborted")).propose()
-    assert again is not None
+    first = search.proposals[0]
+    again = search.record(first, ended("aborted")).proposals[0]
     assert (again.purpose, again.settings, again.number) == ("start", START, 2)
 
 

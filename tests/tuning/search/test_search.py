@@ -9,7 +9,16 @@ import pytest
 
 from tests.benchmarks.tuning.simulated_training import GIB, PYTHON
 from tests.fakes.situations import box
-from tests.tuning.search.builders import linear_measurement, measured, purposes, run_search, sizes, space
+from tests.tuning.search.builders import (
+    CARD,
+    linear_measurement,
+    measured,
+    out_of_memory,
+    purposes,
+    run_search,
+    sizes,
+    space,
+)
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search
@@ -24,11 +33,9 @@ def reasons(search: Search, knob: str) -> list[str]:
 
 
 def test_it_begins_with_the_start_and_the_same_again() -> None:
-    first = Search(START, space(START)).propose()
-    assert first is not None
+    first = Search(START, space(START)).proposals[0]
     assert (first.number, first.purpose, first.settings) == (1, "start", START)
-    second = Search(START, space(START)).record(first, linear_measurement(first)).propose()
-    assert second is not None
+    second = Search(START, space(START)).record(first, linear_measurement(first)).proposals[0]
     assert (second.number, second.purpose, second.settings) == (2, "noise", START)
 
 
@@ -38,15 +45,13 @@ def test_two_runs_far_apart_call_for_a_third() -> None:
         trial = search.propose()
         assert trial is not None
         search = search.record(trial, measured(rate))
-    third = search.propose()
-    assert third is not None
+    third = search.proposals[0]
     assert third.purpose == "noise"
 
 
 def test_memory_is_filled_with_the_effective_batch_held_and_the_winner_is_confirmed_in_turn() -> None:
     search = run_search(Search(START, space(START)), linear_measurement)
-    verdict = search.verdict
-    assert verdict is not None
+    verdict = search.conclusion
     assert verdict.winner.per_device_train_batch_size == 16
     assert verdict.winner.effective_batch() == START.effective_batch()
     assert verdict.ratio == pytest.approx((16 / 0.18) / (8 / 0.1))
@@ -59,10 +64,9 @@ def test_memory_is_filled_with_the_effective_batch_held_and_the_winner_is_confir
 
 def test_a_free_effective_batch_comes_with_the_learning_rate_rule() -> None:
     search = run_search(Search(START, space(START, hold_effective_batch=False)), linear_measurement)
-    assert search.verdict is not None
-    assert search.verdict.winner.per_device_train_batch_size >= 18
-    assert search.verdict.winner.effective_batch() != START.effective_batch()
-    assert "square-root scaling" in search.verdict.learning_rate_note
+    assert search.conclusion.winner.per_device_train_batch_size >= 18
+    assert search.conclusion.winner.effective_batch() != START.effective_batch()
+    assert "square-root scaling" in search.conclusion.learning_rate_note
 
 
 def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() -> None:
@@ -72,9 +76,8 @@ def test_knobs_are_tried_by_their_bound_and_left_where_it_is_within_the_noise() 
     tried = [one.trial.changed[0] for one in search.trials if one.trial.purpose == "knob"]
     assert tried == ["dataloader_num_workers", "train_sampling_strategy"]
     assert "within the noise" in reasons(search, "optim")[0]
-    assert search.verdict is not None
-    assert search.verdict.winner == only
-    assert search.verdict.ratio is None
+    assert search.conclusion.winner == only
+    assert search.conclusion.ratio is None
 
 
 @pytest.mark.parametrize(("gain", "winner"), [(1.5, 8), (1.0, 1)])
@@ -92,8 +95,7 @@ def test_what_looks_faster_within_the_noise_is_compared_in_pairs(gain: float, wi
     start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=8)
     only_batches = replace(space(start), candidates={})
     search = run_search(Search(start, only_batches), run)
-    assert search.verdict is not None
-    assert search.verdict.winner.per_device_train_batch_size == winner
+    assert search.conclusion.winner.per_device_train_batch_size == winner
     assert "confirm" in purposes(search)
 
 
@@ -105,8 +107,7 @@ def test_a_change_is_kept_only_above_the_noise() -> None:
 
     search = run_search(Search(START, space(START)), run)
     assert any(one.trial.changed == ("optim",) for one in search.trials)
-    assert search.verdict is not None
-    assert search.verdict.winner.optim == START.optim
+    assert search.conclusion.winner.optim == START.optim
 
 
 def test_workers_are_as_many_as_the_wait_asks_for() -> None:
@@ -142,8 +143,7 @@ def test_no_micro_batch_is_larger_than_the_data() -> None:
         Search(start, space(start, dataset_size=10)), lambda trial: linear_measurement(trial, sample=GIB // 10)
     )
     assert max(sizes(search)) == 8
-    assert search.verdict is not None
-    assert search.verdict.winner.effective_batch() == 32
+    assert search.conclusion.winner.effective_batch() == 32
 
 
 def test_the_job_says_how_many_samples_there_are() -> None:
@@ -153,8 +153,7 @@ def test_the_job_says_how_many_samples_there_are() -> None:
 def test_time_left_shrinks_to_nothing() -> None:
     search = Search(START, space(START))
     assert search.remaining_s() is None
-    trial = search.propose()
-    assert trial is not None
+    trial = search.proposals[0]
     after = search.record(trial, linear_measurement(trial)).remaining_s()
     assert after is not None
     assert 0 < after[0] <= after[1]
@@ -182,8 +181,7 @@ def test_the_figures_of_start_and_winner_are_those_of_the_comparison() -> None:
         pace = 1.0 if trial.purpose == "confirm" else 0.5
         return measured((found.samples_s or 0.0) * pace, found.peak_bytes or 0)
 
-    found = run_search(Search(START, space(START)), run).verdict
-    assert found is not None
+    found = run_search(Search(START, space(START)), run).conclusion
     assert found.start is not None
     assert found.best is not None
     assert found.start.samples_s == pytest.approx(8 / 0.1)
@@ -235,3 +233,55 @@ def test_without_a_gpu_a_free_batch_grows_in_steps_as_long_as_that_pays() -> Non
     search = run_search(Search(start, only_batches), run)
     tried = [one.trial.settings.per_device_train_batch_size for one in search.trials if one.trial.purpose == "batch"]
     assert tried == [64, 256, 1024, 4096]
+
+
+SMALL = Settings(per_device_train_batch_size=4, gradient_accumulation_steps=4)
+
+
+def test_a_change_that_the_wait_for_data_hid_is_tried_again_once_nothing_waits() -> None:
+    """Compiling halves the computing, but the one worker was the limit when it was tried."""
+
+    def run(trial: Trial) -> Measurement:
+        settings = trial.settings
+        computing = 0.5 if settings.torch_compile else 1.0
+        loading = 1.2 / max(1, settings.dataloader_num_workers)
+        total = max(computing, loading)
+        parts = StepBreakdown(data_wait=(total - computing) / total, optimizer=0.0, padding=0.0)
+        return measured(100 / total, breakdown=parts)
+
+    start = Settings(gradient_accumulation_steps=1, dataloader_num_workers=1, precision="bf16")
+    search = run_search(Search(start, space(start)), run)
+    assert search.conclusion.winner.torch_compile
+    assert search.conclusion.winner.dataloader_num_workers >= 3
+
+
+def test_what_16_bit_made_room_for_is_not_lost_again() -> None:
+    """16 bit made room for the batch; with fp32 it would need twice the activations."""
+
+    def run(trial: Trial) -> Measurement:
+        settings = trial.settings
+        micro, wide = settings.per_device_train_batch_size, settings.precision == "fp32"
+        peak = 4 * GIB + micro * (GIB if not wide else 2 * GIB)
+        if peak > 24 * GIB:
+            return out_of_memory()
+        return measured(micro / (0.02 + 0.01 * micro), peak)
+
+    search = run_search(Search(SMALL, space(SMALL)), run)
+    assert not any(one.measurement.outcome == "out-of-memory" for one in search.trials)
+    assert search.conclusion.winner.per_device_train_batch_size == 16
+
+
+def test_memory_that_the_optimizer_step_takes_is_no_samples() -> None:
+    """Forward and backward take less than weights, gradients and states do while the optimizer steps."""
+
+    def run(trial: Trial) -> Measurement:
+        micro = trial.settings.per_device_train_batch_size
+        line = (14 + 3 * micro) * GIB
+        peak = max(line, 22 * GIB)
+        return (
+            measured(micro / (0.02 + 0.001 * micro), peak, batch_peak_bytes=line) if peak <= CARD else out_of_memory()
+        )
+
+    start = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=2)
+    search = run_search(Search(start, replace(space(start), candidates={})), run)
+    assert search.conclusion.winner.per_device_train_batch_size == 2

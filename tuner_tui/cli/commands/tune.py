@@ -88,7 +88,7 @@ def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
             if entry.busy:
                 yield f"busy    {entry.busy[0].upper()}{entry.busy[1:]}: {BUSY_NOTE}"
         case TrialStarted():
-            started = replace(view, status="running", current=entry.trial, parallel=(), verdict=None, busy="")
+            started = replace(view, status="running", running=(entry,), verdict=None, busy="")
             yield from row_lines(tuning_rows(started, None, width))
         case TrialCompleted():
             yield trial_result(view, entry.tried)

@@ -1,4 +1,4 @@
-"""When a machine is too busy to measure on, and that nothing is confirmed then."""
+"""The time of the whole job: a change that is faster in steady state but starts later pays after some steps."""
 
 from __future__ import annotations
 
@@ -6,12 +6,92 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuning.search.builders import measured, run_search, space
+from tests.tuning.search.builders import CARD, measured, run_search, space
 from tuner_tui.hardware.other_load import BusyProcess, OtherLoad
 from tuner_tui.settings.model import Settings
+from tuner_tui.tuning.search.results import SearchResults
 from tuner_tui.tuning.search.search import Search
-from tuner_tui.tuning.search.space import Quiet
-from tuner_tui.tuning.trial import Measurement, StepBreakdown, Trial, TuningConclusion
+from tuner_tui.tuning.search.space import Quiet, SearchSpace
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, Trial, TuningConclusion, WholeJob
+
+START = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=1, precision="bf16")
+COMPILED = START.changed(torch_compile=True)
+STARTS_S, COMPILES_S, STEP_S = 5.0, 22.0, 0.1
+"""Uncompiled: 5 s of start-up and 10 steps per second; compiled: 17 s more and 1.25 times as fast."""
+
+
+def trial(trial: Trial) -> Measurement:
+    compiled = trial.settings.torch_compile
+    return measured(
+        1.25 / STEP_S if compiled else 1 / STEP_S,
+        breakdown=StepBreakdown(data_wait=0.0, optimizer=0.0, padding=0.0),
+        overhead_s=COMPILES_S if compiled else STARTS_S,
+        step_time_s=STEP_S / 1.25 if compiled else STEP_S,
+    )
+
+
+def job(steps: int) -> WholeJob:
+    return WholeJob(steps=steps, samples=steps)
+
+
+def searched(whole_job: WholeJob | None) -> Search:
+    only_compiling: SearchSpace = replace(
+        space(START), candidates={"torch_compile": (False, True)}, whole_job=whole_job
+    )
+    return run_search(Search(START, only_compiling), trial)
+
+
+def results(whole_job: WholeJob | None, *runs: tuple[Settings, Measurement]) -> SearchResults:
+    trials = (
+        CompletedTrial(Trial(number=1, purpose="knob", settings=settings, reason=""), run) for settings, run in runs
+    )
+    return SearchResults.of(trials, float(CARD), whole_job)
+
+
+def test_steady_throughput_decides_where_the_length_of_the_job_is_unknown() -> None:
+    verdict = searched(None).conclusion
+    assert verdict.winner == COMPILED
+    assert verdict.ratio == pytest.approx(1.25)
+    assert (verdict.job_steps, verdict.start_job_s) == (None, None)
+
+
+def test_what_makes_a_short_job_longer_is_not_chosen() -> None:
+    """17 s are made up for at 0.02 s a step: 850 steps."""
+    verdict = searched(job(400)).conclusion
+    assert verdict.winner == START
+    assert verdict.job_steps == 400
+
+
+def test_in_a_long_job_it_is_chosen_with_the_time_of_both() -> None:
+    verdict = searched(job(4000)).conclusion
+    assert verdict.winner == COMPILED
+    assert verdict.start_job_s == pytest.approx(405.0)
+    assert verdict.best_job_s == pytest.approx(22.0 + 320.0)
+    assert verdict.ratio == pytest.approx(405 / 342)
+    assert "over the whole job of 4,000 steps" in verdict.sentence
+
+
+def test_a_change_that_gains_less_than_the_noise_of_the_whole_job_is_not_tried() -> None:
+    """Of a job of one step the start-up is nearly all."""
+    search = searched(job(1))
+    assert not any(one.trial.settings.torch_compile for one in search.trials)
+    reason = next(one.reason for one in search.skipped if one.knob == "torch_compile")
+    assert "of the whole job" in reason
+
+
+def test_a_first_run_with_cold_caches_does_not_count() -> None:
+    runs = [(START, measured(10.0, overhead_s=seconds)) for seconds in (30.0, 5.0)]
+    found = results(job(100), *runs).get(START)
+    assert found is not None
+    assert found.overhead_s == 5.0
+    assert found.speed == pytest.approx(100 / 15)
+
+
+def test_a_job_is_as_long_as_its_first_trial_says() -> None:
+    start = measured(40.0, tokens_s=400.0, step_time_s=0.5, job_steps=300)
+    assert WholeJob.of(start) == WholeJob(steps=300, samples=6000.0, tokens=60_000.0)
+    assert WholeJob.of(measured(40.0, step_time_s=0.5)) is None
+
 
 SPINNING = tuple(BusyProcess(command=f"python spin{number}.py", cores=1.0) for number in (1, 2))
 START = Settings(per_device_train_batch_size=1, gradient_accumulation_steps=1, precision="bf16")
