@@ -96,10 +96,6 @@ def test_each_byte_has_the_dtype_in_which_it_is_kept(
     ("task", "model", "settings"),
     [
         pytest.param(
-            "causal-lm", "gpt2", {"max_length": 128, "precision": "bf16", "attn_implementation": "eager"},
-            id="gpt2", marks=pytest.mark.full,
-        ),
-        pytest.param(
             "causal-lm", "tiny", {"max_length": 256, "gradient_checkpointing": True, "per_device_train_batch_size": 32},
             id="checkpointed",
         ),
@@ -161,7 +157,11 @@ def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None
     pytest.importorskip("transformers")
     job = BuiltinJob(task="causal-lm", model="gpt2")
     settings = {"max_length": 256, "precision": "bf16", "per_device_train_batch_size": 4}
-    eager = traced(tmp_path, job, **settings, attn_implementation="eager").by(lambda part: part.kind)
+    whole = traced(tmp_path, job, **settings, attn_implementation="eager")
+    chosen = Settings.model_validate({**settings, "attn_implementation": "eager"})
+    estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, CARD, cache_folder=tmp_path), chosen, CARD)
+    assert whole.total == pytest.approx(estimate.tensor_bytes(4), rel=0.02)
+    eager = whole.by(lambda part: part.kind)
     scores = 12 * 12 * 4 * 256 * 256
     assert 7 * scores <= eager["attention probabilities"] <= 9.5 * scores
     fused = traced(tmp_path, job, **settings, attn_implementation="sdpa").by(lambda part: part.kind)

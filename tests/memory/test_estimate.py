@@ -12,7 +12,7 @@ from tests.memory.shapes import BERT, GPT2, LLAMA_1B
 from tuner_tui.core.units import MIB
 from tuner_tui.memory.closed_form import MemoryPhase, optimizer_bytes
 from tuner_tui.memory.device import Device, RuntimeOverhead
-from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, MemoryParts, estimate
+from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import count_parameters
 from tuner_tui.settings.dialects.hf import OPTIMIZERS
 from tuner_tui.settings.model import Settings
@@ -135,10 +135,6 @@ def test_the_line_goes_through_this_batch_and_the_largest_that_fits() -> None:
     assert replace(fitting, uncertainty=0.1).largest_batch() == 27
     # 2,000 bytes less 5 % are 1,900, exactly what 93 samples take.
     assert replace(found, capacity_bytes=2000).largest_batch() == 93
-
-
-def test_a_peak_is_the_sum_of_all_its_parts() -> None:
-    assert MemoryParts(1, 2, 4, 8, 16, 32).total == 63
 
 
 @pytest.mark.alone

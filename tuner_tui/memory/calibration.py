@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device, RuntimeOverhead
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
-from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
+from tuner_tui.memory.fit import PeakPoint, fit
 from tuner_tui.settings.model import Settings
 
 CALIBRATED_UNCERTAINTY = 0.03
@@ -144,7 +144,8 @@ def estimate_from_runs(
     first, (last, peak) = next(iter(newest.items()))
     batch = batch or first
     model = fit([PeakPoint(size, taken) for size, (_, taken) in newest.items()])
-    largest = None if model is None else _largest_batch(model, device.capacity_bytes)
+    limit = None if device.capacity_bytes is None else device.capacity_bytes * (1 - RESERVE_SHARE)
+    largest = None if model is None or limit is None else model.largest_batch(limit)
     if batch in newest:
         run, peak = newest[batch]
         return MeasuredEstimate(
@@ -164,10 +165,6 @@ def _run_peak(run: MeasuredRun, device: Device) -> int | None:
         return None if run.resident_bytes is None else run.resident_bytes + device.reserved_bytes
     held = run.reserved_bytes or run.tensor_bytes
     return None if held is None else held + device.context_bytes
-
-
-def _largest_batch(model: PeakModel, capacity_bytes: int | None) -> int | None:
-    return None if capacity_bytes is None else model.largest_batch(capacity_bytes * (1 - RESERVE_SHARE))
 
 
 def _estimate_from_peak(batch: int, peak: int, uncertainty: float, words: str, device: Device) -> MemoryEstimate:

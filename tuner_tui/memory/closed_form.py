@@ -11,12 +11,11 @@ activations go as gradients come, block by block: it peaks at its beginning or a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import (
-    Family,
     ModelShape,
     ParameterCounts,
     count_parameters,
@@ -76,10 +75,13 @@ def attention_bytes(
 ) -> AttentionBytes:
     """What attention keeps: its scores, or the sums of a fused kernel; and the mask of padded texts."""
     scores = float(shape.heads * tokens * tokens)
-    sums, repeated = shape.heads * tokens * 4.0, _repeated_key_bytes(shape, tokens, n)
+    sums = shape.heads * tokens * 4.0
+    # Keys and values are repeated for every head, where the kernel does not support grouped ones.
+    repeated = 2.0 * (shape.heads - shape.kv_heads) * shape.head_dim * tokens * n.compute
     if settings.attn_implementation == "eager":
-        kept = repeated + scores * _eager_score_bytes(shape, n, device) - _joint_qkv_bytes(shape, n, tokens)
-        return AttentionBytes(kept, scores * 4, scores * 8)
+        # ModernBERT's joint tensor of query, key and value is freed when the values are copied out of it.
+        joint = 2.0 * tokens * shape.hidden * n.compute if shape.family == "modernbert" else 0.0
+        return AttentionBytes(repeated + scores * _eager_score_bytes(shape, n, device) - joint, scores * 4, scores * 8)
     if settings.attn_implementation.startswith("flash"):
         return AttentionBytes(sums)
     if _uses_math_kernel(shape, settings, device):
@@ -105,11 +107,6 @@ def _eager_score_bytes(shape: ModelShape, n: NumberSizes, device: Device) -> int
     return softmax + n.compute + (softmax if late else n.mask)
 
 
-def _joint_qkv_bytes(shape: ModelShape, n: NumberSizes, tokens: int) -> float:
-    """ModernBERT's joint tensor of query, key and value, which is freed when the values are copied out of it."""
-    return 2.0 * tokens * shape.hidden * n.compute if shape.family == "modernbert" else 0.0
-
-
 def _uses_math_kernel(shape: ModelShape, settings: Settings, device: Device) -> bool:
     """True when torch falls back to the math kernel, which keeps the scores.
 
@@ -132,68 +129,41 @@ def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens:
     return scores * kept * 4 + 3 * (4 - n.compute) * tokens * shape.heads * shape.head_dim
 
 
-def _repeated_key_bytes(shape: ModelShape, tokens: int, n: NumberSizes) -> float:
-    """Keys and values repeated for every head, where the kernel does not support grouped ones."""
-    return 2.0 * (shape.heads - shape.kv_heads) * shape.head_dim * tokens * n.compute
-
-
 def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) -> float:
     """Bytes kept by one block per token; adapters add their inputs and outputs."""
     adapted = settings.peft_method != "none"
-    kept = BLOCK_BYTES[shape.family](shape, numerics, adapted)
+    kept = _plain_block_bytes(shape, numerics, adapted)
     if not adapted:
         return kept
-    ranks = len(linear_layers(shape)) * settings.lora_r * numerics.compute
+    layers = linear_layers(shape)
+    ranks = len(layers) * settings.lora_r * numerics.compute
     copied = shape.heads * shape.head_dim * numerics.compute if numerics.casts else 0  # of the attention output
-    return kept + ranks + copied + (_dora_bytes(shape, numerics) if settings.peft_method == "dora" else 0)
+    # DoRA keeps the outputs of the frozen and the low-rank layer; in 16 bit the former also without its bias.
+    outputs = sum(layer.outputs * (3 if layer.bias and numerics.casts else 2) for layer in layers)
+    return kept + ranks + copied + (outputs * numerics.compute if settings.peft_method == "dora" else 0)
 
 
-def _dora_bytes(shape: ModelShape, n: NumberSizes) -> float:
-    """DoRA keeps the outputs of the frozen and the low-rank layer; in 16 bit the former also without its bias."""
-    return float(
-        sum(layer.outputs * (3 if layer.bias and n.casts else 2) for layer in linear_layers(shape)) * n.compute
-    )
-
-
-def bert_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """Query, key, value and the first dense layer read the stream; two normalisations follow their additions."""
-    inputs = 4 * n.compute if n.casts else 2 * n.stream
+def _plain_block_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
+    """Bytes kept by one block per token, without what adapters add."""
+    hidden, inner = shape.hidden, shape.intermediate
     masks = 2 * n.mask if shape.hidden_dropout else 0
-    return shape.hidden * (inputs + 4 * n.compute + 2 * n.stream + masks) + shape.intermediate * 2 * n.compute
-
-
-def modernbert_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """The joint tensor of query, key and value is kept as well as the rotated query and key; a gated MLP."""
-    return shape.hidden * (2 * n.normed + 6 * n.compute + 2 * n.stream) + shape.intermediate * 4 * n.compute
-
-
-def gpt2_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """GELU as a formula in Python keeps five tensors; on a GPU autocast runs its power and what follows in fp32."""
-    masks = 2 * n.mask if shape.hidden_dropout else 0
-    gelu = 16 if n.wide else 5 * n.compute
-    return shape.hidden * (2 * n.normed + 4 * n.compute + 2 * n.stream + masks) + shape.intermediate * gelu
-
-
-def llama_block(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """Each RMS normalisation keeps its input in fp32 and, where its weight trains, the scaled input."""
+    if shape.family == "bert":
+        # Query, key, value and the first dense layer read the stream; two normalisations follow their additions.
+        inputs = 4 * n.compute if n.casts else 2 * n.stream
+        return hidden * (inputs + 4 * n.compute + 2 * n.stream + masks) + inner * 2 * n.compute
+    if shape.family == "modernbert":
+        # The joint tensor of query, key and value is kept as well as the rotated query and key; a gated MLP.
+        return hidden * (2 * n.normed + 6 * n.compute + 2 * n.stream) + inner * 4 * n.compute
+    if shape.family == "gpt2":
+        # GELU as a formula in Python keeps five tensors; on a GPU autocast runs its power and what follows in fp32.
+        gelu = 16 if n.wide else 5 * n.compute
+        return hidden * (2 * n.normed + 4 * n.compute + 2 * n.stream + masks) + inner * gelu
+    # Llama: each RMS normalisation keeps its input in fp32 and, where its weight trains, the scaled input.
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     inputs = 5 * n.compute if n.casts else 2 * n.stream
     norms = 2 * 4 + (0 if adapted else 2 * n.stream)
     query_norms = (queries + keys) * (4 + (0 if adapted else n.compute)) if shape.query_norm else 0
-    return (
-        query_norms
-        + shape.hidden * (inputs + norms)
-        + (2 * queries + 2 * keys) * n.compute
-        + shape.intermediate * 4 * n.compute
-    )
-
-
-BLOCK_BYTES: Mapping[Family, Callable[[ModelShape, NumberSizes, bool], float]] = {
-    "bert": bert_block,
-    "modernbert": modernbert_block,
-    "gpt2": gpt2_block,
-    "llama": llama_block,
-}
+    return query_norms + hidden * (inputs + norms) + (2 * queries + 2 * keys) * n.compute + inner * 4 * n.compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,21 +192,18 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
     tokens = min(settings.max_length, shape.positions)
     scores = attention_bytes(shape, settings, device, n, tokens)
     logits = float(tokens * shape.vocab) if shape.language_model else 0.0
+    # A logit in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already.
+    loss_forward = logits * (10 if n.compute == 2 else 8)
     return ActivationBytes(
         block=tokens * block_bytes(shape, settings, n) + scores.kept,
         checkpoint=float(tokens * shape.hidden * n.stream),
         ends=0.0 if adapted else tokens * shape.hidden * _embedding_and_head_bytes(shape, n),
         block_extra=max(tokens * _mlp_backward_bytes(shape, n, adapted), scores.extra),
-        loss_forward=logits * _loss_forward_bytes(n),
+        loss_forward=loss_forward,
         loss_backward=logits * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
-        evaluation=max(logits * _loss_forward_bytes(n), tokens * _evaluation_bytes(shape, n) + scores.evaluation),
+        evaluation=max(loss_forward, tokens * _evaluation_bytes(shape, n) + scores.evaluation),
         logits=logits,
     )
-
-
-def _loss_forward_bytes(n: NumberSizes) -> int:
-    """Bytes per logit: itself in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already."""
-    return 10 if n.compute == 2 else 8
 
 
 def _embedding_and_head_bytes(shape: ModelShape, n: NumberSizes) -> float:
@@ -421,8 +388,12 @@ def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> Fi
     head = 2.0 * shape.vocab * shape.hidden if casts and shape.language_model else 0.0
     if settings.quantization != "none":  # each layer is dequantized when it computes, in forward and backward
         block_copies = 2.0 * numbers.adapter
-    dequantized = 0.0 if settings.quantization == "none" else 2.0 * max(layer.weights for layer in linear_layers(shape))
+    layers = linear_layers(shape)
+    dequantized = 0.0 if settings.quantization == "none" else 2.0 * max(layer.weights for layer in layers)
     copies = shape.layers * block_copies + head
+    norms = 4.0 * max(layer.inputs * (layer.inputs + 2 * layer.outputs) for layer in layers)
+    # The gradients of what comes before the first block come last; a tied matrix already has one.
+    first = position_parameters(shape) + (0 if shape.language_model and shape.tied else numbers.embedding)
     return FixedSizes(
         weights=weight_bytes(shape, settings, numbers),
         gradients=gradients,
@@ -434,10 +405,9 @@ def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> Fi
         buckets=gradients if processes > 1 else 0.0,
         accumulated=gradients if settings.gradient_accumulation_steps > 1 else 0.0,
         word_matrix=float(shape.vocab * shape.hidden * each) if full and shape.language_model else 0.0,
-        norms=_dora_norm_bytes(shape) if settings.peft_method == "dora" else 0.0,
+        norms=norms if settings.peft_method == "dora" else 0.0,
         dequantized=dequantized,
-        earlier=trained
-        * float(numbers.trainable - numbers.layer_trainable - (_pre_block_parameters(shape, numbers) if full else 0)),
+        earlier=trained * float(numbers.trainable - numbers.layer_trainable - (first if full else 0)),
         numbers=numbers,
     )
 
@@ -476,16 +446,6 @@ def weight_bytes(shape: ModelShape, settings: Settings, numbers: ParameterCounts
 def trained_bytes(shape: ModelShape, settings: Settings) -> int:
     """Bytes of a number that trains: adapters are fp32, all weights as loaded."""
     return shape.weight_bytes if settings.peft_method == "none" else 4
-
-
-def _pre_block_parameters(shape: ModelShape, numbers: ParameterCounts) -> int:
-    """Parameters before the first block, whose gradients come last; a tied matrix already has one."""
-    shared = shape.language_model and shape.tied
-    return position_parameters(shape) + (0 if shared else numbers.embedding)
-
-
-def _dora_norm_bytes(shape: ModelShape) -> float:
-    return 4.0 * max(layer.inputs * (layer.inputs + 2 * layer.outputs) for layer in linear_layers(shape))
 
 
 def _forward_and_backward(

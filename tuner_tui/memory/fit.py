@@ -109,10 +109,12 @@ def fit(points: Sequence[PeakPoint], prior: PeakModel | None = None) -> PeakMode
     spread = max(abs(point.line_bytes - base - slope * point.batch) for point in sloped)
     last = sloped[-1]
     noise = NOISE_SHARE * last.line_bytes
+    # A peak clearly above the line is that of the optimizer step.
+    above = [p.peak_bytes for p in points if p.peak_bytes > (base + slope * p.batch) * (1 + NOISE_SHARE)]
     return PeakModel(
         base_bytes=base,
         slope_bytes=slope,
-        floor_bytes=_floor(points, base, slope),
+        floor_bytes=float(max(above, default=0)),
         largest_measured=last.batch,
         uncertainty_bytes=max(noise, spread),
         slope_uncertainty_bytes=_slope_uncertainty(sloped, slope, prior),
@@ -140,12 +142,6 @@ def _bend(last: PeakPoint, slope: float, prior: PeakModel | None) -> float:
     return max(0.0, prior.slope_bytes * last.line_bytes / expected - slope)
 
 
-def _floor(points: Sequence[PeakPoint], base: float, slope: float) -> float:
-    """The highest peak that is clearly above the line: that of the optimizer step."""
-    above = [p.peak_bytes for p in points if p.peak_bytes > (base + slope * p.batch) * (1 + NOISE_SHARE)]
-    return float(max(above, default=0))
-
-
 def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
     """One point per batch, smallest first, without those that may lie on the floor.
 
@@ -156,13 +152,11 @@ def _above_floor(points: Sequence[PeakPoint]) -> list[PeakPoint]:
     ordered = sorted({point.batch: point for point in points}.values(), key=lambda point: point.batch)
     if all(point.batch_peak_bytes is not None for point in ordered):
         return ordered
-    while len(ordered) >= 2 and _flat(ordered[0], ordered[1]):
+    while len(ordered) >= 2 and (
+        ordered[1].line_bytes - ordered[0].line_bytes <= 2 * NOISE_SHARE * ordered[1].line_bytes
+    ):
         ordered.pop(0)
     return ordered[1:]
-
-
-def _flat(small: PeakPoint, large: PeakPoint) -> bool:
-    return large.line_bytes - small.line_bytes <= 2 * NOISE_SHARE * large.line_bytes
 
 
 def _least_squares(points: Sequence[PeakPoint]) -> tuple[float, float]:

@@ -112,11 +112,7 @@ class MemoryTrace:
 
 
 def trace_memory(
-    interpreter: Interpreter,
-    job: BuiltinJob,
-    settings: Settings,
-    device: Device,
-    cache_folder: Path | None = None,
+    interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, cache_folder: Path | None = None
 ) -> MemoryTrace:
     """The trace of `job`, from the cache or within seconds. Raises `TraceError`.
 
@@ -164,11 +160,7 @@ def trace_together(
 
 
 def cached_trace(
-    interpreter: Interpreter,
-    job: BuiltinJob,
-    settings: Settings,
-    device: Device,
-    cache_folder: Path | None = None,
+    interpreter: Interpreter, job: BuiltinJob, settings: Settings, device: Device, cache_folder: Path | None = None
 ) -> MemoryTrace | None:
     """The trace of `job` from the cache; None where it is not there. Reads one small file."""
     return _read_entry(trace_cache_entry(interpreter, trace_request(job, settings, device), cache_folder))
@@ -178,9 +170,7 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[s
     """The question to the memory tracer. The micro batch is not part of it: `TRACED_BATCHES` are traced."""
     return {
         "job": {
-            "task": job.task,
-            "model": job.model,
-            "trust_remote_code": job.trust_remote_code,
+            **job.model_dump(include={"task", "model", "trust_remote_code"}),
             **{name: getattr(settings, name) for name in TRACED_JOB_SETTINGS},
         },
         "settings": {

@@ -150,7 +150,8 @@ def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) 
     if arguments.n_gpu < 2:
         return
     cards = [torch.cuda.get_device_properties(number) for number in range(arguments.n_gpu)]
-    best = max(range(len(cards)), key=lambda number: (*rank(cards[number]), -number))
+    ranks = [(card.total_memory // 2**30, card.major, card.minor) for card in cards]
+    best = ranks.index(max(ranks))
     if len({(card.name, card.total_memory // 2**30) for card in cards}) > 1:
         arguments._n_gpu = 1
         chosen = f"training on {cards[best].name} only (set CUDA_VISIBLE_DEVICES to choose others)"
@@ -160,10 +161,6 @@ def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) 
     elif quantized:
         arguments._n_gpu = 1
         print(f"quantized weights train on one GPU per process: torchrun starts {len(cards)}")
-
-
-def rank(card: Any) -> tuple[int, int, int]:
-    return card.total_memory // 2**30, card.major, card.minor
 
 
 def start_again_on(number: int) -> None:
