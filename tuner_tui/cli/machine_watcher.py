@@ -10,8 +10,8 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner_tui.cli.console import (
     DONE,
@@ -136,11 +136,13 @@ def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoRetur
 
     views = machine_views(lambda: open_machine_monitor(runs_dir()), pid)
     heading = " · ".join(filter(None, (socket.gethostname(), what)))
-    app = WatchApp(
-        views, lambda: WatchScreen(pid is not None, heading), colour=wants_colour(os.environ), ascii_only=ascii_only
-    )
+    raise SystemExit(_run_app(views, lambda: WatchScreen(pid is not None, heading), ascii_only))
+
+
+def _run_app(views: Iterator[Any], screen: Callable[[], Any], ascii_only: bool) -> int:
+    app = WatchApp(views, screen, colour=wants_colour(os.environ), ascii_only=ascii_only)
     app.run()
-    raise SystemExit(app.return_code or 0)
+    return app.return_code or 0
 
 
 def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, ascii_only: bool) -> NoReturn:
@@ -188,7 +190,4 @@ def _open_hosts_screen(watcher: HostsWatcher, ascii_only: bool) -> int:
     exit_on_interrupt()
     from tuner_tui.ui.screens.hosts import HostsScreen
 
-    views = iter(watcher.look, ())
-    app = WatchApp(views, HostsScreen, colour=wants_colour(os.environ), ascii_only=ascii_only)
-    app.run()
-    return app.return_code or 0
+    return _run_app(iter(watcher.look, ()), HostsScreen, ascii_only)

@@ -55,8 +55,3 @@ def shorten(text: str, width: int) -> str:
     """Return `text` on one line of at most `width` characters, with an ellipsis where it was cut."""
     clean = replace_unprintable(text)
     return clean if len(clean) <= width else f"{clean[: width - 1]}…"
-
-
-def format_steps(step: int | None, total: int | None) -> str:
-    """Return `4,230/9,000`, or `4,230` where the total is unknown; empty before the first step."""
-    return "" if step is None else f"{step:,}" + (f"/{total:,}" if total else "")

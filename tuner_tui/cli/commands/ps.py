@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 import typer
 
+from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import print_json
 from tuner_tui.cli.options import AsJson
+from tuner_tui.cli.report_text import format_table, replace_unprintable
 from tuner_tui.core.units import format_rough_duration, format_short_duration
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import await_slurm
@@ -24,8 +26,6 @@ MIN_COMMAND, MAX_COMMAND = 20, 60
 def ps(as_json: AsJson = False) -> None:
     """List runs with their state, age, speed, loss and command."""
     now = time.time()
-    from tuner_tui.cli.commands.queue import wake_waiter
-
     snapshot = ProcessSnapshot()
     folders = list_runs(runs_dir())
     await_slurm(folders)
@@ -42,8 +42,6 @@ def ps(as_json: AsJson = False) -> None:
 
 def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
     """Return the table of the runs. Commands are cut from the left to fit into `columns`, or to `MAX_COMMAND`."""
-    from tuner_tui.cli.report_text import format_table
-
     table = format_table([HEADINGS, *map(_figures, rows)], indent="")
     width = max(map(len, table)) + 2
     room = MAX_COMMAND if columns is None else max(MIN_COMMAND, columns - width)
@@ -52,12 +50,10 @@ def list_lines(rows: Sequence[RunRow], columns: int | None) -> list[str]:
 
 
 def _figures(row: RunRow) -> tuple[str, ...]:
-    from tuner_tui.cli.report_text import format_steps
-
     return (
         row.run,
         row.outcome or (row.phase if row.status == "running" or _is_unsupervised(row) else None) or row.status,
-        format_steps(row.step, row.total_steps),
+        "" if row.step is None else f"{row.step:,}" + (f"/{row.total_steps:,}" if row.total_steps else ""),
         "" if row.age_s is None else format_short_duration(row.age_s),
         "" if row.duration_s is None else format_short_duration(row.duration_s),
         "" if row.eta_s is None else format_rough_duration(row.eta_s),
@@ -67,8 +63,6 @@ def _figures(row: RunRow) -> tuple[str, ...]:
 
 
 def _command(row: RunRow, room: int) -> str:
-    from tuner_tui.cli.report_text import replace_unprintable
-
     unsupervised = _is_unsupervised(row) or row.status in ("waiting", "pending")
     # A command may hold a whole script, with line ends and escape sequences.
     text = row.damage or (f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence)

@@ -12,6 +12,7 @@ import typer
 
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson
+from tuner_tui.cli.report_text import format_table, hanging_lines, shorten
 from tuner_tui.core.units import format_rough_duration
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def queue(
 
 def queue_report(lines: Sequence[QueueLine], now: float) -> list[str]:
     """Return a table of the runs; below each one, why it waits."""
-    from tuner_tui.cli.report_text import format_table, hanging_lines, shorten
-
     rows = [
         (
             line.run,
