@@ -16,7 +16,7 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
-from tuner_tui.hardware.inventory import GpuProblemKind, Inventory, Space
+from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
 from tuner_tui.hardware.probe_script import DISTRIBUTIONS
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
 from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape
@@ -52,10 +52,7 @@ def preflight_checks(
         *interpreter_checks(interpreter, job),
         *gpu_checks(inventory),
         *compatibility_checks(inventory, interpreter),
-        *core_checks(inventory),
-        memory_check(inventory),
-        *shared_memory_checks(inventory.shm),
-        *disk_checks(inventory.disk),
+        *host_checks(inventory),
         *settings_checks(inventory, interpreter, settings, job),
     )
 
@@ -117,9 +114,9 @@ def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iter
         )
 
 
-def core_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
-    """Checks the cores that affinity and cgroup leave."""
-    cpu = inventory.cpu
+def host_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
+    """Checks the cores that affinity and cgroup leave, host memory, /dev/shm and the space for checkpoints."""
+    cpu, memory, shm, disk = inventory.cpu, inventory.memory, inventory.shm, inventory.disk
     usable = "1 core is" if cpu.usable_cores == 1 else f"{cpu.usable_cores} cores are"
     if cpu.usable_cores < cpu.logical_cores:
         sentence = f"{usable} usable, of {cpu.logical_cores}: CPU affinity or a cgroup quota limits them."
@@ -127,49 +124,30 @@ def core_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         yield PreflightCheck("Cores", "warning", sentence, advice)
     elif cpu.usable_cores <= 2 and inventory.gpus:
         sentence = f"{usable} usable: preparing batches competes with the training."
-        yield PreflightCheck(
-            "Cores", "warning", sentence, "Tokenize the data beforehand; more cores keep the GPU busier."
-        )
+        advice = "Tokenize the data beforehand; more cores keep the GPU busier."
+        yield PreflightCheck("Cores", "warning", sentence, advice)
     else:
         yield PreflightCheck("Cores", "good", f"{usable} usable.")
+    available = memory.usable_bytes if memory.available_bytes is None else memory.available_bytes
+    free = min(memory.usable_bytes, available)
+    advice = "A model is loaded into host memory first, and each loader worker needs a few hundred MB."
+    yield _space_check("Memory", f"{free / GIB:.1f} GiB of memory are available.", free >= MIN_RAM_BYTES, advice)
+    if shm is not None:
+        sentence = f"{shm.free_bytes / 2**20:,.0f} MiB are free in /dev/shm."
+        advice = "Loader workers pass batches through it and crash with a bus error when it is full: "
+        enough = shm.free_bytes >= SMALL_SHM_BYTES
+        yield _space_check("Shared memory", sentence, enough, f"{advice}docker run --shm-size=8g.")
+    if disk is not None:
+        sentence = f"{disk.free_bytes / GIB:,.1f} GiB are free in {disk.path}, where runs are stored."
+        advice = "A checkpoint is about three times as large as the weights; "
+        advice += "set TUNER_STATE_DIR to store runs elsewhere."
+        yield _space_check("Disk", sentence, disk.free_bytes >= DISK_FREE_BYTES, advice, "wrong")
 
 
-def memory_check(inventory: Inventory) -> PreflightCheck:
-    """Checks the available host memory."""
-    usable = inventory.memory.usable_bytes
-    available = inventory.memory.available_bytes
-    free = usable if available is None else min(usable, available)
-    sentence = f"{free / GIB:.1f} GiB of memory are available."
-    if free < MIN_RAM_BYTES:
-        advice = "A model is loaded into host memory first, and each loader worker needs a few hundred MB."
-        return PreflightCheck("Memory", "warning", sentence, advice)
-    return PreflightCheck("Memory", "good", sentence)
-
-
-def shared_memory_checks(shm: Space | None) -> Iterator[PreflightCheck]:
-    """Checks /dev/shm, through which loader workers pass batches."""
-    if shm is None:
-        return
-    sentence = f"{shm.free_bytes / 2**20:,.0f} MiB are free in /dev/shm."
-    if shm.free_bytes >= SMALL_SHM_BYTES:
-        yield PreflightCheck("Shared memory", "good", sentence)
-        return
-    advice = (
-        "Loader workers pass batches through it and crash with a bus error when it is full: docker run --shm-size=8g."
-    )
-    yield PreflightCheck("Shared memory", "warning", sentence, advice)
-
-
-def disk_checks(space: Space | None) -> Iterator[PreflightCheck]:
-    """Checks the space for checkpoints."""
-    if space is None:
-        return
-    sentence = f"{space.free_bytes / GIB:,.1f} GiB are free in {space.path}, where runs are stored."
-    if space.free_bytes >= DISK_FREE_BYTES:
-        yield PreflightCheck("Disk", "good", sentence)
-        return
-    advice = "A checkpoint is about three times as large as the weights; set TUNER_STATE_DIR to store runs elsewhere."
-    yield PreflightCheck("Disk", "wrong", sentence, advice)
+def _space_check(
+    name: str, sentence: str, enough: bool, advice: str, otherwise: CheckState = "warning"
+) -> PreflightCheck:
+    return PreflightCheck(name, "good", sentence) if enough else PreflightCheck(name, otherwise, sentence, advice)
 
 
 def settings_checks(
@@ -199,26 +177,19 @@ def environment_findings(
     """One finding per missing or incompatible package; none if inventory or interpreter is unknown."""
     if inventory is None or interpreter is None:
         return ()
-    return (*_missing_package_findings(interpreter, job), *_compatibility_findings(inventory, interpreter))
-
-
-def _missing_package_findings(interpreter: Interpreter, job: BuiltinJob | CommandJob | None) -> Iterator[Finding]:
     names = () if job is None else missing_packages(interpreter, job)
+    findings = []
     if names and interpreter.python_version is not None:
-        install = Remedy(
-            f"{interpreter.path} -m pip install {' '.join(names)}", "Without these packages the training cannot start."
-        )
-        yield _environment_finding(
-            "missing-package", f"{interpreter.path} has no {' and no '.join(names)}.", (install, CHOOSE_INTERPRETER)
-        )
+        command = f"{interpreter.path} -m pip install {' '.join(names)}"
+        install = Remedy(command, "Without these packages the training cannot start.")
+        sentence = f"{interpreter.path} has no {' and no '.join(names)}."
+        findings.append(_environment_finding("missing-package", sentence, (install, CHOOSE_INTERPRETER)))
     elif interpreter.problem is not None:
-        yield _environment_finding("interpreter", interpreter.problem, (CHOOSE_INTERPRETER,))
-
-
-def _compatibility_findings(inventory: Inventory, interpreter: Interpreter) -> Iterator[Finding]:
+        findings.append(_environment_finding("interpreter", interpreter.problem, (CHOOSE_INTERPRETER,)))
     for number, problem in enumerate(find_incompatibilities(inventory, interpreter)):
-        remedy = Remedy(problem.advice, "No setting can make up for it.")
-        yield _environment_finding(f"misfit-{number}", problem.sentence, (remedy,), interpreter.path)
+        update = Remedy(problem.advice, "No setting can make up for it.")
+        findings.append(_environment_finding(f"misfit-{number}", problem.sentence, (update,), interpreter.path))
+    return tuple(findings)
 
 
 def _environment_finding(cause: str, sentence: str, remedies: tuple[Remedy, ...], *evidence: str) -> Finding:

@@ -49,35 +49,20 @@ def plan_cards(
     Settings that are not chosen are those recommended for the cards. Traces run on the CPU with this interpreter; what
     CUDA adds is that of a card. `before_tracing` is called with the number of traces to make, if any.
     """
-    trainings = [_planned_training(planned, inventory, interpreter, resolved, job) for planned in cards]
-    asked = ((job, settings, target.device) for settings, target in trainings)
+    python = planned_interpreter(interpreter)
+    machines = [planned_inventory(inventory, planned) for planned in cards]
+    settings = [with_recommended(resolved, machine, python, job).settings for machine in machines]
+    targets = [target_of(machine, python, job) for machine in machines]
+    asked = ((job, chosen, target.device) for chosen, target in zip(settings, targets, strict=True))
+    plans = []
     problems = trace_together(interpreter, asked, before_tracing)
-    return tuple(
-        _plan(planned, settings, target, interpreter, job, problem)
-        for planned, (settings, target), problem in zip(cards, trainings, problems, strict=True)
-    )
-
-
-def _planned_training(
-    cards: PlannedCards, inventory: Inventory, interpreter: Interpreter, resolved: Resolved, job: BuiltinJob
-) -> tuple[Settings, TrainingTarget]:
-    there, python = planned_inventory(inventory, cards), planned_interpreter(interpreter)
-    return with_recommended(resolved, there, python, job).settings, target_of(there, python, job)
-
-
-def _plan(
-    cards: PlannedCards,
-    settings: Settings,
-    target: TrainingTarget,
-    interpreter: Interpreter,
-    job: BuiltinJob,
-    problem: str | None,
-) -> CardPlan:
-    estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter)
-    best = estimator.at_once(settings)
-    fitting = None if best is None else make_fit(estimator, settings, target, best)
-    duration = estimate_duration(job, settings, target.replicas, (), [gpu.name for gpu in cards.gpus])
-    return CardPlan(cards, settings, estimator, best, fitting, duration, problem)
+    for planned, chosen, target, problem in zip(cards, settings, targets, problems, strict=True):
+        estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter)
+        best = estimator.at_once(chosen)
+        fitting = None if best is None else make_fit(estimator, chosen, target, best)
+        duration = estimate_duration(job, chosen, target.replicas, (), [gpu.name for gpu in planned.gpus])
+        plans.append(CardPlan(planned, chosen, estimator, best, fitting, duration, problem))
+    return tuple(plans)
 
 
 def make_fit(
