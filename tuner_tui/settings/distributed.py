@@ -195,19 +195,11 @@ def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLauncher:
-    """A launcher in a command: srun, torchrun, accelerate or deepspeed; its options begin at word `end`."""
-
-    name: str
-    end: int
-
-
-def launcher_in(command: Sequence[str]) -> CommandLauncher | None:
-    """The first program of the command that starts processes on several nodes; None without one."""
+def launcher_in(command: Sequence[str]) -> tuple[str, int] | None:
+    """The first program of the command that starts processes on several nodes, and where its options begin."""
     for program, place in _programs_in(command):
         if program in ("srun", "torchrun", "accelerate", "deepspeed"):
-            return CommandLauncher(program, place + (2 if command[place].endswith("accelerate") else 1))
+            return program, place + (2 if command[place].endswith("accelerate") else 1)  # accelerate launch
     return None
 
 

@@ -85,11 +85,8 @@ class HardwareRequirements(BaseModel):
     def _suits_card(self, gpu: Gpu) -> bool:
         if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):
             return False
-        if (
-            self.capability is not None
-            and gpu.capability is not None
-            and gpu.capability < parse_capability(self.capability)
-        ):
+        least = None if self.capability is None else parse_capability(self.capability)
+        if least is not None and gpu.capability is not None and gpu.capability < least:
             return False
         total = gpu.memory_total_bytes
         # Drivers report a 24 GiB GPU as 23.7 to 24.0 GiB: allow 5 % less.

@@ -41,7 +41,7 @@ def test_what_may_be_on_the_hub_is_left_alone(tmp_path: Path, data: str) -> None
 
 
 def test_these_are_the_files_that_the_job_reads() -> None:
-    source = (Path(__file__).parents[3] / "tuner_tui" / "trainer" / "data" / "sources.py").read_text("utf-8")
+    source = (Path(__file__).parents[3] / "tuner_tui" / "trainer" / "dataset.py").read_text("utf-8")
     [line] = [line for line in source.splitlines() if line.startswith("READERS = ")]
     assert {word.strip('" {}').partition('"')[0] for word in line.partition("= ")[2].split(",")} == DATA_SUFFIXES
 

@@ -14,6 +14,7 @@ from threading import Event
 from tests.runs.sandbox import Sandbox
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
+from tuner_tui.hardware.sampler import Sampler
 from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.queue.queued_run import QueuedRun, memory_folder
 from tuner_tui.runs.queue.submission import enqueue
@@ -38,7 +39,7 @@ def fake_cards(count: int) -> tuple[str, ...]:
     return tuple(f"GPU-00000000-0000-0000-0000-{index:012d}" for index in range(count))
 
 
-class FakeSampler:
+class FakeSampler(Sampler):
     """Cards by their UUIDs, with the processes on them."""
 
     def __init__(self, uuids: Sequence[str], processes: Mapping[str, GpuProcess] | None = None) -> None:
@@ -49,7 +50,7 @@ class FakeSampler:
     def cards(self) -> tuple[Gpu, ...]:
         return tuple(Gpu(index, "Fake", uuid=uuid) for index, uuid in enumerate(self.uuids))
 
-    def sample(self) -> Sample:
+    def sample(self, watched: Sequence[int] = ()) -> Sample:
         figures = tuple(
             GpuSample(
                 index,

@@ -104,12 +104,12 @@ def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateCo
     torchrun reads that from its environment. accelerate and deepspeed take options only, of which the rank of the node
     is known on the node alone: a shell inserts them there.
     """
-    found = launcher_in(command)
-    if found is None or found.name == "srun":
+    name, end = launcher_in(command) or ("srun", 0)
+    if name == "srun":
         return command
-    starter, rest = command[: found.end], command[found.end :]
+    starter, rest = command[:end], command[end:]
     options, before = parse_long_options(rest), ""
-    match found.name:
+    match name:
         case "accelerate":
             inserted = ACCELERATE_NODES.format(nodes=nodes)
             if accelerate is None and not ACCELERATE_MULTI_PROCESS_OPTIONS & options.keys():

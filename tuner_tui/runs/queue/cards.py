@@ -7,15 +7,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tuner_tui.core.files import is_locked
 from tuner_tui.core.procfs import PROC, ProcessId, descendants_in, read_text, this_machine
 from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_gpus
 from tuner_tui.hardware.inventory import Gpu, GpuProcess
 from tuner_tui.hardware.processes import user_name
-from tuner_tui.hardware.sample import GpuSample, Sample
-from tuner_tui.hardware.sampler import open_sampler
+from tuner_tui.hardware.sample import GpuSample
+from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue.queued_run import QueueError, read_queued
 from tuner_tui.runs.queue.turns import Card
 from tuner_tui.runs.store.folder import RunFolder, list_runs
@@ -63,17 +62,7 @@ def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: Proces
     return bool(processes.own or processes.detached)
 
 
-class CardSampler(Protocol):
-    """The part of `Sampler` that is used."""
-
-    def sample(self) -> Sample:
-        """The newest figures."""
-
-    def cards(self) -> tuple[Gpu | None, ...]:
-        """The cards, in the order of the samples; None for one that has not answered yet."""
-
-
-def read_cards(sampler: CardSampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[Card]:
+def read_cards(sampler: Sampler, runs: Sequence[ActiveRun], snapshot: ProcessSnapshot) -> list[Card]:
     """All GPUs that a run can be bound to, with who has them."""
     sample = sampler.sample()
     pairs = [(gpu, figures) for gpu, figures in zip(sampler.cards(), sample.gpus, strict=False) if gpu and gpu.uuid]

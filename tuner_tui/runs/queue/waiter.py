@@ -20,11 +20,10 @@ from types import FrameType
 
 from tuner_tui.core.files import LockedError, acquire_lock, is_locked, open_regular, read_regular, write_atomic
 from tuner_tui.hardware.environment import CARDS_VARIABLE
-from tuner_tui.hardware.sampler import open_sampler
+from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue.cards import (
     READY_TIMEOUT_S,
     ActiveRun,
-    CardSampler,
     read_active,
     read_cards,
 )
@@ -61,7 +60,7 @@ Start = Callable[[RunFolder, tuple[str, ...], int], None]
 class Waiter:
     """Starts the runs in `root` whose turn it is. Nothing is lost if the object is."""
 
-    def __init__(self, root: Path, sampler: CardSampler, start: Start, clock: Callable[[], float]) -> None:
+    def __init__(self, root: Path, sampler: Sampler, start: Start, clock: Callable[[], float]) -> None:
         self._root = root
         self._sampler = sampler
         self._start = start
