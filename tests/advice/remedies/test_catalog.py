@@ -224,13 +224,6 @@ def test_without_a_gpu_a_smaller_batch_saves_host_memory() -> None:
     assert {"dataloader_pin_memory": False} not in changes("host-oom", None, NO_GPU)
 
 
-def test_the_gain_of_more_workers_is_bounded_by_the_wait_and_by_their_number() -> None:
-    starved = situation(state=training(rates={"data_wait_share": 0.99}), settings=Settings(dataloader_num_workers=4))
-    assert remedies_for("data-wait", starved)[0].effect == "at most 1.5× the steps per second"
-    mild = situation(state=training(rates={"data_wait_share": 0.2}), settings=Settings(dataloader_num_workers=4))
-    assert remedies_for("data-wait", mild)[0].effect == "at most 1.25× the steps per second"
-
-
 def test_a_script_whose_batch_is_not_known_is_told_no_figures() -> None:
     unknown = situation(chosen=frozenset())
     first, *rest = remedies_for("gpu-oom", unknown, "training")
@@ -246,9 +239,12 @@ def test_a_batch_that_was_seen_is_known() -> None:
     assert remedies_for("gpu-oom", known, "training")[0].change["per_device_train_batch_size"] == 32
 
 
-@pytest.mark.parametrize(("times", "offered"), [(0, True), (2, False)])
-def test_automatic_fallback_is_offered_where_it_is_off(times: int, offered: bool) -> None:
-    titles = [r.title for r in remedies_for("gpu-oom", situation(job=BuiltinJob(fallback=times)), "training")]
+@pytest.mark.parametrize(("times", "micro", "offered"), [(0, 8, True), (2, 8, False), (0, 1, False)])
+def test_retries_are_offered_where_they_are_off_and_a_batch_can_be_smaller(
+    times: int, micro: int, offered: bool
+) -> None:
+    now = situation(job=BuiltinJob(fallback=times), settings=Settings(per_device_train_batch_size=micro))
+    titles = [remedy.title for remedy in remedies_for("gpu-oom", now, "training")]
     assert ("turn on OOM retries" in titles) is offered
 
 
@@ -297,6 +293,14 @@ def test_the_learning_rate_is_lowered_from_the_one_in_effect(in_effect: dict[str
     assert remedy.title == title
     assert remedy.change == {}, "inject does not reach an optimizer"
     assert "learning_rate cannot be passed" in remedy.why
+
+
+def test_a_batch_is_not_scaled_by_a_rate_that_the_settings_do_not_allow() -> None:
+    seen = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "optimizer": "AdamW", "n_gpu": 1}
+    usual = remedies_for("gpu-underused", own_loop({**seen, "learning_rate": 1e-4}))
+    assert any("learning rate" in remedy.title for remedy in usual)
+    odd = remedies_for("gpu-underused", own_loop({**seen, "learning_rate": 50.0}))
+    assert not any("learning rate" in remedy.title for remedy in odd)
 
 
 def test_a_placeholder_in_the_command_carries_the_change() -> None:
