@@ -20,19 +20,22 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.sample import GpuSample
-from tuner_tui.memory.calibration import CALIBRATED_UNCERTAINTY, MeasuredEstimate, MeasuredRun, estimate_from_runs
+from tuner_tui.memory.calibration import (
+    CALIBRATED_UNCERTAINTY,
+    MEMORY_SETTINGS,
+    MeasuredEstimate,
+    MeasuredRun,
+    estimate_from_runs,
+)
 from tuner_tui.memory.closed_form import optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE, MemoryEstimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings, Value
 
-MEMORY_FIELDS = frozenset({
-    "per_device_train_batch_size", "per_device_eval_batch_size", "precision", "optim", "gradient_checkpointing",
-    "attn_implementation", "max_length", "peft_method", "lora_r", "weights_dtype", "quantization",
-    "bnb_4bit_use_double_quant",
-})  # fmt: skip
-"""Settings that change the peak. `torch_compile` is not one: it saves memory or leaves it (0.57 to 1.03, measured)."""
+BATCH_FIELDS = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size"})
+MEMORY_FIELDS = BATCH_FIELDS | set(MEMORY_SETTINGS) - {"torch_compile"}
+"""Settings that change the peak; torch.compile saves memory or leaves it (0.57 to 1.03, measured)."""
 GROWING_SHARE = (7.8 - 7.0) / 7.0 / (48 / 32 - 1)
 """Share of the peak that grows with the micro batch, where nothing is known: 7.0 → 7.8 GB from 32 to 48 on the RTX 3070
 of the field notes."""
@@ -122,9 +125,9 @@ def _by_earlier_runs(situation: Situation, settings: Settings, changed: Settings
     as_before = changed.changed(gradient_accumulation_steps=settings.gradient_accumulation_steps)
     gradients = GRADIENT_BYTES * (situation.state.trainable_parameters or 0)
     for comparable, extra in ((changed, 0), (as_before, gradients)):
-        found = estimate_from_runs(situation.measured, comparable, device, changed.per_device_train_batch_size)
-        if isinstance(found, MeasuredEstimate):
-            peak = found.estimate
+        measured = estimate_from_runs(situation.measured, comparable, device, changed.per_device_train_batch_size)
+        if isinstance(measured, MeasuredEstimate):
+            peak = measured.estimate
             return _around(peak.total_bytes + extra, peak.uncertainty, device.capacity_bytes, peak.rests_on)
     return None
 
@@ -175,7 +178,7 @@ def _by_estimate(
         return _around(after.total_bytes * factor, after.uncertainty, capacity, words)
     inside = measured.used_bytes - measured.outside_bytes
     peak = measured.outside_bytes + inside * after.tensor_bytes(after.batch) / before.tensor_bytes(before.batch)
-    same = all(getattr(settings, name) == getattr(changed, name) for name in MEMORY_FIELDS if "batch" not in name)
+    same = all(getattr(settings, name) == getattr(changed, name) for name in MEMORY_FIELDS - BATCH_FIELDS)
     uncertainty = CALIBRATED_UNCERTAINTY if same else min(CLOSED_FORM_UNCERTAINTY, after.uncertainty)
     return _around(peak, uncertainty, capacity, "by the estimate, corrected by this run")
 
@@ -199,7 +202,7 @@ def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | No
     known = [size for size in sizes if size]
     capacity = measured.capacity_bytes if measured is not None else min(known) if len(known) == len(sizes) else None
     capability = min((card.capability for card in cards if card.capability is not None), default=None)
-    return Device(True, capability, capacity if known or measured else None)
+    return Device(True, capability, capacity)
 
 
 def _host_device(situation: Situation) -> Device | None:

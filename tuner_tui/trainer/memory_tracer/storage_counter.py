@@ -7,7 +7,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from typing import Any
 
 import torch
@@ -49,12 +49,10 @@ class StorageCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is not t
 
         Frees that follow one another are put into the order of their names: a graph is released in any order.
         """
-        found = self.events[start:end]
-        ordered = [sorted(events) if freed else list(events) for freed, events in groupby(found, key=is_free)]
-        after = [one for event, one in zip(found, self._live_after[start:end], strict=True) if not is_free(event)]
-        return BatchEvents(
-            [event for events in ordered for event in events], live=[self._live_after[start - 1], *after]
-        )
+        passes = self.events[start:end]
+        ordered = (sorted(events) if freed else events for freed, events in groupby(passes, key=is_free))
+        after = [live for event, live in zip(passes, self._live_after[start:end], strict=True) if not is_free(event)]
+        return BatchEvents([*chain.from_iterable(ordered)], live=[self._live_after[start - 1], *after])
 
     def enter(self, phase: str) -> None:
         self.phase = phase
@@ -196,14 +194,10 @@ class ModuleCounter(StorageCounter):
             self._live[label[0]] += size
             weakref.finalize(storage, self._release, label, size).atexit = False
             self._update_peak()
-        else:
-            self._relabel(storage, size, GRADIENTS if counter == "gradients" else COPIES)
-
-    def _relabel(self, storage: Any, size: int, kind: str) -> None:
-        label = self._labels.get(storage)
-        if label is not None:
-            self._live[label[0]] -= size
-            label[0] = ("", kind, label[0][2])
+        elif storage in self._labels:
+            label = self._labels[storage]
+            self._release(label, size)
+            label[0] = ("", GRADIENTS if counter == "gradients" else COPIES, label[0][2])
             self._live[label[0]] += size
 
     def _release(self, label: list[Label], size: int) -> None:
