@@ -13,7 +13,6 @@ from tests.observer.observed_process import (
     split_by_process,
 )
 from tests.observer.scripts import implicit_evaluations as script
-from tests.observer.scripts import no_grad_loops
 from tuner_tui.runs.events.types import Evaluated, Steps
 
 pytestmark = pytest.mark.train
@@ -25,14 +24,18 @@ CASES = [case[0] for case in script.CASES]
 def watched(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
     """All of them, one after the other."""
     seen = observe(tmp_path_factory.mktemp("implicit"), str(SCRIPTS / "implicit_evaluations.py"))
-    assert seen.exit_code == 0, seen.errors
+    assert (seen.exit_code, seen.errors) == (0, "")
     return seen
+
+
+def spent(watched: ObservedProcess) -> dict[str, list[float]]:
+    lines = (line.split() for line in watched.output.splitlines())
+    return {name: list(map(float, seconds)) for name, *seconds in lines}
 
 
 def found(watched: ObservedProcess, name: str) -> tuple[Steps, float, float]:
     """The final counters, and the seconds of its evaluations and of held up steps by its own clock."""
-    spent = {line.split()[0]: line.split()[1:] for line in watched.output.splitlines()}
-    spent_s, held_up_s = map(float, spent[name])
+    spent_s, held_up_s = spent(watched)[name]
     return last_steps(split_by_process(watched.events)[1 + CASES.index(name)]), spent_s, held_up_s
 
 
@@ -56,21 +59,13 @@ def test_pairs_of_loaders_are_both_counted(watched: ObservedProcess) -> None:
     assert final.micro_steps == 2 * script.STEPS
 
 
-@pytest.fixture(scope="module")
-def loops(tmp_path_factory: pytest.TempPathFactory) -> ObservedProcess:
-    """Loops without a loader."""
-    seen = observe(tmp_path_factory.mktemp("loops"), str(SCRIPTS / "no_grad_loops.py"))
-    assert (seen.exit_code, seen.errors) == (0, "")
-    return seen
-
-
-@pytest.mark.parametrize("story", no_grad_loops.STORIES, ids=lambda story: story.__name__)
-def test_gradients_or_modes_change_to_evaluate_or_to_train(loops: ObservedProcess, story: no_grad_loops.Story) -> None:
-    events = split_by_process(loops.events)[1 + list(no_grad_loops.STORIES).index(story)]
-    [spent_s] = [float(line.split()[1]) for line in loops.output.splitlines() if line.startswith(story.__name__ + " ")]
-    steps = no_grad_loops.STORIES[story]
-    assert last_steps(events).own_steps == no_grad_loops.STEPS
+@pytest.mark.parametrize("story", script.STORIES, ids=lambda story: story.__name__)
+def test_gradients_or_modes_change_to_evaluate_or_to_train(watched: ObservedProcess, story: script.Story) -> None:
+    events = split_by_process(watched.events)[1 + len(CASES) + list(script.STORIES).index(story)]
+    [spent_s] = spent(watched)[story.__name__]
+    steps = script.STORIES[story]
+    assert last_steps(events).own_steps == script.STEPS
     assert [event.step for event in events_of(events, Evaluated)] == steps
     assert last_steps(events).eval_s >= 0.95 * spent_s
-    assert last_steps(events).train_s >= (no_grad_loops.STEPS - 2) * no_grad_loops.BATCH_S
+    assert last_steps(events).train_s >= (script.STEPS - 2) * script.BATCH_S
     assert (last_steps(events).eval_s > 0) == bool(steps)

@@ -143,11 +143,7 @@ class TrialLog:
 
 def read_entries(folder: TuningFolder) -> list[LogEntry]:
     """Return all entries; none if there is no file. Raises `OSError`."""
-    try:
-        lines = folder.trials.read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    return [entry for entry in map(decode_entry, lines) if entry is not None]
+    return TuningReader(folder).entries()
 
 
 TuningStatus = Literal["running", "finished", "aborted", "failed", "killed"]
@@ -221,6 +217,10 @@ class TuningReader:
                 self._ended = entry
                 self._running.clear()
 
+    def running_trials(self) -> tuple[TrialStarted, ...]:
+        """Return the trials that were started and have not ended, by the entries read so far, the oldest first."""
+        return tuple(self._running.values())
+
     def poll(self, now: float | None = None) -> TuningView:
         """Read new entries and return the snapshot."""
         live = self.folder.live  # checked before reading, so that all entries of a process that has ended are read
@@ -240,7 +240,7 @@ class TuningReader:
             status=status,
             created_t=0.0 if record is None else record.created_t,
             tried=self._tried,
-            running=tuple(self._running.values()) if running else (),
+            running=self.running_trials() if running else (),
             skipped=() if completed is None else completed.skipped,
             capacity_bytes=None if memory is None else memory.capacity_bytes,
             limit_bytes=None if memory is None else memory.limit_bytes,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +109,14 @@ def tuned_preset(
     field.
     """
     resolved = with_tuned_origins(start, conclusion.winner)
+    cards = {gpu.name for gpu in inventory.gpus}
     tuned = {name for name in TUNED_FIELDS if getattr(conclusion.winner, name) is not None}
     kept = resolved.chosen | tuned if isinstance(job, BuiltinJob) else resolved.chosen
     values = {field: getattr(conclusion.winner, field) for field in Settings.model_fields if field in kept}
     return Preset(
         name=name,
         about=" ".join(filter(None, [f"Tuned: {conclusion.sentence}", conclusion.learning_rate_note])),
-        for_=_hardware(inventory),
+        for_=HardwareRequirements(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None),
         source=f"measured by tuning {tuning} on {inventory.hostname}",
         before=_figures(conclusion.start, conclusion.start_job_s, conclusion.job_steps),
         after=_figures(conclusion.best, conclusion.best_job_s, conclusion.job_steps),
@@ -126,7 +127,7 @@ def tuned_preset(
 
 def save_tuned_preset(preset: Preset) -> Path:
     """Save the preset among the user's, with a number added to its name if that is taken. Raises `PresetError`."""
-    for name in _numbered_names(preset.name):
+    for name in chain([preset.name], (f"{preset.name}-{number}" for number in count(2))):
         path = preset_path(name)
         try:
             save_preset(preset.model_copy(update={"name": name}), path)
@@ -143,16 +144,6 @@ def tuned_preset_name(preset: str | None, job: Job) -> str:
     base = Path(preset).stem if preset else script or (Path(words[0]).name if words else "training")
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-._") or "training"
     return f"{plain.removesuffix('-tuned')[:60]}-tuned"
-
-
-def _numbered_names(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}-{number}" for number in count(2))
-
-
-def _hardware(inventory: Inventory) -> HardwareRequirements:
-    cards = {gpu.name for gpu in inventory.gpus}
-    return HardwareRequirements(gpu=f"*{cards.pop()}*" if len(cards) == 1 else "none" if not cards else None)
 
 
 def _figures(measured: Measurement | None, job_s: float | None, steps: int | None) -> str | None:

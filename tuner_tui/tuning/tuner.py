@@ -60,6 +60,7 @@ from tuner_tui.tuning.trial_log import (
     TrialStarted,
     TuningEnded,
     TuningEndStatus,
+    TuningReader,
     TuningStarted,
     read_entries,
 )
@@ -230,16 +231,17 @@ class Tuner:
         """Log the last trial of the history."""
         search = self.search_from(history, False)
         limit = search.space.limit_bytes
-        entry = TrialCompleted(
-            t=self.now(),
-            tried=history.trials[-1],
-            skipped=search.skipped,
-            unreachable=tuple(sorted(report.unreachable)),
-            capacity_bytes=search.space.capacity_bytes,
-            limit_bytes=None if limit is None else int(limit),
-            whole_job=search.space.whole_job,
+        self.log.add(
+            TrialCompleted(
+                t=self.now(),
+                tried=history.trials[-1],
+                skipped=search.skipped,
+                unreachable=tuple(sorted(report.unreachable)),
+                capacity_bytes=search.space.capacity_bytes,
+                limit_bytes=None if limit is None else int(limit),
+                whole_job=search.space.whole_job,
+            )
         )
-        self.log.add(entry)
 
     def interrupted(self, history: TrialHistory) -> TuningEnded:
         """The end of a tuning that was aborted, or whose time was over during a trial, with what was measured."""
@@ -277,19 +279,31 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
     Raises `LaunchError`, `SettingsError` and `RecordError`.
     """
     record = read_tuning_record(folder)
-    entries = read_entries(folder)
-    request = launch_request_of(folder, record, spec)
-    _end_orphaned_trials(entries, request)
+    request = LaunchRequest(
+        job=spec.job,
+        resolved=record.resolved,
+        interpreter=record.interpreter,
+        cwd=Path(record.cwd),
+        preset=record.preset,
+        memory_limit_bytes=record.memory_limit_bytes,
+        environ=spec.environ,
+        tuning=folder.id,
+        ends_with=identify_process(os.getpid()),
+    )
+    reader = TuningReader(folder)
+    entries = reader.entries()
+    # The supervisors of trials that a killed tuner left running would share the card with the first trial from now on.
+    for run in reader.running_trials():
+        end_run(RunFolder(runs_dir(request.environ) / run.run))
     machine = read_inventory(state_dir(spec.environ))
     with open_cards(record, folder, machine) as cards:
-        interpreter = training_interpreter(request)
+        interpreter = probe_interpreter(Path(prepare(request).interpreter.path))
         limited = limit_gpu_memory(cards.inventory, record.memory_limit_bytes)
         prior = estimate_prior(limited, interpreter, spec, record.resolved.settings, Path(record.cwd))
         context = TuningContext(record, spec, cards.inventory, interpreter, prior)
         history = TrialHistory.from_entries(record.resolved.settings, entries)
         deadline_t = time.time() + spec.minutes * 60
         space = context.space(history)
-        limit = None if space.limit_bytes is None else int(space.limit_bytes)
         load = OtherLoad() if record.on else _other_load(machine, spec)
         if cards.cards != (None,):  # the cards of parallel trials are free, whatever runs on others,
             load = replace(load, gpu_share=None)
@@ -301,7 +315,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
             TuningStarted(
                 t=time.time(),
                 capacity_bytes=space.capacity_bytes,
-                limit_bytes=limit,
+                limit_bytes=None if space.limit_bytes is None else int(space.limit_bytes),
                 deadline_t=deadline_t,
                 load=load,
                 busy=quiet.busy,
@@ -382,26 +396,6 @@ class TuningContext:
         return Search(history.start, self.space(history), comparable(history.trials), compare_only)
 
 
-def launch_request_of(folder: TuningFolder, record: TuningRecord, spec: TunerSpec) -> LaunchRequest:
-    """Return the launch request of the training with the settings to start from."""
-    return LaunchRequest(
-        job=spec.job,
-        resolved=record.resolved,
-        interpreter=record.interpreter,
-        cwd=Path(record.cwd),
-        preset=record.preset,
-        memory_limit_bytes=record.memory_limit_bytes,
-        environ=spec.environ,
-        tuning=folder.id,
-        ends_with=identify_process(os.getpid()),
-    )
-
-
-def training_interpreter(request: LaunchRequest) -> Interpreter:
-    """Return the interpreter that trains. Raises `LaunchError`."""
-    return probe_interpreter(Path(prepare(request).interpreter.path))
-
-
 def estimate_prior(
     inventory: Inventory, interpreter: Interpreter, spec: TunerSpec, start: Settings, folder: Path = Path()
 ) -> PeakModel | None:
@@ -427,21 +421,6 @@ def estimate_prior(
     return replace(peak, base_bytes=peak.base_bytes - context, floor_bytes=max(0.0, peak.floor_bytes - context))
 
 
-def _end_orphaned_trials(entries: list[LogEntry], request: LaunchRequest) -> None:
-    """End the trials that a killed tuner left running."""
-    running: dict[int, TrialStarted] = {}
-    for entry in entries:
-        if isinstance(entry, TrialStarted):
-            running[entry.trial.number] = entry
-        elif isinstance(entry, TrialCompleted):
-            running.pop(entry.tried.trial.number, None)
-        else:
-            running.clear()
-    # Their supervisors survive a killed tuner: they would share the card with the first trial of the resumed tuning.
-    for started in running.values():
-        end_run(RunFolder(runs_dir(request.environ) / started.run))
-
-
 def _save_winner(
     ended: TuningEnded,
     context: TuningContext,
@@ -452,12 +431,7 @@ def _save_winner(
 ) -> TuningEnded:
     """Save the preset of a confirmed winner after a run with it has shown that it trains as the winner did."""
     conclusion, record = ended.verdict, context.record
-    if (
-        ended.status != "finished"
-        or conclusion is None
-        or conclusion.best is None
-        or conclusion.best.throughput is None
-    ):
+    if ended.status != "finished" or conclusion is None or not (conclusion.best and conclusion.best.throughput):
         return ended
     history = TrialHistory.from_entries(record.resolved.settings, read_entries(folder))
     if conclusion.winner == history.start:
@@ -474,11 +448,9 @@ def _save_winner(
         launch = preset_request(folder.preset, request)
         measurement = run_preset(launch, cards, TrialCallbacks(folder.aborted))
         observed = (ObservedTraining.of(one, request.environ) for one in (measurement, conclusion.best))
-        mismatch = preset_mismatch(*observed)
-        if mismatch:
-            return replace(
-                ended, sentence=f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."
-            )
+        if mismatch := preset_mismatch(*observed):
+            sentence = f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."
+            return replace(ended, sentence=sentence)
         return replace(ended, preset=str(save_tuned_preset(preset)))
     except (SettingsError, LaunchError) as error:
         return replace(ended, sentence=f"The winner could not be saved: {error}")
@@ -488,15 +460,6 @@ def main(argv: list[str]) -> None:
     """Tune in the folder `argv[0]`."""
     folder = TuningFolder(Path(argv[0]))
     spec, locks = detach(lambda data: (TunerSpec.load(data), acquire_locks(folder)))
-    try:
-        run_tuner(folder, spec)
-    finally:
-        for lock in locks:
-            os.close(lock)
-
-
-def run_tuner(folder: TuningFolder, spec: TunerSpec) -> None:
-    """Tune, and log how it ended."""
     log = TrialLog(folder)
     try:
         ended = tune(folder, spec, log)
@@ -507,6 +470,8 @@ def run_tuner(folder: TuningFolder, spec: TunerSpec) -> None:
         sentence = f"The tuner failed: {type(error).__name__}: {error}. See {folder.log}."
         ended = TuningEnded(t=time.time(), status="failed", sentence=sentence)
     log.add(ended)
+    for lock in locks:
+        os.close(lock)
 
 
 if __name__ == "__main__":

@@ -194,7 +194,8 @@ class BatchSearch:
             found = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first trial")
         else:
             found = BatchProposal(self._likely(last), "likely to fit: little memory depends on the batch")
-        return max(BatchProposal(self._proved(last), "shown to be safe by the last trial"), found, key=_batch)
+        proved = BatchProposal(self._proved(last), "shown to be safe by the last trial")
+        return max(proved, found, key=lambda proposal: proposal.batch)
 
     def _below_failed(self) -> BatchProposal:
         # Nothing has fitted yet. The failed size took at least the whole card: scale the estimate up accordingly.
@@ -253,7 +254,3 @@ def _may_be_optimizer_step(point: PeakPoint) -> bool:
     """Whether the optimizer step rather than the samples may have set the peak, by what is resident."""
     resident = point.resident_bytes if point.batch_peak_bytes is None else None
     return resident is not None and point.peak_bytes <= OPTIMIZER_STEP_FACTOR * resident
-
-
-def _batch(proposal: BatchProposal) -> int:
-    return proposal.batch

@@ -247,12 +247,9 @@ def _fixed_cost_s(same_knobs: list[SettingsResult], current: SettingsResult, sig
     if not others or not current.throughput:
         return None
     other = min(others, key=lambda one: abs(one.micro - current.micro))
-    (small, slow), (large, fast) = sorted((_time_point(other), _time_point(current)))
+    points = []  # the micro batch and the seconds that a sample computes, padding (which grows with the batch) excluded
+    for one in (other, current):
+        share = knobs.compute_share(one.breakdown) * (1 - (one.breakdown.padding or 0.0))
+        points.append((one.micro, share / (one.throughput or 1.0)))
+    (small, slow), (large, fast) = sorted(points)
     return max(0.0, (slow * (1 + sigma) - fast * (1 - sigma)) / (1 / small - 1 / large))
-
-
-def _time_point(result: SettingsResult) -> tuple[int, float]:
-    """The micro batch and the seconds that a sample computes, padding (which grows with the batch) excluded."""
-    parts = result.breakdown
-    share = knobs.compute_share(parts) * (1 - (parts.padding or 0.0))
-    return result.micro, share / (result.throughput or 1.0)

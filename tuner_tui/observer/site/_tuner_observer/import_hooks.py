@@ -81,7 +81,7 @@ def call_before(owner: Any, name: str, before: Callable[..., Any]) -> None:
         call_safely(before, *args, **kwargs)
         return original(*args, **kwargs)
 
-    _replace(owner, name, hooked)
+    replacing(owner, name)(hooked)
 
 
 def call_after(owner: Any, name: str, after: Callable[..., Any]) -> None:
@@ -96,13 +96,18 @@ def call_after(owner: Any, name: str, after: Callable[..., Any]) -> None:
         call_safely(after, result, *args, **kwargs)
         return result
 
-    _replace(owner, name, hooked)
+    replacing(owner, name)(hooked)
 
 
-def _replace(owner: Any, name: str, hooked: Callable[..., Any]) -> None:
+def replacing(owner: Any, name: str) -> Callable[[Any], Any]:
+    """Decorate a function that takes the place of `owner.name`, with the name and the documentation of that."""
     from functools import wraps  # a process that hooks nothing should not import it
 
-    setattr(owner, name, wraps(getattr(owner, name))(hooked))
+    def replace(hooked: Any) -> Any:
+        setattr(owner, name, wraps(getattr(owner, name))(hooked))
+        return hooked
+
+    return replace
 
 
 def install_import_hooks(hooks: Mapping[str, Hook]) -> None:

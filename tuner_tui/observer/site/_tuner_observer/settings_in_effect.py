@@ -147,10 +147,12 @@ class SettingsInEffect:
         rate = group.get("initial_lr", group.get("lr"))  # the former where a schedule changes the latter
         if not self._has_arguments and isinstance(rate, (int, float)):
             self._current["learning_rate"] = rate
-        self._current["parameter_dtype"] = _parameter_dtypes(optimizer)
+        dtypes = {_dtype_name(each.dtype) for group in optimizer.param_groups for each in group["params"]}
+        self._current["parameter_dtype"] = "+".join(sorted(dtypes))
         if group["params"]:
             self._optimizer = weakref.ref(optimizer)
-            self._current["device"] = _device_names(group["params"])
+            # Joined by "+" for a model that is spread over several.
+            self._current["device"] = "+".join(sorted({str(each.device) for each in group["params"]}))
 
     def set_training_arguments(self, arguments: Any) -> None:
         """Report a Trainer's arguments at once, since the first step may be the last.
@@ -241,16 +243,6 @@ _UNREPORTED = object()
 
 def _dtype_name(dtype: Any) -> str:
     return str(dtype).replace("torch.", "")
-
-
-def _device_names(parameters: Any) -> str:
-    """Names of all devices, joined by "+" for a model that is spread over several."""
-    return "+".join(sorted({str(each.device) for each in parameters}))
-
-
-def _parameter_dtypes(optimizer: Any) -> str:
-    found = sorted({_dtype_name(each.dtype) for group in optimizer.param_groups for each in group["params"]})
-    return "+".join(found)
 
 
 MAX_OPTIONS = 400

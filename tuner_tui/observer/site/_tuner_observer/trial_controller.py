@@ -8,7 +8,6 @@ runs.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from . import longest_batch, process_role
 from .hooks.injection import InjectionLog, inject_training_arguments
 from .hooks.optimizer_steps import is_compiling_function
-from .import_hooks import call_before, call_safely
+from .import_hooks import call_before, call_safely, replacing
 from .process_exit import is_out_of_memory, redact
 from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
 
@@ -299,7 +298,7 @@ class TrialController:
         timed = start is self._start_totals  # the stopwatch ran for the same span
         names = ("samples", "tokens", "padding_tokens", "data_wait_s")
         accumulates = end["micro_steps"] >= 2 * end["own_steps"] >= 4  # a loader may be one batch ahead
-        counted = {name: _rounded_difference(end[name], start[name]) for name in names}
+        counted = {name: None if end[name] is None else round(end[name] - (start[name] or 0), 6) for name in names}
         steps = end["own_steps"] - start["own_steps"]
         seconds = end["train_s"] - start["train_s"]
         return {
@@ -333,10 +332,6 @@ def _trainer_steps(trainer: Any) -> int | None:
     steps = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
     planned: int = math.ceil(arguments.num_train_epochs * steps)
     return planned
-
-
-def _rounded_difference(later: Any, earlier: Any) -> Any:
-    return None if later is None else round(later - (earlier or 0), 6)
 
 
 def _exit_process() -> None:
@@ -387,7 +382,7 @@ def hook_trial_trainer(module: Any, trial: TrialController) -> None:
     """Notify the trial when a Trainer starts and ends training."""
     original = module.Trainer.train
 
-    @functools.wraps(original)
+    @replacing(module.Trainer, "train")
     def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
         call_safely(trial.set_trainer, trainer)
         try:
@@ -395,8 +390,6 @@ def hook_trial_trainer(module: Any, trial: TrialController) -> None:
         finally:
             if sys.exc_info()[1] is None:
                 call_safely(trial.training_ended)
-
-    module.Trainer.train = train
 
 
 class _SilentInjection(InjectionLog):

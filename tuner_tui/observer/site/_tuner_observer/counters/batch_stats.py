@@ -190,31 +190,9 @@ class IteratorStats:
     """
 
     __slots__ = (
-        "_elements",
-        "_real",
-        "batch_size",
-        "batches",
-        "epoch",
-        "estimated",
-        "exhausted",
-        "first_s",
-        "has_trained",
-        "in_eval_mode",
-        "last_s",
-        "layout",
-        "length",
-        "on_epoch",
-        "on_trained",
-        "other_thread",
-        "padding",
-        "position",
-        "prefetched",
-        "prefetches",
-        "rows_per_sample",
-        "samples",
-        "shape",
-        "tokens",
-        "wait_s",
+        "_elements", "_real", "batch_size", "batches", "epoch", "estimated", "exhausted", "first_s", "has_trained",
+        "in_eval_mode", "last_s", "layout", "length", "on_epoch", "on_trained", "other_thread", "padding", "position",
+        "prefetched", "prefetches", "rows_per_sample", "samples", "shape", "tokens", "wait_s",
     )  # fmt: skip
 
     def __init__(self, prefetches: bool = False) -> None:

@@ -39,7 +39,7 @@ class EvaluationDetector:
     def __init__(self, grad_enabled: Callable[[], bool]) -> None:
         """`grad_enabled`: torch.is_grad_enabled. `on_eval` is called when a model enters eval mode."""
         self.grad_enabled = grad_enabled
-        self.on_eval: Callable[[], None] = _nothing
+        self.on_eval: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
@@ -120,10 +120,6 @@ class EvaluationDetector:
                 # mode would turn every batch from now on into an evaluation's.
                 self._trusts_mode = False
             self._model = None
-
-
-def _nothing() -> None:
-    return None
 
 
 EVALUATION_WORDS = frozenset(

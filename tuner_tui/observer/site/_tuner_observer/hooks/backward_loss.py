@@ -5,13 +5,12 @@ At most once a second, and without waiting for a GPU: its value is copied to pin
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_after
+from ..import_hooks import call_after, replacing
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -59,7 +58,7 @@ class BackwardLoss:
         """Hook `torch.Tensor.backward`."""
         original, buffer = tensor_class.backward, self._counters.buffer
 
-        @functools.wraps(original)
+        @replacing(tensor_class, "backward")
         def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 # The hot path: the place in the code that is followed, with no value due to be read. The instruction
@@ -78,8 +77,6 @@ class BackwardLoss:
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
                 return original(tensor, *args, **kwargs)
             return original(tensor, *args, **kwargs)
-
-        tensor_class.backward = backward
 
     def hook_grad_scaler(self, module: Any) -> None:
         """Remember the loss that `GradScaler.scale` multiplies."""

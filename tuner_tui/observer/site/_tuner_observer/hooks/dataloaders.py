@@ -11,7 +11,7 @@ from weakref import ref
 
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS
-from ..import_hooks import call_safely
+from ..import_hooks import call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,14 +36,12 @@ def _hook_iter(loader_class: Any, counters: StepCounters, on_settings: SettingsC
     """Starting the workers of an epoch counts as waiting for data."""
     original = loader_class.__iter__
 
-    @functools.wraps(original)
+    @replacing(loader_class, "__iter__")
     def __iter__(self: Any) -> Any:
         began_s = perf_counter()
         iterator = original(self)
         call_safely(_iteration_started, self, iterator, counters, on_settings, began_s)
         return iterator
-
-    loader_class.__iter__ = __iter__
 
 
 def _iteration_started(
@@ -110,7 +108,7 @@ def _hook_next(iterator_class: Any, counters: StepCounters) -> None:
     buffer, grad_enabled = counters.buffer, counters.evaluation.grad_enabled
     records = buffer.records
 
-    @functools.wraps(original)
+    @replacing(iterator_class, "__next__")
     def __next__(self: Any) -> Any:
         began_s = perf_counter()
         try:
@@ -140,5 +138,3 @@ def _hook_next(iterator_class: Any, counters: StepCounters) -> None:
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
                 stats.layout = EMPTY_LAYOUT
         return batch
-
-    iterator_class.__next__ = __next__

@@ -7,13 +7,12 @@ gradients in another way, which is not hooked.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +132,7 @@ class NoGradTracker:
         original = module_class.train
         self.awaits_train = True
 
-        @functools.wraps(original)
+        @replacing(module_class, "train")
         def train(module: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(module, *args, **kwargs)
             if self.awaits_train and not self.evaluation.is_in_eval_mode:
@@ -142,8 +141,6 @@ class NoGradTracker:
                     module_class.train = original
                 call_safely(self._trains_again)
             return result
-
-        module_class.train = train
 
     def _trains_again(self) -> None:
         self.counters.session.marks_output = False
@@ -204,16 +201,14 @@ def hook_grad_mode(grad_mode: Any, depth: NoGradTracker) -> None:
 def _wrap_context(context: Any, depth: NoGradTracker) -> None:
     enter, leave = context.__enter__, context.__exit__
 
-    @functools.wraps(enter)
+    @replacing(context, "__enter__")
     def __enter__(self: Any) -> Any:
         depth.enter()
         result = enter(self)
         call_safely(depth.entered)
         return result
 
-    @functools.wraps(leave)
+    @replacing(context, "__exit__")
     def __exit__(self: Any, *error: Any) -> Any:
         call_safely(depth.leave)
         return leave(self, *error)
-
-    context.__enter__, context.__exit__ = __enter__, __exit__

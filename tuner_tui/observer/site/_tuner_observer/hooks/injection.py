@@ -5,7 +5,6 @@ And checkpoints that the user asked for: a Trainer resumes from TUNER_RESUME, an
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -13,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .. import process_role
-from ..import_hooks import call_before, call_safely
+from ..import_hooks import call_before, call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +120,7 @@ def inject_training_arguments(module: Any, log: InjectionLog) -> None:
 def _set_before_post_init(arguments_class: Any, log: InjectionLog) -> None:
     original = arguments_class.__post_init__
 
-    @functools.wraps(original)
+    @replacing(arguments_class, "__post_init__")
     def __post_init__(self: Any, *args: Any, **kwargs: Any) -> None:
         outermost = id(self) not in log.building
         if outermost:
@@ -132,8 +131,6 @@ def _set_before_post_init(arguments_class: Any, log: InjectionLog) -> None:
         finally:
             if outermost:
                 log.building.discard(id(self))
-
-    arguments_class.__post_init__ = __post_init__
 
 
 def _set_fields(arguments: Any, log: InjectionLog) -> None:
@@ -155,7 +152,7 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
     loader_class = module.DataLoader
     construct = loader_class.__init__
 
-    @functools.wraps(construct)
+    @replacing(loader_class, "__init__")
     def __init__(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
         options = dict(zip(POSITIONAL_LOADER_ARGUMENTS, args), **kwargs)  # noqa: B905 - Python 3.9
         values: dict[str, Any] = {}
@@ -165,7 +162,11 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
         if not values:
             construct(self, dataset, *args, **kwargs)
             return
-        construct(self, dataset, **_drop_worker_options(dict(options, **_loader_arguments(values))))
+        options.update((LOADER_ARGUMENTS[name], value) for name, value in values.items())
+        if not options.get("num_workers"):  # without workers, prefetching and persistence raise
+            options.pop("prefetch_factor", None)
+            options.pop("persistent_workers", None)
+        construct(self, dataset, **options)
         call_safely(log.report, "DataLoader", values)
 
     def read(loader: Any) -> None:
@@ -179,7 +180,6 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
         if not loader.__dict__.get("_tuner_read"):
             loader.__dict__["_tuner_measured"] = True
 
-    loader_class.__init__ = __init__
     call_before(loader_class, "__iter__", read)
     call_before(loader_class, "__len__", measured)
 
@@ -199,7 +199,7 @@ def _set_ordered_loader(loader: Any, module: Any, log: InjectionLog, is_training
     if loader.__dict__.get("_tuner_measured") or type(batches) is not module.BatchSampler or loader.batch_size is None:
         values.pop("per_device_train_batch_size", None)
     options = {name: getattr(loader, name, None) for name in LOADER_ARGUMENTS.values()}
-    options.update(_loader_arguments(values))
+    options.update((LOADER_ARGUMENTS[name], value) for name, value in values.items())
     if not options["num_workers"]:
         options.update(prefetch_factor=None, persistent_workers=False)
     elif options["prefetch_factor"] is None:
@@ -233,17 +233,6 @@ def _is_shuffled(options: dict[str, Any]) -> bool:
     return bool(options.get("shuffle"))
 
 
-def _loader_arguments(values: dict[str, Any]) -> dict[str, Any]:
-    return {LOADER_ARGUMENTS[name]: value for name, value in values.items()}
-
-
-def _drop_worker_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Prefetching and persistence raise without workers."""
-    if not options.get("num_workers"):
-        return {name: value for name, value in options.items() if name not in ("prefetch_factor", "persistent_workers")}
-    return options
-
-
 FIT_ARGUMENTS = {"gradient_accumulation_steps": "accumulate_grad_batches", "max_grad_norm": "gradient_clip_val"}
 """Set in `fit`, where the model is known: with manual optimization the model does both itself."""
 
@@ -253,7 +242,7 @@ def inject_lightning_trainer(module: Any, log: InjectionLog) -> None:
     trainer_class = module.Trainer
     construct = trainer_class.__init__
 
-    @functools.wraps(construct)
+    @replacing(trainer_class, "__init__")
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         changes = call_safely(_lightning_arguments, log.settings, kwargs) or {}
         for each in changes.values():
@@ -262,7 +251,6 @@ def inject_lightning_trainer(module: Any, log: InjectionLog) -> None:
         if changes:
             call_safely(log.report, "Trainer", {name: log.settings[name] for name in changes})
 
-    trainer_class.__init__ = __init__
     call_before(trainer_class, "fit", lambda trainer, model, *_, **__: _set_at_fit(trainer, model, log))
 
 
@@ -322,7 +310,7 @@ def _hook_first_call(
     original = getattr(trainer_class, method)
     pending = [checkpoint]
 
-    @functools.wraps(original)
+    @replacing(trainer_class, method)
     def resume(self: Any, *args: Any, **kwargs: Any) -> Any:
         passed = args[position] if len(args) > position else kwargs.get(argument)
         if pending and pending.pop() and not passed:
@@ -332,8 +320,6 @@ def _hook_first_call(
                 kwargs[argument] = checkpoint
             call_safely(_report_resume, session, checkpoint)
         return original(self, *args, **kwargs)
-
-    setattr(trainer_class, method, resume)
 
 
 def _restore_batch_size(trainer: Any) -> None:

@@ -5,13 +5,12 @@ The user's list of callbacks is not changed: the function with which Lightning c
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_safely
+from ..import_hooks import call_after, call_safely, replacing
 from ..settings_in_effect import count_parameters
 from .loggers import kind_of, training_loss
 from .reporter import FrameworkReporter, as_float, hook_pause
@@ -33,16 +32,15 @@ def hook_lightning_trainer(
     package = module.__name__[: -len(".trainer.trainer")]
     reporter = LightningReporter(session, counters, settings_in_effect)
     call_safely(_hook_callbacks, sys.modules.get(package + ".trainer.call"), reporter)
-    call_safely(_hook_logger, _connector_module(package), reporter)
+    connectors = sys.modules.get(package + ".trainer.connectors.logger_connector.logger_connector")
+    call_safely(_hook_logger, connectors, reporter)
     loop = getattr(sys.modules.get(package + ".loops.evaluation_loop"), "_EvaluationLoop", None)
     if loop is not None:
         hook_pause(loop, "run", reporter, "evaluating")
     hook_pause(module.Trainer, "save_checkpoint", reporter, "saving")
-    _hook_checkpoints(module.Trainer, reporter)
-
-
-def _connector_module(package: str) -> Any:
-    return sys.modules.get(package + ".trainer.connectors.logger_connector.logger_connector")
+    call_after(
+        module.Trainer, "save_checkpoint", lambda _, trainer, filepath, *__, **___: reporter.saved(trainer, filepath)
+    )
 
 
 def _hook_callbacks(module: Any, reporter: LightningReporter) -> None:
@@ -50,14 +48,12 @@ def _hook_callbacks(module: Any, reporter: LightningReporter) -> None:
     original = module._call_callback_hooks
     handlers = {name: getattr(reporter, name) for name in dir(reporter) if name.startswith("on_")}
 
-    @functools.wraps(original)
+    @replacing(module, "_call_callback_hooks")
     def _call_callback_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
         handler = handlers.get(hook_name)
         if handler is not None:
             call_safely(handler, trainer)
         return original(trainer, hook_name, *args, **kwargs)
-
-    module._call_callback_hooks = _call_callback_hooks
 
 
 def _hook_logger(module: Any, reporter: LightningReporter) -> None:
@@ -68,31 +64,17 @@ def _hook_logger(module: Any, reporter: LightningReporter) -> None:
     connector_class, to_scalars = module._LoggerConnector, module.convert_tensors_to_scalars
     original = connector_class.log_metrics
 
+    @replacing(module, "convert_tensors_to_scalars")
     def convert_tensors_to_scalars(data: Any) -> Any:
         scalars = to_scalars(data)
         reporter.scalars = dict(scalars) if isinstance(scalars, dict) else None
         return scalars
 
-    @functools.wraps(original)
+    @replacing(connector_class, "log_metrics")
     def log_metrics(self: Any, metrics: Any, *args: Any, **kwargs: Any) -> None:
         reporter.scalars = None
         original(self, metrics, *args, **kwargs)
         call_safely(reporter.logged, self.trainer, metrics)
-
-    module.convert_tensors_to_scalars = functools.wraps(to_scalars)(convert_tensors_to_scalars)
-    connector_class.log_metrics = log_metrics
-
-
-def _hook_checkpoints(trainer_class: Any, reporter: LightningReporter) -> None:
-    original = trainer_class.save_checkpoint
-
-    @functools.wraps(original)
-    def save_checkpoint(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, filepath, *args, **kwargs)
-        call_safely(reporter.saved, self, filepath)
-        return result
-
-    trainer_class.save_checkpoint = save_checkpoint
 
 
 class LightningReporter(FrameworkReporter):
@@ -150,7 +132,7 @@ class LightningReporter(FrameworkReporter):
         if loss is None:
             return
         fields = {"step": trainer.global_step, "epoch": as_float(trainer.current_epoch), "loss": loss}
-        fields["grad_norm"] = _first(scalars, GRAD_NORM_NAMES)
+        fields["grad_norm"] = next((as_float(scalars[name]) for name in GRAD_NORM_NAMES if name in scalars), None)
         fields["learning_rate"] = call_safely(lambda: as_float(trainer.optimizers[0].param_groups[0]["lr"]))
         self.report_metrics(fields)
 
@@ -163,13 +145,22 @@ class LightningReporter(FrameworkReporter):
         if not trainer.sanity_checking:
             kept = getattr(trainer._logger_connector, "_callback_metrics", {})
             unlogged = {name: value for name, value in kept.items() if not name.startswith("train")}
-            self.report_evaluation(trainer.global_step, _with_eval_loss(self._validation or unlogged))
+            metrics = {
+                "eval_loss" if kind_of(name).key == "eval_loss" else name: value
+                for name, value in (self._validation or unlogged).items()
+            }
+            self.report_evaluation(trainer.global_step, metrics)
 
     def saved(self, trainer: Any, path: Any) -> None:
-        """Report a completed checkpoint; one that would skip the rest of an epoch only as a file that was saved."""
+        """Report a completed checkpoint; one that would skip the rest of an epoch only as a file that was saved.
+
+        After a stop in mid-epoch, callbacks that save at the end of an epoch save one that counts as complete: resuming
+        from it starts with the next.
+        """
         if self.session.is_open and trainer.is_global_zero:
             path = os.path.abspath(os.fspath(path))
-            if trainer.should_stop and call_safely(_is_cut, trainer):
+            whole = call_safely(lambda: trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
+            if trainer.should_stop and whole is False:
                 self.session.report("saved", step=trainer.global_step, path=path)
             else:
                 self.session.report("checkpoint", step=trainer.global_step, path=path, seconds=self.saving_s)
@@ -179,23 +170,6 @@ class LightningReporter(FrameworkReporter):
         self.write_metrics()
         self.counters.trainer_ended()
         self.session.enter_phase("ending")
-
-
-def _with_eval_loss(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Rename the loss to `eval_loss`, as all other evaluations name it."""
-    return {"eval_loss" if kind_of(name).key == "eval_loss" else name: value for name, value in metrics.items()}
-
-
-def _is_cut(trainer: Any) -> bool:
-    """Whether the epoch was left before its last batch.
-
-    Callbacks that save at the end of an epoch then save one that counts as complete: resuming starts with the next.
-    """
-    return not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
-
-
-def _first(values: dict[str, Any], names: tuple[str, ...]) -> float | None:
-    return next((as_float(values[name]) for name in names if name in values), None)
 
 
 def _count_or_none(value: Any) -> int | None:

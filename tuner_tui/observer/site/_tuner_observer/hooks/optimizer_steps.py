@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ..import_hooks import call_before, call_safely
+from ..import_hooks import call_before, call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,14 +74,12 @@ def _wrap_steps(optimizer_class: Any, before: StepHook, after: StepHook) -> None
     """torch 1.13 has no global hooks: wrap `step` of each class of which `Optimizer.__init__` creates an instance."""
     original = optimizer_class.__init__
 
-    @functools.wraps(original)
+    @replacing(optimizer_class, "__init__")
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         step = type(self).step
         if not getattr(step, "_tuner_wrapped", False):
             type(self).step = _wrap_step(step, before, after)
-
-    optimizer_class.__init__ = __init__
 
 
 def _wrap_step(original: Any, before: StepHook, after: StepHook) -> Any:
@@ -107,15 +105,13 @@ def hook_grad_scaler(module: Any, counters: StepCounters) -> None:
         return
     original = scaler_class.step
 
-    @functools.wraps(original)
+    @replacing(scaler_class, "step")
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         written = counters.buffer.written()
         result = original(self, optimizer, *args, **kwargs)
         if counters.buffer.written() == written:
             call_safely(counters.step_skipped, optimizer)
         return result
-
-    scaler_class.step = step
 
 
 def hook_compilation(module: Any, callbacks: Sequence[Callable[[], None]]) -> None:

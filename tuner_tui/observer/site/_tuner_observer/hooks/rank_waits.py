@@ -11,6 +11,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..import_hooks import replacing
 from ..process_role import is_distributed
 from .optimizer_steps import is_compiling_function
 
@@ -63,14 +64,12 @@ class RankWaits:
         original = autograd.backward
         measured = self.wrap(original)
 
-        @functools.wraps(original)
+        @replacing(autograd, "backward")
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if getattr(tensors, "is_cpu", True):
                 return measured(tensors, *args, **kwargs)
             self._counters.wait_is_known = False
             return original(tensors, *args, **kwargs)
-
-        autograd.backward = backward
 
     def hook_collectives(self, modules: Any) -> None:
         """Hook the functions in each of `modules`: `torch.distributed` has its own names for them."""

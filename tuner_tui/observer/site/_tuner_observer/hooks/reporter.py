@@ -8,7 +8,6 @@ the file in time.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import time
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import process_role
-from ..import_hooks import call_safely
+from ..import_hooks import call_safely, replacing
 
 if TYPE_CHECKING:
     from ..counters.step_counters import StepCounters
@@ -88,7 +87,7 @@ def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -
     if original is None:
         return
 
-    @functools.wraps(original)
+    @replacing(owner, name)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         paused = call_safely(reporter.enter, phase)
         try:
@@ -98,8 +97,6 @@ def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -
             raise
         finally:
             call_safely(reporter.leave, phase, paused)
-
-    setattr(owner, name, method)
 
 
 def as_float(value: Any) -> float | None:

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_after, call_safely
+from ..import_hooks import call_after, call_safely, replacing
 from ..process_role import rank_and_world
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _hook_checkpoint(owner: Any, name: str, report: Callable[..., None], files: 
     """Hook a method that writes a checkpoint. `report` gets its result and its arguments."""
     original = getattr(owner, name)
 
-    @functools.wraps(original)
+    @replacing(owner, name)
     def save(*args: Any, **kwargs: Any) -> Any:
         files.in_folder = True
         try:
@@ -127,8 +127,6 @@ def _hook_checkpoint(owner: Any, name: str, report: Callable[..., None], files: 
             files.in_folder = False
         call_safely(lambda: report(result, *args, **kwargs))
         return result
-
-    setattr(owner, name, save)
 
 
 def hook_safetensors(module: Any, counters: StepCounters, files: SavedFiles) -> None:
