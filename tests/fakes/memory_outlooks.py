@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner_tui.advice.outlook import EstimateRequest, MemoryOutlook, PeakMemory
+from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook, PeakMemory
 from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device

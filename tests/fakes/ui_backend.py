@@ -12,9 +12,8 @@ from tests.fakes import live_run
 from tests.fakes.memory_outlooks import outlook_of, parts_of
 from tests.fakes.run_pairs import two_runs
 from tests.fakes.tuning_views import FakeTunings
-from tuner_tui.advice.estimate import MemoryEstimator
+from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, MemoryOutlook, PeakMemory
 from tuner_tui.advice.finding import Finding, Remedy
-from tuner_tui.advice.outlook import EstimateRequest, MemoryOutlook, PeakMemory
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample

@@ -17,8 +17,14 @@ from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeEstimates, ended, r
 from tests.runs.store.test_record import record
 from tests.tuning.builders import resolved
 from tests.ui.pilots import app_of, on_screen, press_until, until, value
-from tuner_tui.advice.estimate import UNKNOWN_FOR_COMMAND, UNMEASURED_IMPORTS, MemoryEstimator
-from tuner_tui.advice.outlook import DataOutlook, EstimateRequest, MemoryOutlook
+from tuner_tui.advice.estimate import (
+    UNKNOWN_FOR_COMMAND,
+    UNMEASURED_IMPORTS,
+    DataOutlook,
+    EstimateRequest,
+    MemoryEstimator,
+    MemoryOutlook,
+)
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.hardware.interpreter import Interpreter

@@ -1,4 +1,4 @@
-"""A figure of a GPU on its way from the driver to its cell: the functions that it passes, in their order."""
+"""A figure of a GPU on its way from the driver to its cell: the functions called, in their order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tuner_tui.hardware.processes import ProcessSampler
 from tuner_tui.hardware.sampler import Sampler
 
 FLOW = (
-    ("hardware/nvml.py", "NvmlCard.fast"),
     ("hardware/sampler.py", "GpuMonitor.refresh"),
-    ("hardware/sampler.py", "Sampler.sample"),
+    ("hardware/nvml.py", "NvmlCard.fast"),
     ("ui/feeds.py", "HardwareFeed.samples"),
+    ("hardware/sampler.py", "Sampler.sample"),
     ("ui/panels/live.py", "LivePanel.watch_sample"),
     ("ui/panels/live.py", "LivePanel.rows"),
     ("view/live_rows.py", "live_rows"),

@@ -23,7 +23,7 @@ from tests.ui.pilots import (
     until,
     value,
 )
-from tuner_tui.advice.outlook import EstimateRequest, PeakMemory
+from tuner_tui.advice.estimate import EstimateRequest, PeakMemory
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import OriginKind

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
-from tuner_tui.advice.outlook import DataOutlook, EstimateRequest, MemoryOutlook, PeakMemory
-from tuner_tui.advice.recommend.duration_estimate import EarlierRun, earlier_runs, estimate_duration
-from tuner_tui.advice.recommend.memory_breakdown import MemoryRemedy, breakdown_rows, memory_remedies
-from tuner_tui.advice.recommend.sample_lengths import measure_lengths
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, EarlierRun, earlier_runs, estimate_duration
+from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
 from tuner_tui.advice.recommend.workload import model_of
 from tuner_tui.core.units import format_size
@@ -39,7 +39,7 @@ from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
-from tuner_tui.settings.model import Settings, Value
+from tuner_tui.settings.model import Resolved, Settings, Value
 
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
 UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
@@ -134,6 +134,65 @@ class JobMemoryEstimator:
         calibrated = calibrate(way(settings), settings, self.device.on_gpu, self.runs, way)
         most = self.job.max_samples
         return calibrated if most is None else replace(calibrated, samples=max(1, most // self.processes))
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateRequest:
+    """Settings whose memory is to be estimated.
+
+    `worked_on`: the user changed something and no training runs, so an estimate that takes seconds of CPU time is
+    allowed. A command has its own values for the settings that no source gives. While `training`, data is not measured.
+    """
+
+    resolved: Resolved
+    job: Job
+    inventory: Inventory
+    interpreter: Interpreter
+    memory_limit_bytes: int | None = None
+    worked_on: bool = False
+    training: bool = False
+
+
+class PeakMemory(NamedTuple):
+    """Where the memory of the peak goes, in the phase `phase`: by kind, and by module and kind."""
+
+    title: str
+    phase: str
+    total_bytes: int
+    by_kind: tuple[BreakdownRow, ...]
+    by_module: tuple[BreakdownRow, ...]
+
+
+class DataOutlook(NamedTuple):
+    """How long the samples of the data are, and the share of them that is cut and of a batch that is padding."""
+
+    lengths: SampleLengths
+    cut_share: float
+    padding_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOutlook:
+    """The expected memory of a GPU, or of the host where `on_gpu` is False.
+
+    `against` names the capacity if it is not that of the device; `unknown` says why there is no estimate.
+    `measured`: the estimate comes from runs of a command only, and `measured_largest` is the largest batch they imply.
+    `duration` is the expected time, `data` the lengths of the samples; each None if unknown.
+    """
+
+    estimate: MemoryEstimate | None = None
+    on_gpu: bool = True
+    against: str = ""
+    unknown: str = ""
+    measured: bool = False
+    measured_largest: int | None = None
+    duration: DurationEstimate | None = None
+    data: DataOutlook | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest micro batch that fits, or None if unknown."""
+        return self.measured_largest if self.measured or self.estimate is None else self.estimate.largest_batch()
 
 
 class MemoryEstimator:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner_tui.advice.estimate import MemoryEstimator
-from tuner_tui.advice.outlook import EstimateRequest, PeakMemory
+from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.duration_estimate import describe_duration, expected_duration
 from tuner_tui.advice.recommend.recommendation import with_recommended

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.advice.outlook import EstimateRequest
+from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend import Backend

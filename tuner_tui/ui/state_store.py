@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner_tui.advice.outlook import EstimateRequest
+from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.settings.distributed import training_cards
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.rules import Problem, find_problems

@@ -12,7 +12,7 @@ from tuner_tui.view.cells import BAD, GOOD, WARN, Line, Row, Style, TextSpan, li
 from tuner_tui.view.charts import stacked_bar
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.outlook import DataOutlook, MemoryOutlook
+    from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
     from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
     from tuner_tui.memory.estimate import MemoryEstimate
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_duration, format_share, format_short_duration
+from tuner_tui.settings.model import FIELDS, Settings, format_value
+from tuner_tui.tuning.search.results import SearchResults
+from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
+from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import BAD, GOOD, WARN, Row, Style, TextSpan, column_widths, line, table_line
-
-if TYPE_CHECKING:
-    from tuner_tui.settings.model import Settings
-    from tuner_tui.tuning.search.results import SearchResults
-    from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
-    from tuner_tui.tuning.trial_log import TrialStarted, TuningView
-
 
 OUTCOMES: Mapping[str, str] = {
     "out-of-memory": "out of memory",
@@ -37,8 +34,6 @@ class TuningSummary(NamedTuple):
     @classmethod
     def of(cls, view: TuningView) -> TuningSummary:
         """Summarise the trials so far."""
-        from tuner_tui.tuning.search.results import SearchResults
-
         results = SearchResults.of(view.tried, view.limit_bytes, view.whole_job)
         given = view.tried[0].trial.settings if view.tried else None
         first = results.get(given) if given is not None else None
@@ -75,8 +70,6 @@ def format_bound(bound: float | None) -> str:
 
 def format_changes(trial: Trial, given: Settings | None) -> str:
     """Return `micro batch 32, compile on`; for a repetition, which settings are repeated."""
-    from tuner_tui.settings.model import FIELDS, format_value
-
     if not trial.changed:
         what = "as given" if given in (None, trial.settings) else "the winner"
         return what if trial.purpose == "start" else f"{what}, again"
@@ -161,8 +154,6 @@ def result_rows(view: TuningView, width: int) -> list[Row]:
 
 
 def _value(settings: Settings, name: str) -> str:
-    from tuner_tui.settings.model import format_value
-
     return format_value(name, getattr(settings, name)) or UNKNOWN
 
 
@@ -277,8 +268,6 @@ def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
 
 
 def _field_label(knob: str) -> str:
-    from tuner_tui.settings.model import FIELDS
-
     return FIELDS[knob].label if knob in FIELDS else knob
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.memory_outlooks import estimated
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, settled, until, value
-from tuner_tui.advice.outlook import MemoryOutlook
+from tuner_tui.advice.estimate import MemoryOutlook
 
 Box = Callable[[], FakeBox]
 BATCH = "per_device_train_batch_size"

@@ -44,7 +44,7 @@ from tuner_tui.view.settings_form import (
 )
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.outlook import MemoryOutlook
+    from tuner_tui.advice.estimate import MemoryOutlook
     from tuner_tui.settings.model import FieldSpec
 
 

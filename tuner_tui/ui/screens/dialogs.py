@@ -27,8 +27,8 @@ from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.estimate import PeakMemory
     from tuner_tui.advice.finding import Remedy
-    from tuner_tui.advice.outlook import PeakMemory
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
     from tuner_tui.ui.state import SettingChange
 

@@ -46,16 +46,23 @@ class JobField(NamedTuple):
 
 def job_fields(kind: str) -> tuple[JobField, ...]:
     """Return the lines for a kind of job, without the first one; those of `kind` are that one alone."""
-    lists = {"launchers": get_args(Launcher), "apply modes": get_args(ApplyMode), "dialects": tuple(dialects())}
     return tuple(
-        JobField(
-            name,
-            field["label"],
-            field["help"],
-            lists[field["choices"]] if isinstance(field.get("choices"), str) else tuple(field.get("choices", ())),
-        )
+        JobField(name, field["label"], field["help"], _choices(field.get("choices", ())))
         for name, field in _FORM[kind].items()
     )
+
+
+def _choices(choices: list[str] | str) -> tuple[str, ...]:
+    """Return the choices of a line, which are given by a list or by the name of one."""
+    match choices:
+        case "launchers":
+            return get_args(Launcher)
+        case "apply modes":
+            return get_args(ApplyMode)
+        case "dialects":
+            return tuple(dialects())
+        case _:
+            return tuple(choices)
 
 
 (KIND_FIELD,) = job_fields("kind")

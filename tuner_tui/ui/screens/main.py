@@ -27,8 +27,8 @@ from tuner_tui.view.run_rows import in_effect_rows
 from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.estimate import MemoryOutlook
     from tuner_tui.advice.finding import Finding
-    from tuner_tui.advice.outlook import MemoryOutlook
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
