@@ -176,7 +176,7 @@ def write_settings(
     for name in (field_name for field_name in FIELDS if field_name in only):
         written = _written_keys(dialect, name, getattr(settings, name), own or {})
         why: tuple[str, ...] = (_no_place(dialect, name, settings),)
-        if written is None and dialect.extends_hf and not _defines(dialect, name):
+        if written is None and dialect.extends_hf and not {name} & {*dialect.names, *dialect.values}:
             given = {*(own or {}), *keys_in_file(dialect, own or {})}
             extra = [name] if given.intersection(hf.argument_names(name)) else []  # the script has it, if no release
             carried = hf.to_hf(settings, targets, only=[name], extra=extra)
@@ -263,8 +263,13 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     strict = dialect.extends_hf and not dialect.names and dialect.form == "yaml" and known > 1
     imported = from_hf({**plain, **found}, strict=strict)
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
-    spelled = [key for key in values if key == dialect.warmup_ratio or _spells(dialect, key)]
-    told = [note for note in imported.notes if not any(note.startswith(f"{key} is read as ") for key in spelled)]
+    keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
+    spelled = values.keys() & {*keys_of_tool, dialect.warmup_ratio}
+    told = [
+        note
+        for note in imported.notes
+        if not any(note.startswith(f"{key} is read as ") for key in spelled & values.keys())
+    ]
     chosen_by_tool = tuple(
         name for name in FIELDS if name not in imported.settings and dialect_keys(dialect, name) & left_open.keys()
     )
@@ -350,14 +355,6 @@ def _typed(value: Any, known: Collection[Any]) -> Any:
         return value
     spelled = {str(word).lower(): word for word in known if isinstance(word, bool | int)}
     return spelled.get(value.lower(), value)
-
-
-def _spells(dialect: Dialect, key: str) -> bool:
-    return any(key in written for name in FIELDS for _, written in _spellings(dialect, name))
-
-
-def _defines(dialect: Dialect, name: str) -> bool:
-    return name in dialect.names or name in dialect.values
 
 
 def _written_keys(dialect: Dialect, name: str, value: Value, own: Mapping[str, Any]) -> WrittenKeys | None:

@@ -33,7 +33,7 @@ from tuner_tui.settings.dialects.python_source import (
     render_calls,
     shell_lines,
 )
-from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_arguments, read_shell
+from tuner_tui.settings.dialects.shell_script import option_word, patch_shell, read_options, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.yaml_reader import MAX_BYTES, ToolFile, compose_tool_yaml, parse_tool_text, read_text
@@ -67,7 +67,7 @@ def parse_file(text: str, path: Path) -> ToolFile:
             commands = "" if configures else shell_lines(text, source)
             return read_shell(commands, source) if commands else found
         case ".args":
-            return read_arguments(text)
+            return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
             return read_shell(text, source)
         case _:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import dialects
+from tuner_tui.settings.dialects.dialect import dialects, unflatten
 from tuner_tui.settings.dialects.script_search import find_scripts, names_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
@@ -31,12 +31,8 @@ class Group:
 
     name: str
     primary: Path
-    chosen: bool
-
-    @property
-    def override(self) -> str:
-        """The key that chooses it on the command line; `+` adds a group that the primary configuration lacks."""
-        return self.name if self.chosen else f"+{self.name}"
+    override: str
+    """The key that chooses it on the command line; `+` adds a group that the primary configuration lacks."""
 
 
 def group_of(path: Path) -> Group | None:
@@ -58,7 +54,8 @@ def group_of(path: Path) -> Group | None:
             primary = min(
                 related, key=lambda file: (name not in related[file], file.stem not in PRIMARY_STEMS, file.stem)
             )
-            return Group(name, primary, name in related[primary] or not related[primary] & _with_parents(name))
+            is_listed = name in related[primary] or not related[primary] & _with_parents(name)
+            return Group(name, primary, name if is_listed else f"+{name}")
     return None
 
 
@@ -90,7 +87,7 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
             _remove(whole, replaced.split("/"))
     else:
         _remove(whole, group.name.split("/"))
-        own = _in_sections(own, group.name)
+        own = unflatten({group.name.replace("/", "."): own})
     _merge(whole, own)
     return whole
 
@@ -169,15 +166,8 @@ def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any
         values: dict[str, Any] = _composed(parse_tool_text(text, str(path)).values, path, level + 1, read)
     except PresetError:
         return {}
-    if GLOBAL_PACKAGE in text[:HEADER_BYTES]:
-        return values
-    return _in_sections(values, group)
-
-
-def _in_sections(values: dict[str, Any], group: str) -> dict[str, Any]:
-    for section in reversed([name for name in group.split("/") if name]):
-        values = {section: values}
-    return values
+    in_group = group and GLOBAL_PACKAGE not in text[:HEADER_BYTES]
+    return unflatten({group.replace("/", "."): values}) if in_group else values
 
 
 def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tuner_tui.settings.errors import PresetError, SettingsError
@@ -41,14 +40,6 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call and the section that its arguments belong to, empty for `TrainingArguments`."""
-
-    section: str
-    node: ast.Call
 
 
 def read_python(text: str, source: str) -> ToolFile:
@@ -127,20 +118,19 @@ def _read(codes: list[str], source: str) -> ToolFile:
     if any(UNSLOTH in _imported(tree) for tree in trees):
         values[UNSLOTH] = True
     for code, tree in zip(codes, trees, strict=True):
-        for call in _calls(tree):
-            keywords = {keyword.arg: keyword.value for keyword in call.node.keywords if keyword.arg is not None}
-            first = FIRST_ARGUMENT.get(call.section)
-            if first is not None and call.node.args:
-                keywords = {first: call.node.args[0]} | keywords
+        for section, call in _calls(tree):
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+            first = FIRST_ARGUMENT.get(section)
+            if first is not None and call.args:
+                keywords = {first: call.args[0]} | keywords
             found = {name: _value(node, names, code) for name, node in keywords.items()}
-            if call.section:
-                prefix = f"{call.section}."
-                found = {f"{prefix}{name}": value for name, value in found.items()} | {f"{call.section}{CALLED}": True}
-                if call.section == "from_pretrained" and isinstance(call.node.func, ast.Attribute):
-                    found[prefix + CLASS] = last_name(call.node.func.value)
+            if section:
+                found = {f"{section}.{name}": value for name, value in found.items()} | {f"{section}{CALLED}": True}
+                if section == "from_pretrained" and isinstance(call.func, ast.Attribute):
+                    found[f"{section}.{CLASS}"] = last_name(call.func.value)
             for key, value in found.items():  # of several calls the first counts: of two loaders that is the training's
                 values.setdefault(key, value)
-                lines.setdefault(key, call.node.lineno)
+                lines.setdefault(key, call.lineno)
     return ToolFile(values, lines)
 
 
@@ -152,8 +142,7 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
     edits: list[tuple[int, int, int, str]] = []
     for (key,), value in changes.items():
         section, _, name = key.rpartition(".")
-        calls = [(index, call) for index, tree in enumerate(trees) for call in _calls(tree)]
-        places = [(index, call.node) for index, call in calls if call.section == section]
+        places = [(index, call) for index, tree in enumerate(trees) for of, call in _calls(tree) if of == section]
         if not places or key.endswith(CALLED):
             raise SettingsError(f"{source}: has no call of {key.removesuffix(CALLED)} that could take {name}")
         edits.append(_edit(codes, places, defaults, name, value, source))
@@ -243,14 +232,16 @@ def _parsed(code: str, source: str) -> ast.Module:
         raise PresetError(f"{where}: is not valid Python: {reason}") from None
 
 
-def _calls(tree: ast.Module) -> Iterator[_Call]:
-    """The calls that configure a training, in the order of the source."""
+def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """The calls that configure a training, in the order of the source, each after the section of its arguments, empty
+    for `TrainingArguments`.
+    """
     # `ast.walk` goes breadth first: an inner call would come after an outer one that begins later in the source.
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     for node in sorted(found, key=lambda call: (call.lineno, call.col_offset)):
         section = _section(node)
         if section is not None:
-            yield _Call(section, node)
+            yield section, node
 
 
 def _imported(tree: ast.Module) -> set[str]:

@@ -256,11 +256,6 @@ def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
     return {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
 
 
-def read_arguments(text: str) -> ToolFile:
-    """The options in a file of arguments, as `HfArgumentParser` reads a file ending in `.args`."""
-    return ToolFile(dict(read_options(tuple(text.split()))))
-
-
 def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
     """`--name value` and `--name=value` by name; a switch without a value is `true`, `--no_name` is `false`."""
     found: dict[str, str] = {}
