@@ -22,6 +22,7 @@ def training(folder: Path, command: str, **files: str) -> CommandTraining:
     [
         "--model_name_or_path gpt2", "--model_name_or_path=gpt2", "--model-name-or-path gpt2", "--model gpt2",
         "--base_model gpt2", "model=gpt2", "model.name_or_path=x model.model_name=gpt2", "+trainer.x=1 model_name=gpt2",
+        "--model gpt2 --model_name my-robot",
     ],
 )  # fmt: skip
 def test_an_argument_names_the_model(tmp_path: Path, words: str) -> None:

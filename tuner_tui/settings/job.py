@@ -19,10 +19,10 @@ SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 DATA_TO_NAME = "YOUR_DATA.csv"
 """Stands for the data in a preset that leaves it to the user."""
 MODEL_NAMES = (
-    "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id", "base_model", "model",
-    "pretrained_model", "model_path", "base_model_name",
+    "model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path", "model_path",
+    "model_name", "pretrained_model", "base_model_name",
 )  # fmt: skip
-"""How scripts call the option that names their model, the most certain first."""
+"""How scripts call the option that names their model, the most certain first; ms-swift calls the bot `model_name`."""
 CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
 """Names of scripts that train a classifier."""
 OTHER_DATA = re.compile(
