@@ -80,3 +80,8 @@ def test_a_list_with_counts() -> None:
 def test_what_is_not_a_card(text: str, message: str) -> None:
     with pytest.raises(UnknownCardError, match=message):
         parse_cards(text)
+
+
+@pytest.mark.parametrize(("name", "gib"), [("K80", 12), ("V100", 16), ("A100", 40)])
+def test_of_the_sizes_of_a_card_the_smallest_comes_first(name: str, gib: int) -> None:
+    assert next(card for card in known_cards() if card.name == name).memory_gib[0] == gib

@@ -165,6 +165,17 @@ def test_checkpointing_goes_only_where_there_is_room() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cause", "where", "title"),
+    [
+        ("data-wait", "storage", "move the data to faster storage"),
+        ("other-process", None, "end the other process on the GPU, or train on another GPU"),
+    ],
+)
+def test_the_first_remedy_outside_the_settings(cause: str, where: str | None, title: str) -> None:
+    assert remedies_for(cause, situation(), where)[0].title == title
+
+
+@pytest.mark.parametrize(
     ("cause", "settings", "first"),
     [
         ("fused-unsupported", {"optim": "adamw_torch_fused"}, {"optim": "adamw_torch"}),

@@ -1,1 +1,0 @@
-"""Everything that the five field notes ask for, item by item."""
