@@ -64,20 +64,22 @@ def data_sentence(lengths: SampleLengths, settings: Settings) -> str:
         return f"{text}Every sample is padded to max_length: {share} of a batch is padding."
     padding = lengths.padding(batch, most)
     grouped = settings.train_sampling_strategy == "group_by_length"
-    now, other = (padding.grouped, padding.random) if grouped else (padding.random, padding.grouped)
+    now, alternative = (padding.grouped, padding.random) if grouped else (padding.random, padding.grouped)
     instead = "drawn at random" if grouped else "grouped by length"
     return (
-        f"{text}Padding is {format_share(now)} of a batch of {batch} ({format_share(other)} {instead}); the longest "
+        f"{text}Padding is {format_share(now)} of a batch of {batch} ({format_share(alternative)} {instead}); the longest "
         f"batch is {batch} × {min(lengths.longest, most):,}."
     )
 
 
-def measured_report(job: CommandJob, found: MeasuredEstimate) -> list[str]:
+def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
     """Return the report on a command: the peak of its own runs, and the largest micro batch if several were run."""
-    best = found.estimate
+    best = measured.estimate
     now = f" (now {best.batch})"
     largest = (
-        "" if found.largest is None else f"Largest micro batch that fits with this reserve: {found.largest:,}{now}."
+        ""
+        if measured.largest is None
+        else f"Largest micro batch that fits with this reserve: {measured.largest:,}{now}."
     )
     return [
         *wrap_text(f"For {shlex.join(job.command)} · micro batch {best.batch}", WIDTH),
@@ -288,8 +290,8 @@ def _memory_kind_sentence(estimator: JobMemoryEstimator, best: MemoryEstimate) -
             "This is resident memory. --memory-limit also counts what libraries reserve, about 1 GiB more; "
             "pass it here too."
         )
-    known = "" if device.import_footprint is not None else " (assumed: this Python was not measured)"
+    assumption = "" if device.import_footprint is not None else " (assumed: this Python was not measured)"
     return (
         "This is private memory, as --memory-limit counts it; libraries reserve "
-        f"{format_size(best.overhead.reserved_bytes, 2)} of it without using it{known}."
+        f"{format_size(best.overhead.reserved_bytes, 2)} of it without using it{assumption}."
     )

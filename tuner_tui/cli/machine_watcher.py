@@ -55,11 +55,11 @@ def open_watch(
         fail(f"{here[0]} is on this machine: watch it alone, or only hosts.")
     if words and not here:
         _watch_hosts(words, prints, once, as_json, ascii_only)
-    what = next(iter(here), None)
-    pid = None if what is None else _pid_of(what)
+    target = next(iter(here), None)
+    pid = None if target is None else _pid_of(target)
     if prints:
         raise SystemExit(_print_machine(pid, once, as_json))
-    _open_screen(pid, what, ascii_only)
+    _open_screen(pid, target, ascii_only)
 
 
 def _is_here(word: str) -> bool:
@@ -74,17 +74,17 @@ def _is_here(word: str) -> bool:
     return True
 
 
-def _pid_of(what: str) -> int:
-    """Return the process id of `what`: a number is a process, anything else the name or folder of a run."""
-    if what.isdecimal():
-        if identify_process(int(what)) is None:
-            fail(f"No process {what}. For a run, use its name from `tuner-tui ps`, such as r007.")
-        return int(what)
+def _pid_of(target: str) -> int:
+    """Return the process id of `target`: a number is a process, anything else the name or folder of a run."""
+    if target.isdecimal():
+        if identify_process(int(target)) is None:
+            fail(f"No process {target}. For a run, use its name from `tuner-tui ps`, such as r007.")
+        return int(target)
 
-    found = read_status(find_run_or_exit(what))
-    if found.pid is None:
-        fail(f"{what}: {found.sentence} It has no process here; `tuner-tui {what}` shows it.")
-    return found.pid
+    status = read_status(find_run_or_exit(target))
+    if status.pid is None:
+        fail(f"{target}: {status.sentence} It has no process here; `tuner-tui {target}` shows it.")
+    return status.pid
 
 
 def _print_machine(pid: int | None, once: bool, as_json: bool) -> int:
@@ -130,12 +130,12 @@ def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrup
     return TERMINATED if interrupts.terminated else INTERRUPTED
 
 
-def _open_screen(pid: int | None, what: str | None, ascii_only: bool) -> NoReturn:
+def _open_screen(pid: int | None, target: str | None, ascii_only: bool) -> NoReturn:
     exit_on_interrupt()
     from tuner_tui.ui.screens.watch import WatchScreen
 
     views = machine_views(lambda: open_machine_monitor(runs_dir()), pid)
-    heading = " · ".join(filter(None, (socket.gethostname(), what)))
+    heading = " · ".join(filter(None, (socket.gethostname(), target)))
     raise SystemExit(_run_app(views, lambda: WatchScreen(pid is not None, heading), ascii_only))
 
 

@@ -24,7 +24,7 @@ SHORT_NOTES = {note: note.partition(",")[0] for note in FIELD_NOTES}
 
 
 def recommend_report(
-    found: Recommendation,
+    recommendation: Recommendation,
     resolved: Resolved,
     job: BuiltinJob | CommandJob,
     expected: DurationEstimate | None,
@@ -33,39 +33,45 @@ def recommend_report(
     """Return the whole report, as wide as the terminal within limits."""
     width = min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
     sections = [
-        [f"For {_describe_job(job, found)}"],
-        [line for note in found.notes for line in warning_lines(note, width)],
-        titled_section("Recommended", _value_lines(found.advised, width)),
+        [f"For {_describe_job(job, recommendation)}"],
+        [line for note in recommendation.notes for line in warning_lines(note, width)],
+        titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),
         [
-            _batch_line(found),
+            _batch_line(recommendation),
             *([] if change is None else warning_lines(change.sentence, width)),
-            *duration_lines(expected, found.settings.num_train_epochs, width),
+            *duration_lines(expected, recommendation.settings.num_train_epochs, width),
         ],
-        titled_section("Considered, not recommended", _value_lines(found.rejected, width)),
-        _legend([*(one.source for one in found.advised), *(one.source for one in found.rejected)], width),
+        titled_section("Considered, not recommended", _value_lines(recommendation.rejected, width)),
+        _legend(
+            [
+                *(setting.source for setting in recommendation.advised),
+                *(setting.source for setting in recommendation.rejected),
+            ],
+            width,
+        ),
     ]
     return join_sections(sections)
 
 
-def _describe_job(job: BuiltinJob | CommandJob, found: Recommendation) -> str:
+def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation) -> str:
     modelled = modelled_job(job)
     if modelled is None:
         return (
             f"your command; its model and task are unknown (--model, --task), taken for classification with "
-            f"{found.settings.max_length:,} tokens"
+            f"{recommendation.settings.max_length:,} tokens"
         )
     task = "classification" if modelled.task == "classification" else "causal language modelling"
     whose = ", the job of the field notes" if job == DEFAULT_JOB else ""
-    return f"{task} with {modelled.model}, {found.settings.max_length:,} tokens a sample{whose}"
+    return f"{task} with {modelled.model}, {recommendation.settings.max_length:,} tokens a sample{whose}"
 
 
-def _batch_line(found: Recommendation) -> str:
-    settings = found.settings
+def _batch_line(recommendation: Recommendation) -> str:
+    settings = recommendation.settings
     parts = [settings.per_device_train_batch_size, settings.gradient_accumulation_steps]
-    parts += [found.replicas] if found.replicas > 1 else []
-    names = "micro batch × accumulation" + (" × GPUs or processes" if found.replicas > 1 else "")
-    return f"Effective batch  {' × '.join(map(str, parts))} = {found.effective_batch}  ({names})"
+    parts += [recommendation.replicas] if recommendation.replicas > 1 else []
+    names = "micro batch × accumulation" + (" × GPUs or processes" if recommendation.replicas > 1 else "")
+    return f"Effective batch  {' × '.join(map(str, parts))} = {recommendation.effective_batch}  ({names})"
 
 
 def duration_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:

@@ -17,9 +17,9 @@ def join_sections(sections: Iterable[Sequence[str]]) -> list[str]:
 
 def titled_section(title: str, lines: Iterable[str], empty: str = "") -> list[str]:
     """Return `lines` below their title; without lines `title: empty`, or nothing at all."""
-    found = list(lines)
-    if found:
-        return [title, *found]
+    body = list(lines)
+    if body:
+        return [title, *body]
     return [f"{title}: {empty}"] if empty else []
 
 

@@ -62,10 +62,10 @@ def _print_events(events: Iterable[Event], as_json: bool) -> None:
 
 def _supervise_again(folder: RunFolder) -> None:
     """Start a new supervisor for a training that has lost its own, so that its end is recorded."""
-    found = read_status(folder)
-    if found.kind != "lost" or not found.training_alive:
+    status = read_status(folder)
+    if status.kind != "lost" or not status.training_alive:
         return
-    print_note(found.sentence)
+    print_note(status.sentence)
     try:
         adopt(folder)
     except (LaunchError, OSError) as error:
@@ -147,8 +147,8 @@ MAX_PAIRS_WIDTH = 200
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    known = (f"{name} {format_observed(value)}" for name, value in values.items() if value is not None)
-    return textwrap.shorten(", ".join(known), MAX_PAIRS_WIDTH, placeholder=" …")
+    pairs = (f"{name} {format_observed(value)}" for name, value in values.items() if value is not None)
+    return textwrap.shorten(", ".join(pairs), MAX_PAIRS_WIDTH, placeholder=" …")
 
 
 _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
@@ -262,8 +262,8 @@ class _RunFollower:
         if self._reader.state.finished is None:
             return None
         wait_for_fallback(self._folder)
-        while (found := read_status(self._folder)).kind == "pending":  # its Slurm job will continue it
-            self._print_waiting(found)
+        while (status := read_status(self._folder)).kind == "pending":  # its Slurm job will continue it
+            self._print_waiting(status)
             if self._act():
                 return None
             self._signals.wait(POLL_S)
@@ -276,11 +276,11 @@ class _RunFollower:
             sys.stderr.write(terminal_notification(f"{self._folder.id}: {sentence}", os.environ))
             sys.stderr.flush()
 
-    def _print_waiting(self, found: RunStatus) -> None:
+    def _print_waiting(self, status: RunStatus) -> None:
         """Say why a run waits in the queue or in that of Slurm, each time that this changes."""
-        if found.kind in ("waiting", "pending") and found.sentence != self._waits:
-            self._waits = found.sentence
-            print_note(found.sentence)
+        if status.kind in ("waiting", "pending") and status.sentence != self._waits:
+            self._waits = status.sentence
+            print_note(status.sentence)
 
     def _print_progress(self, now: ClockReading) -> None:
         if not self._json and now.monotonic_s >= self._next_progress_s and self._reader.state.step is not None:
@@ -313,15 +313,15 @@ class _RunFollower:
         except (LaunchError, OSError) as error:
             print_note(f"The request could not be sent: {error}")
 
-    def _without_end(self, found: RunStatus) -> int:
+    def _without_end(self, status: RunStatus) -> int:
         """Return the exit code of a run whose last event was never written: full disk, killed supervisor."""
         state = self._reader.state
-        if found.outcome is not None:
+        if status.outcome is not None:
             last = Finished(
-                t=time.time(), outcome=found.outcome, sentence=found.sentence, step=state.step,
+                t=time.time(), outcome=status.outcome, sentence=status.sentence, step=state.step,
                 total_steps=state.total_steps, loss=state.loss,
             )  # fmt: skip
             _print_events([last], self._json)
         else:
-            print_note(found.sentence)
-        return exit_code(found.outcome, interrupted=self._pressed > 0)
+            print_note(status.sentence)
+        return exit_code(status.outcome, interrupted=self._pressed > 0)

@@ -38,31 +38,35 @@ class MeasuredRun:
 
 
 def calibrate(
-    found: MemoryEstimate,
+    uncorrected: MemoryEstimate,
     settings: Settings,
     on_gpu: bool,
     runs: Sequence[MeasuredRun],
     estimate: Callable[[Settings], MemoryEstimate],
 ) -> MemoryEstimate:
-    """The estimate `found`, calibrated by those of `runs` (newest first) that are comparable; else unchanged.
+    """The estimate `uncorrected`, calibrated by those of `runs` (newest first) that are comparable; else unchanged.
 
     `estimate` returns the uncalibrated estimate for the settings of a run.
     """
     # On a GPU the allocator's counters give the tensors alone: their ratio to the estimate, by batch, carries over to
     # other batches. On a CPU only the whole process is known: what is not tensors is taken from the run instead.
     comparable = [run for run in runs if run.is_comparable(settings)]
-    return _calibrate_gpu(found, comparable, estimate) if on_gpu else _calibrate_cpu(found, comparable, estimate)
+    return (
+        _calibrate_gpu(uncorrected, comparable, estimate)
+        if on_gpu
+        else _calibrate_cpu(uncorrected, comparable, estimate)
+    )
 
 
 def _calibrate_gpu(
-    found: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
+    uncorrected: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
 ) -> MemoryEstimate:
     newest: dict[int, MeasuredRun] = {}
     for run in runs:
         if run.tensor_bytes:
             newest.setdefault(run.settings.per_device_train_batch_size, run)
     if not newest:
-        return found
+        return uncorrected
     ratios = tuple(
         (batch, run.tensor_bytes / estimate(run.settings).tensor_bytes(batch))
         for batch, run in sorted(newest.items())
@@ -70,13 +74,13 @@ def _calibrate_gpu(
     )
     last = next(iter(newest.values()))
     better = replace(
-        found,
+        uncorrected,
         ratios=ratios,
-        overhead=_measured_overhead(found.overhead, last),
+        overhead=_measured_overhead(uncorrected.overhead, last),
         uncertainty=CALIBRATED_UNCERTAINTY,
         possible_saving=0.0,
     )
-    words = f"{found.rests_on}, corrected by run {last.id}: ×{better.ratio(found.batch):.2f}"
+    words = f"{uncorrected.rests_on}, corrected by run {last.id}: ×{better.ratio(uncorrected.batch):.2f}"
     return replace(better, rests_on=words)
 
 
@@ -89,7 +93,7 @@ def _measured_overhead(overhead: RuntimeOverhead, run: MeasuredRun) -> RuntimeOv
 
 
 def _calibrate_cpu(
-    found: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
+    uncorrected: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
 ) -> MemoryEstimate:
     """On a CPU a run measures the whole process only: the rest above the tensors is libraries, data and slack.
 
@@ -97,15 +101,17 @@ def _calibrate_cpu(
     """
     run = next((run for run in runs if run.resident_bytes), None)
     if run is None or run.resident_bytes is None:
-        return found
+        return uncorrected
     tensors = estimate(run.settings).tensor_bytes(run.settings.per_device_train_batch_size)
     rest = run.resident_bytes - tensors
     if rest <= 0:
-        return found
-    words = f"{found.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB outside of tensors"
-    context = max(0.0, rest - found.overhead.slack(tensors, run.settings.per_device_train_batch_size))
-    overhead = replace(found.overhead, context_bytes=context, context_uncertainty_bytes=0.0)
-    return replace(found, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0)
+        return uncorrected
+    words = f"{uncorrected.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB outside of tensors"
+    context = max(0.0, rest - uncorrected.overhead.slack(tensors, run.settings.per_device_train_batch_size))
+    overhead = replace(uncorrected.overhead, context_bytes=context, context_uncertainty_bytes=0.0)
+    return replace(
+        uncorrected, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0
+    )
 
 
 @dataclass(frozen=True, slots=True)

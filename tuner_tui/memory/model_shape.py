@@ -133,8 +133,8 @@ def config_path(model: str) -> Path | None:
     if local.is_file():
         return local
     snapshots = hub_cache() / f"models--{model.replace('/', '--')}" / "snapshots"
-    found = sorted(snapshots.glob("*/config.json"), key=lambda path: path.stat().st_mtime_ns)
-    return found[-1] if found else None
+    configs = sorted(snapshots.glob("*/config.json"), key=lambda path: path.stat().st_mtime_ns)
+    return configs[-1] if configs else None
 
 
 def hub_cache(environment: Mapping[str, str] = os.environ) -> Path:
@@ -215,8 +215,8 @@ def _family_of(kind: str, config: Mapping[str, Any]) -> Family | None:
         return "bert" if config.get("embedding_size") in (None, config.get("hidden_size")) else None
     if kind in LLAMA_LIKE:
         return "llama"
-    own: Mapping[str, Family] = {"gpt2": "gpt2", "modernbert": "modernbert"}
-    return own.get(kind)
+    families: Mapping[str, Family] = {"gpt2": "gpt2", "modernbert": "modernbert"}
+    return families.get(kind)
 
 
 def _nearest_family(config: Mapping[str, Any], task: Task) -> Family:
@@ -227,10 +227,10 @@ def _nearest_family(config: Mapping[str, Any], task: Task) -> Family:
 
 
 def _read_size(config: Mapping[str, Any], size: str, otherwise: float | None = None) -> float:
-    found = next((config[name] for name in SIZE_KEYS[size] if config.get(name) is not None), otherwise)
-    if found is None:
+    value = next((config[name] for name in SIZE_KEYS[size] if config.get(name) is not None), otherwise)
+    if value is None:
         raise KeyError(size)
-    return float(found)
+    return float(value)
 
 
 @dataclass(frozen=True, slots=True)

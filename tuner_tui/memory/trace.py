@@ -240,8 +240,8 @@ def estimate_from_trace(trace: MemoryTrace, settings: Settings, device: Device, 
     phases = phases_from_trace(trace, settings, device, processes)
     saved = trace.quantizable.saved_bytes(settings)
     if not saved:
-        found = estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
-        return replace(found, overhead=replace(found.overhead, traced_slack=trace.slack))
+        estimate = estimate_from_phases(phases, settings, device, TRACED_UNCERTAINTY, "traced")
+        return replace(estimate, overhead=replace(estimate.overhead, traced_slack=trace.slack))
     computed = trace.quantizable.computed_bytes
     quantized = tuple(
         replace(line, weights=line.weights - saved, temporary=line.temporary + (computed if line.sample else 0))

@@ -80,13 +80,13 @@ def open_rows(name: str, folder: Path, most: int) -> tuple[list[Mapping[str, Any
 
 def find_listed(name: str, folder: Path) -> Path | None:
     """The file that LLaMA-Factory's `dataset_info.json` has for the name; None without one."""
-    for place in (folder / "data", folder):
+    for directory in (folder / "data", folder):
         try:
-            entry = json.loads((place / "dataset_info.json").read_text(encoding="utf-8")).get(name)
+            entry = json.loads((directory / "dataset_info.json").read_text(encoding="utf-8")).get(name)
         except (OSError, ValueError, AttributeError):
             continue
         if isinstance(entry, dict) and isinstance(entry.get("file_name"), str):
-            return Path(place, entry["file_name"])
+            return Path(directory, entry["file_name"])
     return None
 
 

@@ -140,12 +140,12 @@ def _holds_effective_batch(remedy: Remedy, situation: Situation, present: Settin
     # Without the last incomplete batch, another micro batch drops other samples.
     if in_effect.get("dataloader_drop_last") or in_effect.get(LOSS_IGNORES_ACCUMULATION):
         return False
-    known = state.accepts_orders and MICRO in in_effect and ACCUMULATION in in_effect
-    return isinstance(situation.job, BuiltinJob) or known
+    adjustable = state.accepts_orders and MICRO in in_effect and ACCUMULATION in in_effect
+    return isinstance(situation.job, BuiltinJob) or adjustable
 
 
 def _nothing_left(remedies: tuple[Remedy, ...], situation: Situation) -> str:
-    manual = [one.title for one in remedies if not one.change or not one.change.keys() <= SAME_TRAINING]
+    manual = [remedy.title for remedy in remedies if not remedy.change or not remedy.change.keys() <= SAME_TRAINING]
     sentence = "no other change keeps the training the same"
     if situation.state.in_effect.get(LOSS_IGNORES_ACCUMULATION):
         sentence += " (this model's gradients would grow with accumulation)"
@@ -174,11 +174,11 @@ def wait_until_ended(folder: RunFolder) -> None:
     """Block until the run has ended. A training whose supervisor was killed gets a new one."""
     while True:
         wait_unlocked(folder.lock)
-        found = read_status(folder)
-        if found.kind in ("starting", "running"):  # on a file system without locks
+        status = read_status(folder)
+        if status.kind in ("starting", "running"):  # on a file system without locks
             time.sleep(1.0)
             continue
-        if not (found.kind == "lost" and found.training_alive):
+        if not (status.kind == "lost" and status.training_alive):
             return
         try:
             adopt(folder)

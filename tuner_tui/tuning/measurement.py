@@ -143,10 +143,10 @@ def _others_cpu_share(situation: Situation) -> float | None:
         return None
     cores, shares = situation.inventory.cpu.load_cores, []
     for sample in situation.samples:
-        own = [process.cpu_pct for process in sample.processes]
-        known = [pct for pct in own if pct is not None]
-        if sample.host.cpu_pct is not None and known and len(known) == len(own):
-            shares.append(max(0.0, sample.host.cpu_pct - sum(known) / cores) / 100)
+        percentages = [process.cpu_pct for process in sample.processes]
+        measured = [pct for pct in percentages if pct is not None]
+        if sample.host.cpu_pct is not None and measured and len(measured) == len(percentages):
+            shares.append(max(0.0, sample.host.cpu_pct - sum(measured) / cores) / 100)
     return statistics.fmean(shares) if shares else None
 
 
@@ -168,8 +168,8 @@ def _overhead_s(ranks: Sequence[TrialMeasured], state: RunState) -> float | None
 
 def _job_steps(ranks: Sequence[TrialMeasured], state: RunState) -> int | None:
     """Optimizer steps of the whole training: what the ranks found, else the plan that a framework reported."""
-    found = next((rank.planned_steps for rank in ranks if rank.planned_steps), None)
-    return found or state.total_steps or None
+    planned = next((rank.planned_steps for rank in ranks if rank.planned_steps), None)
+    return planned or state.total_steps or None
 
 
 def _requested_samples(rank: TrialMeasured, situation: Situation, trial: Trial) -> int | None:

@@ -220,7 +220,7 @@ def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWo
     for actor in asked.values():
         if actor not in [taken for _, taken in workers.values()]:
             ray.kill(actor)
-    inventory = min((place.inventory for place, _ in workers.values()), key=_memory_bytes)
+    inventory = min((worker.inventory for worker, _ in workers.values()), key=_memory_bytes)
     return RayWorkers(ray, {name: actor for name, (_, actor) in workers.items()}, inventory)
 
 
@@ -231,17 +231,17 @@ def choose_workers(
 
     Raises `LaunchError` if there are none, or if one cannot run trials.
     """
-    problem = next((f"On {place.host}: {place.problem}" for place, _ in placed if place.problem), "")
+    problem = next((f"On {worker.host}: {worker.problem}" for worker, _ in placed if worker.problem), "")
     if problem or not placed:
         nothing = f"No worker of the cluster could be started within {START_S:.0f} s: all are in use, or fail."
         raise LaunchError(problem or nothing)
-    best = best_kind(tuple(gpu for place, _ in placed for gpu in place.inventory.gpus))
+    best = best_kind(tuple(gpu for worker, _ in placed for gpu in worker.inventory.gpus))
     usable = [pair for pair in placed if not best or set(pair[0].inventory.gpus) & set(best)]
     workers: dict[str, tuple[WorkerPlace, Actor]] = {}
     for pair in sorted(usable, key=lambda pair: (pair[0].host, pair[0].card or ""))[:most]:
         name = pair[0].card or pair[0].host
         names = (name, *(f"{name}/{number}" for number in range(2, len(usable) + 1)))
-        workers[next(one for one in names if one not in workers)] = pair
+        workers[next(candidate for candidate in names if candidate not in workers)] = pair
     return workers
 
 

@@ -89,8 +89,8 @@ def rendezvous(environ: Mapping[str, str], run_command: SlurmRunner = run_slurm)
         node = run_command(["scontrol", "show", "node", environ["SLURMD_NODENAME"]])
     except (SlurmError, KeyError):
         node = ""
-    found = re.search(r"\bNodeAddr=([\w.:-]+)", node)
-    address = socket.gethostname() if found is None else found[1]
+    match = re.search(r"\bNodeAddr=([\w.:-]+)", node)
+    address = socket.gethostname() if match is None else match[1]
     port = FIRST_PORT + int(environ["SLURM_JOB_ID"]) % PORTS
     return {
         "PET_RDZV_BACKEND": "c10d",
@@ -130,12 +130,12 @@ def _job(record: RunRecord, hidden: Mapping[str, Any]) -> Job:
 
 def _record_interruption(folder: RunFolder, job: SlurmJob) -> None:
     """Record how the run ended whose node failed or was taken: Slurm starts no job twice at a time."""
-    known = read_supervisor_state(folder.state)
-    if known is None or known.outcome is not None:
+    state = read_supervisor_state(folder.state)
+    if state is None or state.outcome is not None:
         return
     os.close(acquire_lock(folder.lock, 30.0, needed=False))  # its supervisor may be about to end
-    sentence = f"{job.name} was interrupted on {known.machine.host} and started again."
-    record_end(folder, replace(known, outcome="killed", sentence=sentence, ended_t=time.time()))
+    sentence = f"{job.name} was interrupted on {state.machine.host} and started again."
+    record_end(folder, replace(state, outcome="killed", sentence=sentence, ended_t=time.time()))
 
 
 def _continue(folder: RunFolder, job: SlurmJob, record: RunRecord, hidden: Mapping[str, Any]) -> tuple[RunFolder, int]:
@@ -150,10 +150,10 @@ def _continue(folder: RunFolder, job: SlurmJob, record: RunRecord, hidden: Mappi
 def _step(folder: RunFolder) -> int:
     """The step of the newest checkpoint of the lineage, 0 without one."""
     try:
-        found = lineage_checkpoint(folder)
+        checkpoint = lineage_checkpoint(folder)
     except RecordError:
         return 0
-    return 0 if found is None else found.step
+    return 0 if checkpoint is None else checkpoint.step
 
 
 def _follow(folder: RunFolder, job: SlurmJob, signals: Set[int]) -> RunFolder:

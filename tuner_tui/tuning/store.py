@@ -109,10 +109,10 @@ def list_tunings(root: Path) -> list[TuningFolder]:
     return [TuningFolder(path) for path in TUNINGS.newest_first(root)]
 
 
-def ensure_no_other_tuning(root: Path, own: TuningFolder | None = None) -> None:
-    """Raise `AlreadyTuningError` if a tuning other than `own` is running. Raises `OSError`."""
+def ensure_no_other_tuning(root: Path, exempt: TuningFolder | None = None) -> None:
+    """Raise `AlreadyTuningError` if a tuning other than `exempt` is running. Raises `OSError`."""
     for folder in list_tunings(root):
-        if folder != own and folder.live:
+        if folder != exempt and folder.live:
             raise AlreadyTuningError(f"Tuning {folder.id} is running on this machine; {WHY_EXCLUSIVE}.")
 
 
@@ -122,18 +122,18 @@ def acquire_locks(folder: TuningFolder) -> tuple[int, int]:
     The folder's lock comes first, so that the tuning that holds the machine can be named. Raises `LockedError` and
     `OSError`.
     """
-    own = acquire_lock(folder.lock)
-    return own, acquire_lock(folder.machine_lock)
+    tuning_lock = acquire_lock(folder.lock)
+    return tuning_lock, acquire_lock(folder.machine_lock)
 
 
 def find_tuning(name: str, root: Path) -> TuningFolder:
     """Return the tuning `name`: its id, also without letter or zeros. Raises `TuningNotFoundError`."""
-    found = TUNINGS.find(name, root)
-    if found is not None:
-        return TuningFolder(found)
-    known = ", ".join(folder.id for folder in list_tunings(root)[:5])
+    path = TUNINGS.find(name, root)
+    if path is not None:
+        return TuningFolder(path)
+    newest = ", ".join(folder.id for folder in list_tunings(root)[:5])
     raise TuningNotFoundError(
-        f"There is no tuning {name!r}. " + (f"The newest are {known}." if known else "There are no tunings yet.")
+        f"There is no tuning {name!r}. " + (f"The newest are {newest}." if newest else "There are no tunings yet.")
     )
 
 

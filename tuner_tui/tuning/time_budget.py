@@ -55,11 +55,13 @@ class TimeBudget:
 
         Trials that were not measured ended early; they count only if there are no others.
         """
-        trials = [one for one in self.trials if one.measurement.outcome == "measured"] or self.trials
-        same = [one for one in trials if one.trial.settings == settings]
+        trials = [completed for completed in self.trials if completed.measurement.outcome == "measured"] or self.trials
+        same = [completed for completed in trials if completed.trial.settings == settings]
         if same:
             return _mean_s(same)
-        similar = [one for one in trials if one.trial.settings.torch_compile == settings.torch_compile]
+        similar = [
+            completed for completed in trials if completed.trial.settings.torch_compile == settings.torch_compile
+        ]
         factor = COMPILE_FACTOR if settings.torch_compile and not similar else 1.0
         start = self.trials[0]
         growth = settings.effective_batch() / start.trial.settings.effective_batch() - 1  # steps of more samples
@@ -73,7 +75,7 @@ class TimeBudget:
         """
         start_s, start_ran = self.expected_s(self.trials[0].trial.settings), self.trials[0].measurement.throughput
         if trial.purpose == "confirm":
-            done = 1 + sum(one.trial.purpose == "confirm" for one in self.trials)
+            done = 1 + sum(completed.trial.purpose == "confirm" for completed in self.trials)
             following = max(2 * MIN_PAIRS - done, done % 2) if start_ran else 0
             return following * (start_s + self.expected_s(self.best or trial.settings)) / 2
         if self.best is None:
@@ -105,7 +107,7 @@ def minutes_for(seconds: float) -> int:
 
 
 def _mean_s(trials: Sequence[CompletedTrial]) -> float:
-    return fmean(one.measurement.seconds for one in trials)
+    return fmean(completed.measurement.seconds for completed in trials)
 
 
 MAX_LISTED = 60

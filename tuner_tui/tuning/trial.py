@@ -159,9 +159,9 @@ class SkippedChange:
 def group_by_reason(skipped: Sequence[SkippedChange]) -> dict[str, list[str]]:
     """Return the skipped changes (such as `compile on`) by reason, the most frequent reason first."""
     groups: dict[str, list[str]] = {}
-    for one in skipped:
-        label = FIELDS[one.knob].label if one.knob in FIELDS else one.knob
-        groups.setdefault(one.reason, []).append(f"{label} {one.value}")
+    for change in skipped:
+        label = FIELDS[change.knob].label if change.knob in FIELDS else change.knob
+        groups.setdefault(change.reason, []).append(f"{label} {change.value}")
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
@@ -193,8 +193,8 @@ class TuningConclusion:
         if self.job_steps is None or self.start_job_s is None or self.best_job_s is None:
             return None
         steps = None if self.best is None else self.best.job_steps
-        own = f" for {steps:,} steps" if steps not in (None, self.job_steps) else ""
-        return f"{format_duration(self.start_job_s)} → {format_duration(self.best_job_s)}{own}"
+        length = f" for {steps:,} steps" if steps not in (None, self.job_steps) else ""
+        return f"{format_duration(self.start_job_s)} → {format_duration(self.best_job_s)}{length}"
 
 
 def format_throughput(measurement: Measurement) -> str:

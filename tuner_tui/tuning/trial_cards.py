@@ -75,8 +75,8 @@ class LocalCards:
 
 def inventory_of_trial(inventory: Inventory, cards: Sequence[str]) -> Inventory:
     """Return the machine as each of the trials on `cards` sees it: the card with the least memory, and its cores."""
-    found = [gpu for gpu in inventory.gpus if gpu.uuid in cards]
-    least = min(found, key=lambda gpu: (gpu.memory_total_bytes or 0) - (gpu.memory_used_bytes or 0), default=None)
+    gpus = [gpu for gpu in inventory.gpus if gpu.uuid in cards]
+    least = min(gpus, key=lambda gpu: (gpu.memory_total_bytes or 0) - (gpu.memory_used_bytes or 0), default=None)
     return share_of(inventory, least, inventory.cpu.usable_cores / len(cards))
 
 

@@ -189,8 +189,8 @@ def overdue_reason(state: RunState, protocol: TrialProtocol, now: float) -> str:
 
 def end_run(folder: RunFolder) -> None:
     """End a trial that a killed tuner left running, and wait for its end."""
-    found = read_status(folder)
-    if found.kind in ("foreign", "broken") or not found.live:
+    status = read_status(folder)
+    if status.kind in ("foreign", "broken") or not status.live:
         return
     give_order(folder, "kill")
     while not wait_supervisor_ended(folder, POLL_S * 20):

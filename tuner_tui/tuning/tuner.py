@@ -94,14 +94,14 @@ class TrialHistory:
     @property
     def room_bytes(self) -> int | None:
         """The least memory that the card had for the training in any trial: other programs' memory varies."""
-        rooms = (one.measurement.room_bytes for one in self.trials)
+        rooms = (completed.measurement.room_bytes for completed in self.trials)
         return min((room for room in rooms if room is not None), default=None)
 
     @property
     def dataset_samples(self) -> int | None:
         """The number of training samples."""
-        found = (one.measurement.dataset_samples for one in self.trials)
-        return next((samples for samples in found if samples is not None), None)
+        sizes = (completed.measurement.dataset_samples for completed in self.trials)
+        return next((samples for samples in sizes if samples is not None), None)
 
     @staticmethod
     def from_entries(start: Settings, entries: list[LogEntry]) -> TrialHistory:
@@ -115,7 +115,7 @@ class TrialHistory:
             if isinstance(entry, TrialCompleted):
                 trials = (*trials, entry.tried)
             elif isinstance(entry, TuningEnded):
-                trials = tuple(one for one in trials if not one.measurement.passing)
+                trials = tuple(completed for completed in trials if not completed.measurement.passing)
                 trials = tuple(map(_without_confirming, trials)) if entry.early else trials
         names = (name for entry in entries if isinstance(entry, TrialCompleted) for name in entry.unreachable)
         return TrialHistory(trials[0].trial.settings if trials else start, trials, frozenset(names))
@@ -222,7 +222,7 @@ class Tuner:
             )
             self.log.add(entry)
 
-        measured = any(one.measurement.outcome == "measured" for one in history.trials)
+        measured = any(completed.measurement.outcome == "measured" for completed in history.trials)
         limit_s = give_up_s(expected_s) if measured and expected_s is not None else None
         aborted = lambda: over.is_set() or self.folder.aborted()  # noqa: E731
         return TrialCallbacks(aborted, launched, self.deadline_t, expected_s, limit_s)
@@ -385,7 +385,9 @@ class TuningContext:
         unreachable = space.unreachable | history.unreachable
         whole_job = None
         if self.record.objective == "job":  # the first trial that was measured tells the length of the training
-            runs = (one.measurement for one in history.trials if one.measurement.outcome == "measured")
+            runs = (
+                completed.measurement for completed in history.trials if completed.measurement.outcome == "measured"
+            )
             whole_job = next(map(WholeJob.of, runs), None)
         return with_candidates(
             replace(space, unreachable=unreachable, whole_job=whole_job, quiet=self.quiet), history.start
@@ -409,15 +411,17 @@ def estimate_prior(
     if not target.on_gpu or job is None:
         return None
     if isinstance(spec.job, CommandJob):
-        own = read_command(spec.job.command, folder).settings
+        from_command = read_command(spec.job.command, folder).settings
         default = Settings()
-        left = (name for name in own.keys() - set(TUNED_FIELDS) if getattr(start, name) == getattr(default, name))
-        start = start.changed(**{name: own[name] for name in left})
+        left = (
+            name for name in from_command.keys() - set(TUNED_FIELDS) if getattr(start, name) == getattr(default, name)
+        )
+        start = start.changed(**{name: from_command[name] for name in left})
     runs = measured_runs(spec.job, runs_dir(spec.environ))
-    found = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs).at_once(start)
-    if found is None:
+    estimate = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs).at_once(start)
+    if estimate is None:
         return None
-    context, peak = found.overhead.context_bytes, found.peak
+    context, peak = estimate.overhead.context_bytes, estimate.peak
     return replace(peak, base_bytes=peak.base_bytes - context, floor_bytes=max(0.0, peak.floor_bytes - context))
 
 
@@ -437,7 +441,7 @@ def _save_winner(
     if conclusion.winner == history.start:
         return replace(ended, sentence=f"No preset was saved. {ended.sentence}".rstrip())
     # A finished tuning that is resumed keeps its preset.
-    before = next((one for one in reversed(earlier) if isinstance(one, TuningEnded)), None)
+    before = next((entry for entry in reversed(earlier) if isinstance(entry, TuningEnded)), None)
     if before is not None and before.verdict == conclusion and before.preset and Path(before.preset).exists():
         return replace(ended, preset=before.preset)
     name = record.save_as or tuned_preset_name(record.preset, context.spec.job)
@@ -447,7 +451,7 @@ def _save_winner(
         save_preset(preset, folder.preset, overwrite=True)
         launch = preset_request(folder.preset, request)
         measurement = run_preset(launch, cards, TrialCallbacks(folder.aborted))
-        observed = (ObservedTraining.of(one, request.environ) for one in (measurement, conclusion.best))
+        observed = (ObservedTraining.of(measured, request.environ) for measured in (measurement, conclusion.best))
         if mismatch := preset_mismatch(*observed):
             sentence = f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."
             return replace(ended, sentence=sentence)

@@ -103,13 +103,13 @@ class TunerApp(BaseApp):
 
     # requests of the user
 
-    def action_do(self, what: str) -> None:
+    def action_do(self, action: str) -> None:
         """Do what a key of `keys` says."""
-        self._request(lambda session: session.do(what))
+        self._request(lambda session: session.do(action))
 
-    def action_remedy(self, what: str) -> None:
+    def action_remedy(self, action: str) -> None:
         """`apply` the remedy under the cursor, or show its `diff`."""
-        self._request(lambda session: session.remedy(what))
+        self._request(lambda session: session.remedy(action))
 
     def on_setting_edited(self, request: SettingEdited) -> None:
         self._request(lambda session: session.settings.edit(request.name, request.text))

@@ -300,8 +300,8 @@ def _restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
         begin = f"{name} stops; {begin}" if plan.live else f"A{begin[1:]}"
     if lost:
         begin += f"; {lost:,} step{'s are' if lost > 1 else ' is'} repeated"
-    what = f"with {', '.join(changes)}" if changes else "with the same settings"
-    return f"{begin}, {what}."
+    manner = f"with {', '.join(changes)}" if changes else "with the same settings"
+    return f"{begin}, {manner}."
 
 
 def _changed_settings(record: RunRecord, resolved: Resolved) -> list[str]:

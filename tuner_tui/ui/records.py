@@ -39,8 +39,8 @@ def translate_errors() -> Iterator[None]:
     except (SettingsError, LaunchError, RecordError, TraceError) as error:
         raise BackendError(str(error)) from error
     except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
-        raise BackendError(f"{error.strerror or error}{place}.") from error
+        file_name = f" ({error.filename})" if error.filename else ""
+        raise BackendError(f"{error.strerror or error}{file_name}.") from error
 
 
 @dataclass(frozen=True, slots=True)

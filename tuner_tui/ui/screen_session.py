@@ -150,9 +150,9 @@ class ScreenSession:
 
     # requests of the user
 
-    def do(self, what: str) -> None:
-        """Do what the action `what` of `keys` says."""
-        match what:
+    def do(self, action: str) -> None:
+        """Do what the action `action` of `keys` says."""
+        match action:
             case "undo":
                 self.settings.undo()
             case "redo":
@@ -160,14 +160,14 @@ class ScreenSession:
             case "compare":
                 self._app.serve(self._runs.compare, self.state.folder)
             case _:
-                self._app.serve(self._actions[what])
+                self._app.serve(self._actions[action])
 
-    def remedy(self, what: str) -> None:
+    def remedy(self, action: str) -> None:
         """`apply` the remedy under the cursor, or show its `diff`; one that changes no setting is explained instead."""
         choice = self._main.choice
         if choice is None or choice.remedy is None or not choice.remedy.can_apply:
             self._main.action_why()
-        elif what == "apply":
+        elif action == "apply":
             self.settings.apply_remedy(choice.finding, choice.remedy)
         else:
             self._app.serve(self.settings.show_diff, choice.finding, choice.remedy)

@@ -198,9 +198,9 @@ class SettingsRequests(Requests):
         current = self._state.current
         if current is None:
             return
-        what, text = await to_daemon_thread(lambda: self._backend.export_settings(current))
+        description, text = await to_daemon_thread(lambda: self._backend.export_settings(current))
         if self._app.copy_text(text):
-            self._app.show_note(f"Copied {what}, if the terminal allows it (tmux: set -g allow-passthrough on).")
+            self._app.show_note(f"Copied {description}, if the terminal allows it (tmux: set -g allow-passthrough on).")
         else:
             self._app.show_note("Not copied: the terminal has no clipboard access, or the text is too long.")
 

@@ -184,13 +184,13 @@ GAP = 2
 
 def column_widths(rows: Sequence[Sequence[str]], most: Sequence[int], width: int) -> list[int]:
     """Return column widths: the widest text, at most `most` each, shrunk to `width` cells in all."""
-    found = [min(most[at], max((text_width(row[at]) for row in rows), default=0)) for at in range(len(most))]
-    over = sum(found) + GAP * (len(found) - 1) - width
-    while over > 0 and max(found) > 1:
-        widest = found.index(max(found))
-        found[widest] -= 1
+    widths = [min(most[at], max((text_width(row[at]) for row in rows), default=0)) for at in range(len(most))]
+    over = sum(widths) + GAP * (len(widths) - 1) - width
+    while over > 0 and max(widths) > 1:
+        widest = widths.index(max(widths))
+        widths[widest] -= 1
         over -= 1
-    return found
+    return widths
 
 
 def table_line(texts: Sequence[str], columns: Sequence[int], styles: Sequence[Style], aligned: str) -> Line:
@@ -202,10 +202,10 @@ def table_line(texts: Sequence[str], columns: Sequence[int], styles: Sequence[St
     return line(*parts)
 
 
-def side_by_side(one: Sequence[Row], other: Sequence[Row], at: int) -> list[Row]:
+def side_by_side(left: Sequence[Row], right: Sequence[Row], at: int) -> list[Row]:
     """Return two pictures side by side, the second starting at cell `at`."""
-    count = max(len(one), len(other))
-    pairs = ((one[y].line if y < len(one) else (), other[y].line if y < len(other) else ()) for y in range(count))
+    count = max(len(left), len(right))
+    pairs = ((left[y].line if y < len(left) else (), right[y].line if y < len(right) else ()) for y in range(count))
     return [Row(line(*fit(first, at), *second)) for first, second in pairs]
 
 

@@ -264,8 +264,8 @@ def history_rows(trace: Trace, recent: Sequence[Sample], now_s: float, width: in
     room = max(0, min(MOST_COLUMNS, width - LABEL - SCALE))
     # `known` columns have values so far. The widest cells with which they fit are taken, so a chart starts wide and
     # becomes finer a few times in its life, instead of growing from the right edge for an hour.
-    known = 1 + math.ceil((now_s - recent[0].time_s) / (CHART_BUCKETS * BUCKET_S)) if recent else room
-    cells = next((cells for cells in COLUMN_CELLS if known * cells <= room), 1)
+    filled = 1 + math.ceil((now_s - recent[0].time_s) / (CHART_BUCKETS * BUCKET_S)) if recent else room
+    cells = next((cells for cells in COLUMN_CELLS if filled * cells <= room), 1)
     columns = history_columns(recent, trace.key, trace.value, now_s, room // cells, CHART_BUCKETS)
     span = format_short_duration(len(columns) * CHART_BUCKETS * BUCKET_S)
     scale = [f"max {trace.maximum}", f"last {span}", *[""] * height]

@@ -49,8 +49,8 @@ def finding_rows(findings: Sequence[Finding], selected: int, width: int) -> list
     before = None
     for at, (finding, remedy) in enumerate(choices(findings)):
         if finding is not before:
-            own = at if remedy is None else None
-            rows += [(row, own) for row in _finding(finding, own == selected, width)]
+            position = at if remedy is None else None
+            rows += [(row, position) for row in _finding(finding, position == selected, width)]
         if remedy is not None:
             rows += [(row, at) for row in _remedy(remedy, at == selected, width)]
         before = finding

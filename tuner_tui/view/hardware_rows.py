@@ -132,9 +132,9 @@ def _held(cards: Sequence[Gpu]) -> str:
         f"{process.command or 'a process'} ({', '.join(filter(None, (process.user, f'pid {process.pid}')))})"
         for process in processes
     )
-    known = [card.memory_used_bytes for card in cards if card.memory_used_bytes is not None]
+    used = [card.memory_used_bytes for card in cards if card.memory_used_bytes is not None]
     whose = f"GPU {cards[0].index}" if len(cards) == 1 else f"{len(cards)} GPUs"
-    return f"{whose}: {f.gib(sum(known) if known else None)} GiB used by {', '.join(names)}"
+    return f"{whose}: {f.gib(sum(used) if used else None)} GiB used by {', '.join(names)}"
 
 
 def _labelled(label: str, text: str, width: int) -> Row:

@@ -191,8 +191,8 @@ def busy_style(scene: GpuScene, gpu: GpuSample) -> Style:
     # NVML's utilisation is that of a sixth of a second to a second: between two steps, while a batch is copied or a
     # checkpoint is written, it drops to zero. Only a mean over several seconds says whether the GPU waits for data.
     cards = [find_gpu(past, gpu.index) for past in samples_within(scene.recent, scene.sample.time_s, JUDGED_S)]
-    known = [card.utilisation_pct for card in cards if card is not None and card.utilisation_pct is not None]
-    return "good" if not known or sum(known) / len(known) >= BUSY_PCT else "warn"
+    utilisations = [card.utilisation_pct for card in cards if card is not None and card.utilisation_pct is not None]
+    return "good" if not utilisations or sum(utilisations) / len(utilisations) >= BUSY_PCT else "warn"
 
 
 def _memory_style(used: float | None) -> Style:

@@ -120,8 +120,10 @@ def steps_made(state: RunState) -> str:
 
 def best_evaluation(state: RunState) -> Evaluated | None:
     """Return the evaluation with the lowest loss."""
-    known = [one for one in state.evaluations if math.isfinite(one.metrics.get("eval_loss", math.nan))]
-    return min(known, key=lambda one: one.metrics["eval_loss"], default=None)
+    finite = [
+        evaluation for evaluation in state.evaluations if math.isfinite(evaluation.metrics.get("eval_loss", math.nan))
+    ]
+    return min(finite, key=lambda evaluation: evaluation.metrics["eval_loss"], default=None)
 
 
 def time_spent(state: RunState, seconds: float) -> list[tuple[str, float]]:
@@ -292,15 +294,15 @@ def _rank_values(label: str, values: list[str]) -> Row:
 
 
 def _slowest_rank_sentence(times: Mapping[int, float | None]) -> str:
-    known = {number: time for number, time in times.items() if time is not None}
-    if not known:
+    measured = {number: time for number, time in times.items() if time is not None}
+    if not measured:
         return f"{len(times)} ranks, no step times yet"
-    slowest = max(known, key=lambda number: known[number])
-    others = [time for number, time in known.items() if number != slowest]
-    if others and known[slowest] < EQUAL_STEPS * sum(others) / len(others):
-        return f"all ranks need about {f.significant(known[slowest])} s per step"
+    slowest = max(measured, key=lambda number: measured[number])
+    others = [time for number, time in measured.items() if number != slowest]
+    if others and measured[slowest] < EQUAL_STEPS * sum(others) / len(others):
+        return f"all ranks need about {f.significant(measured[slowest])} s per step"
     comparison = f", the others {f.significant(sum(others) / len(others))}" if others else ""
-    return f"slowest is rank {slowest}: {f.significant(known[slowest])} s per step{comparison}"
+    return f"slowest is rank {slowest}: {f.significant(measured[slowest])} s per step{comparison}"
 
 
 def step_time_s(rank: RankState) -> float | None:

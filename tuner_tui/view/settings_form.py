@@ -126,10 +126,10 @@ def _heading(
     problems = [worst[spec.name] for spec in specs if spec.name in worst]
     wrong = any(problem.severity == "error" for problem in problems)
     tone: FieldTone = "error" if wrong else "warning" if problems else ""
-    what = f"{differing} changed" if differing else ""
+    note = f"{differing} changed" if differing else ""
     if problems and not is_open:
-        what = f"{'✗' if wrong else '!'} {problems[0].sentence}"
-    return FormRow(f"{'▾' if is_open else '▸'} {group}", None, origin=what, tone=tone, group=group)
+        note = f"{'✗' if wrong else '!'} {problems[0].sentence}"
+    return FormRow(f"{'▾' if is_open else '▸'} {group}", None, origin=note, tone=tone, group=group)
 
 
 def worst_problems(problems: Sequence[Problem]) -> Mapping[str, Problem]:

@@ -41,18 +41,18 @@ class TuningSummary(NamedTuple):
         best = fastest if view.verdict is None else view.verdict.winner
         return cls(results, given, None if first is None else first.throughput, best)
 
-    def rate(self, found: Measurement) -> float | None:
+    def rate(self, measurement: Measurement) -> float | None:
         """Return the throughput that is compared: tokens/s if every trial counted tokens, else samples/s."""
-        return found.tokens_s if self.results.tokens else found.samples_s
+        return measurement.tokens_s if self.results.tokens else measurement.samples_s
 
     @property
     def unit(self) -> str:
         """Unit of the throughput that is compared."""
         return "tokens/s" if self.results.tokens else "samples/s"
 
-    def ratio(self, found: Measurement) -> float | None:
+    def ratio(self, measurement: Measurement) -> float | None:
         """Return the throughput relative to the initial settings; None if either is unknown."""
-        rate = self.rate(found)
+        rate = self.rate(measurement)
         return None if rate is None or not self.start else rate / self.start
 
 
@@ -71,21 +71,21 @@ def format_bound(bound: float | None) -> str:
 def format_changes(trial: Trial, given: Settings | None) -> str:
     """Return `micro batch 32, compile on`; for a repetition, which settings are repeated."""
     if not trial.changed:
-        what = "as given" if given in (None, trial.settings) else "the winner"
-        return what if trial.purpose == "start" else f"{what}, again"
+        label = "as given" if given in (None, trial.settings) else "the winner"
+        return label if trial.purpose == "start" else f"{label}, again"
     return ", ".join(
         f"{FIELDS[name].label} {format_value(name, getattr(trial.settings, name)) or 'none'}" for name in trial.changed
     )
 
 
-def format_trial_outcome(one: CompletedTrial) -> str:
+def format_trial_outcome(completed: CompletedTrial) -> str:
     """Return why a trial has no result: `out of memory`, or the sentence of its measurement."""
-    found = one.measurement
-    if found.outcome == "not-applied" and found.not_applied:
-        return f"not applied: {', '.join(found.not_applied)}"
-    if found.outcome in ("failed", "no-step") and found.sentence:
-        return found.sentence
-    return OUTCOMES.get(found.outcome, "")
+    measurement = completed.measurement
+    if measurement.outcome == "not-applied" and measurement.not_applied:
+        return f"not applied: {', '.join(measurement.not_applied)}"
+    if measurement.outcome in ("failed", "no-step") and measurement.sentence:
+        return measurement.sentence
+    return OUTCOMES.get(measurement.outcome, "")
 
 
 def format_time_left(view: TuningView) -> str:
@@ -193,7 +193,9 @@ def _running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row
         f" · {format_changes(trial, given)}{for_how_long}",
         f" · {left}" if left else "",
     )
-    cards = ", ".join(f"{one.trial.number}{_on_card(one.trial)}" for one in view.running if one.trial.card)
+    cards = ", ".join(
+        f"{running.trial.number}{_on_card(running.trial)}" for running in view.running if running.trial.card
+    )
     at_once = _labelled_rows("trials", cards, width) if cards else []
     return [Row(head), *_labelled_rows("why", trial.reason, width), *at_once]
 
@@ -219,7 +221,7 @@ def _best_rows(view: TuningView, width: int) -> list[Row]:
     best = standing.results.best
     if view.verdict is not None or best is None or standing.start is None or best.throughput is None:
         return []
-    first = next(one.trial for one in view.tried if one.trial.settings == best.settings)
+    first = next(completed.trial for completed in view.tried if completed.trial.settings == best.settings)
     words = format_changes(first, standing.given)
     ratio = format_ratio(best.throughput / standing.start)
     figures = f"{ratio} of the start · {f.significant(best.throughput)} {standing.unit}"
@@ -261,9 +263,9 @@ def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
     if view is None or not view.skipped:
         return [Row(line(TextSpan("Nothing was skipped." if view and view.verdict else "Nothing yet.", "dim")))]
     rows: list[Row] = []
-    for one in view.skipped:
-        rows.append(Row(line(_field_label(one.knob), " ", one.value)))
-        rows += [Row(line(TextSpan(f"  {text}", "dim"))) for text in wrap_text(one.reason, max(12, width - 2))]
+    for change in view.skipped:
+        rows.append(Row(line(_field_label(change.knob), " ", change.value)))
+        rows += [Row(line(TextSpan(f"  {text}", "dim"))) for text in wrap_text(change.reason, max(12, width - 2))]
     return rows
 
 
@@ -295,9 +297,9 @@ def trial_rows(view: TuningView | None, width: int) -> list[Row]:
     if view is None:
         return [Row(line(TextSpan("Reading the tuning.", "dim")))]
     standing = TuningSummary.of(view)
-    trials = [_finished_trial(view, standing, one) for one in view.tried]
+    trials = [_finished_trial(view, standing, completed) for completed in view.tried]
     if view.status == "running":
-        trials += [_running_trial(one, standing) for one in view.running]
+        trials += [_running_trial(running, standing) for running in view.running]
     if not trials:
         return [Row(line(TextSpan("No trial yet.", "dim")))]
     heads = ("#", "for", "changed", standing.unit, "×start", "peak GiB", "at most", "")
@@ -313,30 +315,34 @@ def trial_rows(view: TuningView | None, width: int) -> list[Row]:
     return rows
 
 
-def _finished_trial(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> TrialTexts:
-    trial, found = one.trial, one.measurement
-    outcome, style = _trial_outcome(view, standing, one)
+def _finished_trial(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> TrialTexts:
+    trial, measurement = completed.trial, completed.measurement
+    outcome, style = _trial_outcome(view, standing, completed)
     figures = (
-        f.significant(standing.rate(found)),
-        format_ratio(standing.ratio(found)),
-        f.gib(found.peak_bytes),
+        f.significant(standing.rate(measurement)),
+        format_ratio(standing.ratio(measurement)),
+        f.gib(measurement.peak_bytes),
         format_bound(trial.bound),
     )
     changes = format_changes(trial, standing.given)
     return (str(trial.number), trial.purpose, changes, *figures, outcome), style
 
 
-def _trial_outcome(view: TuningView, standing: TuningSummary, one: CompletedTrial) -> tuple[str, Style]:
-    found = one.measurement
-    if found.outcome == "out-of-memory":
-        return f"{BAD} {format_trial_outcome(one)}", "bad"
-    if found.outcome == "aborted":
-        return format_trial_outcome(one), "dim"
-    if found.outcome != "measured":
-        return f"{WARN} {format_trial_outcome(one)}", "warn"
-    if view.limit_bytes is not None and found.peak_bytes is not None and found.peak_bytes > view.limit_bytes:
+def _trial_outcome(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:
+    measurement = completed.measurement
+    if measurement.outcome == "out-of-memory":
+        return f"{BAD} {format_trial_outcome(completed)}", "bad"
+    if measurement.outcome == "aborted":
+        return format_trial_outcome(completed), "dim"
+    if measurement.outcome != "measured":
+        return f"{WARN} {format_trial_outcome(completed)}", "warn"
+    if (
+        view.limit_bytes is not None
+        and measurement.peak_bytes is not None
+        and measurement.peak_bytes > view.limit_bytes
+    ):
         return f"{WARN} too little memory left", "warn"
-    if one.trial.settings == standing.best:
+    if completed.trial.settings == standing.best:
         final = "the start is kept" if is_start_best(view) else "winner"
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
     return "", ""

@@ -105,7 +105,7 @@ def job_places(jobs: Sequence[WatchedJob], opened: frozenset[int]) -> list[Place
     return [
         (job.pid, process)
         for job in jobs
-        for process in (None, *(one.pid for one in job.processes if job.pid in opened))
+        for process in (None, *(member.pid for member in job.processes if job.pid in opened))
     ]
 
 
@@ -141,8 +141,8 @@ def job_row(job: WatchedJob, scene: JobScene, columns: Sequence[JobColumn], widt
     mark = TextSpan("▾ " if job.pid in scene.opened else "▸ ", "strong" if chosen else "dim")
     row = figure_span(job, scene.now_s, columns, "strong" if chosen else "")
     room = max(0, width - MARK - sum(column.width for column in columns) - 2)
-    what = job_description(job, room, "strong" if chosen else "")
-    return Row(line(mark, row, "  ", what))
+    description = job_description(job, room, "strong" if chosen else "")
+    return Row(line(mark, row, "  ", description))
 
 
 def process_row(process: WatchedProcess, job: int, scene: JobScene, columns: Sequence[JobColumn], width: int) -> Row:
@@ -217,13 +217,13 @@ def training_cards(view: MachineView) -> frozenset[int]:
 
 def jobs_by_gpu(view: MachineView) -> dict[int, str]:
     """Return what runs on each GPU: the run of this program, or the command of the job with most memory."""
-    found: dict[int, str] = {}
+    descriptions: dict[int, str] = {}
     for job in sorted(view.jobs, key=lambda job: (job.run is not None, job.gpu_memory_bytes or 0)):
         run = "" if job.run is None else " ".join(filter(None, (job.run.run, job.run.preset)))
         words = run or format_command(job.command)
         if words:
-            found.update(dict.fromkeys(job.gpus, words))
-    return found
+            descriptions.update(dict.fromkeys(job.gpus, words))
+    return descriptions
 
 
 def watched_gpus(view: MachineView, only: Sequence[int]) -> Sample:

@@ -32,8 +32,8 @@ def finding_lines(findings: Sequence[Finding], checks: Sequence[SettingCheck] = 
     """Yield the lines of each finding, or one sentence where there are no findings."""
     if not findings:
         failed = sum(check.verdict == "differs" for check in checks)
-        one, many = "1 requested setting is", f"{failed} requested settings are"
-        yield [f"{one if failed == 1 else many} not in effect:" if failed else "No problems found."]
+        singular, plural = "1 requested setting is", f"{failed} requested settings are"
+        yield [f"{singular if failed == 1 else plural} not in effect:" if failed else "No problems found."]
     for finding in findings:
         where = f" ({finding.where})" if finding.where else ""
         head = f"{SEVERITY_MARKS[finding.severity]} {finding.cause}{where}, {finding.confidence}: {finding.sentence}"

@@ -121,7 +121,7 @@ def local_files(cwd: Path) -> FileSystem:
 
     def nearest(name: str) -> Path:
         path = cwd / Path(name).expanduser()
-        return next((one for one in (path, *path.parents) if os.path.exists(one)), Path("/"))  # noqa: PTH110
+        return next((folder for folder in (path, *path.parents) if os.path.exists(folder)), Path("/"))  # noqa: PTH110
 
     def free_bytes(name: str) -> int | None:
         try:

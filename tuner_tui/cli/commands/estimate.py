@@ -103,13 +103,13 @@ def estimate(
     except SettingsError as error:
         fail(str(error))
     machine = read_machine(interpreter)
-    found, settings = prepare(machine, resolved, training.job, job, capacity, limit)
+    estimator, settings = prepare(machine, resolved, training.job, job, capacity, limit)
     if by is not None:
-        print_breakdown(found, settings, by, as_json)
+        print_breakdown(estimator, settings, by, as_json)
         return
-    own = training.job or job
-    lengths = measured_lengths(own, machine)
-    print_estimate(found, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
+    launched = training.job or job
+    lengths = measured_lengths(launched, machine)
+    print_estimate(estimator, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
 
 
 def resolve_options(preset: str | None, words: list[str], values: list[str]) -> Training:
@@ -125,8 +125,8 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
     job = training.job
     if not isinstance(job, CommandJob):
         return training
-    own = read_command(job.command, Path(job.cwd or ""))
-    return replace(training, job=own.complete(job), resolved=training.resolved.with_own(own.settings))
+    written = read_command(job.command, Path(job.cwd or ""))
+    return replace(training, job=written.complete(job), resolved=training.resolved.with_own(written.settings))
 
 
 def settings_to_keep(training: Training) -> Resolved:
@@ -138,9 +138,9 @@ def settings_to_keep(training: Training) -> Resolved:
     if not isinstance(training.job, CommandJob):
         return resolved
     fixed = [name for name in FIELDS if name not in training.left_open]
-    own = dict.fromkeys(fixed, Origin(OriginKind.PRESET, "the command"))
+    from_command = dict.fromkeys(fixed, Origin(OriginKind.PRESET, "the command"))
     chosen = {name: resolved.origins[name] for name in resolved.given}
-    return Resolved(resolved.settings, {**own, **chosen})
+    return Resolved(resolved.settings, {**from_command, **chosen})
 
 
 def measured_command(training: Training, model: str | None, gpus: str | None) -> CommandJob | None:
@@ -161,20 +161,20 @@ def print_measured(
     device = training_device(limited_target(machine.inventory, machine.interpreter, job, limit), limit, capacity)
     micro = "per_device_train_batch_size"
     batch = resolved.settings.per_device_train_batch_size if micro in resolved.given else None
-    found = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
-    if isinstance(found, UnmeasuredBatch):
-        size = format_size(found.peak_bytes)
+    measured = estimate_from_runs(measured_runs(job, runs_dir()), resolved.settings, device, batch)
+    if isinstance(measured, UnmeasuredBatch):
+        size = format_size(measured.peak_bytes)
         raise SettingsError(
-            f"At micro batch {found.batch} this command used {size} (run {found.run}). It was not run with "
+            f"At micro batch {measured.batch} this command used {size} (run {measured.run}). It was not run with "
             f"{batch}, and one size does not show how memory grows."
         )
-    if not isinstance(found, MeasuredEstimate):
+    if not isinstance(measured, MeasuredEstimate):
         return False
     if as_json:
-        figures = {"batch": found.estimate.batch, **_figures(found.estimate), "largest_batch": found.largest}
+        figures = {"batch": measured.estimate.batch, **_figures(measured.estimate), "largest_batch": measured.largest}
         print_json({"job": job, **figures})
     else:
-        typer.echo("\n".join(measured_report(job, found)))
+        typer.echo("\n".join(measured_report(job, measured)))
     return True
 
 
@@ -191,10 +191,10 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
         )
     if model is None and job is None:
         raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
-    known = job if isinstance(job, BuiltinJob) else BuiltinJob()
+    base = job if isinstance(job, BuiltinJob) else BuiltinJob()
     changes = {name: value for name, value in (("model", model), ("task", task)) if value is not None}
     try:
-        return BuiltinJob.model_validate({**known.model_dump(), **changes})
+        return BuiltinJob.model_validate({**base.model_dump(), **changes})
     except ValidationError as error:
         raise SettingsError(f"--task: {task!r} is not one of classification, causal-lm.") from error
 
@@ -213,16 +213,16 @@ def prepare(
     """
     # `started` may be a command of which only the model is known: its launcher decides what is recommended, and its
     # runs correct the estimate; `job` is the built-in job that computes as much.
-    own = started if isinstance(started, CommandJob) else job
+    launched = started if isinstance(started, CommandJob) else job
     inventory = limit_gpu_memory(machine.inventory, limit)
-    settings = with_recommended(resolved, inventory, machine.interpreter, own).settings
-    left_open = [name for name in FIELDS if name not in resolved.origins] if isinstance(own, CommandJob) else []
+    settings = with_recommended(resolved, inventory, machine.interpreter, launched).settings
+    left_open = [name for name in FIELDS if name not in resolved.origins] if isinstance(launched, CommandJob) else []
     if left_open:
         advised = recommend(inventory, machine.interpreter, job, resolved.given).values
         settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
     target = target_of(inventory, machine.interpreter, job)
     device = training_device(target, limit, capacity)
-    runs = measured_runs(own, runs_dir())
+    runs = measured_runs(launched, runs_dir())
     return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs), settings
 
 
@@ -230,20 +230,20 @@ def expected_time(
     machine: LocalMachine, started: Job | None, job: BuiltinJob, settings: Settings
 ) -> DurationEstimate | None:
     """Return how long `started`, else `job`, will take, by earlier runs or the notes; None if neither says."""
-    own = started if isinstance(started, CommandJob) else job
-    target = target_of(machine.inventory, machine.interpreter, own)
-    return expected_duration(own, settings, target.replicas, [card.name for card in target.cards], runs_dir())
+    launched = started if isinstance(started, CommandJob) else job
+    target = target_of(machine.inventory, machine.interpreter, launched)
+    return expected_duration(launched, settings, target.replicas, [card.name for card in target.cards], runs_dir())
 
 
 def print_estimate(
-    found: JobMemoryEstimator,
+    estimator: JobMemoryEstimator,
     settings: Settings,
     expected: DurationEstimate | None,
     lengths: SampleLengths | None,
     as_json: bool,
 ) -> None:
     """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
-    first = found.at_once(settings)
+    first = estimator.at_once(settings)
     watched = sys.stderr.isatty() and not as_json
     if watched and first is not None and first.rests_on.startswith("closed form"):
         print_note(
@@ -252,18 +252,18 @@ def print_estimate(
     problem = None
     best: MemoryEstimate | None
     try:
-        best = found.traced(settings)
+        best = estimator.traced(settings)
     except TraceError as error:
         best, problem = first, str(error)
     if best is None:
-        fail(f"The model {found.job.model} cannot be estimated. {problem} A short run measures its memory.")
+        fail(f"The model {estimator.job.model} cannot be estimated. {problem} A short run measures its memory.")
     if as_json:
         more = {"expected_time": time_document(expected), "data": lengths and data_document(lengths, settings)}
-        print_json(as_document(found, settings, best, problem) | more)
+        print_json(as_document(estimator, settings, best, problem) | more)
         return
     if problem is not None:
         print_note(f"! Less exact, not traced: {problem}")
-    typer.echo("\n".join(estimate_report(found, settings, best, expected, lengths)))
+    typer.echo("\n".join(estimate_report(estimator, settings, best, expected, lengths)))
 
 
 def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
@@ -281,16 +281,16 @@ def data_document(lengths: SampleLengths, settings: Settings) -> dict[str, Any]:
     }
 
 
-def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:
+def print_breakdown(estimator: JobMemoryEstimator, settings: Settings, by: str, as_json: bool) -> None:
     """Print where the memory of the peak goes, and the setting that removes each kind; exit with 2 if not traceable."""
     try:
-        traced, remedies = found.breakdown(settings)
+        traced, remedies = estimator.breakdown(settings)
     except TraceError as error:
         fail(f"--by needs a trace of the model. {error}")
     if as_json:
         print_json(
             {
-                "job": found.job,
+                "job": estimator.job,
                 "settings": settings,
                 "peak_at": traced.phase,
                 "tensor_bytes": traced.total,
@@ -303,7 +303,7 @@ def print_breakdown(found: JobMemoryEstimator, settings: Settings, by: str, as_j
             }
         )
         return
-    typer.echo("\n".join(breakdown_report(found, settings, traced, remedies, by)))
+    typer.echo("\n".join(breakdown_report(estimator, settings, traced, remedies, by)))
 
 
 def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
@@ -337,12 +337,12 @@ def _plan_document(plan: CardPlan) -> dict[str, Any]:
 
 
 def as_document(
-    found: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, problem: str | None
+    estimator: JobMemoryEstimator, settings: Settings, best: MemoryEstimate, problem: str | None
 ) -> dict[str, Any]:
     """Return the JSON document; sizes in bytes."""
-    peak, device = best.peak, found.device
+    peak, device = best.peak, estimator.device
     return {
-        "job": found.job,
+        "job": estimator.job,
         "settings": settings,
         "device": _device_document(device),
         "parts": best.parts,

@@ -68,11 +68,11 @@ def _follow(folder: RunFolder, printer: LogPrinter) -> int:
     """Print until the run ends or a signal arrives, and return the exit code."""
     with Interrupts() as interrupts:
         while not (interrupts.interrupts or interrupts.terminated):
-            found = read_status(folder)
-            printer.print_rest(last=not found.live)
-            if found.kind == "broken":  # the folder was deleted meanwhile
-                fail(found.sentence, FAILED)
-            if not found.live and found.kind != "waiting":
+            status = read_status(folder)
+            printer.print_rest(last=not status.live)
+            if status.kind == "broken":  # the folder was deleted meanwhile
+                fail(status.sentence, FAILED)
+            if not status.live and status.kind != "waiting":
                 return DONE
             interrupts.wait(LOOK_EVERY_S)
     return TERMINATED if interrupts.terminated else INTERRUPTED

@@ -170,8 +170,8 @@ def _check(name: str, machine: RuleContext) -> dict[str, Any]:
         return {"name": name, "ok": False, "error": str(error), "notes": (), "warnings": []}
     settings = resolved.settings
     if preset.for_ is not None and machine.gpus is not None and not preset.for_.suits(machine.gpus, machine.cores):
-        other = Problem((), "warning", f"It is for different hardware: {_hardware(preset.for_)}.")
-        problems = (other, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
+        mismatch = Problem((), "warning", f"It is for different hardware: {_hardware(preset.for_)}.")
+        problems = (mismatch, *find_problems(settings, gpus=None, interpreter=None, job=preset.job))
     else:
         problems = find_problems(
             settings, gpus=machine.gpus, interpreter=machine.interpreter, job=preset.job, cores=machine.cores
@@ -282,19 +282,19 @@ def import_file(
     Keys that are not settings are listed.
     """
     try:
-        found = _imported(file, tool)
+        loaded = _imported(file, tool)
         path = preset_path(name or file.stem)
-        preset = found.preset.model_copy(update={"name": path.stem})
+        preset = loaded.preset.model_copy(update={"name": path.stem})
         save_preset(preset, path, overwrite=yes)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
     except SettingsError as error:
         fail(str(error))
     if as_json:
-        document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": found.ignored}
+        document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": loaded.ignored}
         print_json({**document, "job": preset.job})
         return
-    for text in found.notes:
+    for text in loaded.notes:
         print_note(text)
     if isinstance(preset.job, CommandJob):
         print_note(f"Trains with `{shlex.join(preset.job.command)}`; other keys stay in {file}.")
@@ -322,5 +322,5 @@ def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedS
 
 
 def _imported(file: Path, tool: str | None) -> LoadedPreset:
-    own = parse_file(read_file_text(file), file)
-    return import_tool_file(own, str(file), file, None if tool is None else dialect_by_name(tool))
+    parsed = parse_file(read_file_text(file), file)
+    return import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))

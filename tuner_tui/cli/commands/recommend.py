@@ -193,7 +193,7 @@ def print_patch(
     # preset are decisions for this file, so they are written even where they slow it down.
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
     given |= {name: getattr(resolved.settings, name) for name in flags}
-    found = recommend(machine.inventory, machine.interpreter, job, given)
+    recommendation = recommend(machine.inventory, machine.interpreter, job, given)
     on_cpu = isinstance(job, CommandJob) and job.on_cpu
     if for_this_machine and not on_cpu and not visible_cards(machine.inventory):
         if not flags:
@@ -203,10 +203,10 @@ def print_patch(
             )
         names = flags
     else:
-        names = flags | {one.name for one in found.advised if one.name in SPEED_SETTINGS}
+        names = flags | {setting.name for setting in recommendation.advised if setting.name in SPEED_SETTINGS}
     targets = None if machine.interpreter is None else machine.interpreter.training_arguments
     try:
-        update = update_tool_file(path, found.settings, names, targets, flags)
+        update = update_tool_file(path, recommendation.settings, names, targets, flags)
         if write and update.diff:
             write_durable(path, update.content, overwrite=True)
     except SettingsError as error:
@@ -216,8 +216,8 @@ def print_patch(
     typer.echo(update.diff, nl=False)
     if copy and update.diff:
         copy_to_clipboard(update.diff, os.environ)
-    for one in (one for one in found.advised if one.name in names - flags):
-        print_note(f"{one.name}: {one.reason}")
+    for setting in (setting for setting in recommendation.advised if setting.name in names - flags):
+        print_note(f"{setting.name}: {setting.reason}")
     for note in update.left_out:
         print_note(f"Left out: {note}")
     if not update.diff:
@@ -225,7 +225,7 @@ def print_patch(
 
 
 def preset_batch_change(
-    machine: LocalMachine, job: BuiltinJob | CommandJob, preset: str, found: Recommendation
+    machine: LocalMachine, job: BuiltinJob | CommandJob, preset: str, recommendation: Recommendation
 ) -> BatchChange | None:
     """Return how the recommendation changes the effective batch of the preset; None if it does not."""
     from tuner_tui.advice.recommend.recommendation import recommend
@@ -234,7 +234,9 @@ def preset_batch_change(
     if "per_device_train_batch_size" not in values:
         return None
     return batch_change(
-        recommend(machine.inventory, machine.interpreter, job, values).settings, found.settings, found.replicas
+        recommend(machine.inventory, machine.interpreter, job, values).settings,
+        recommendation.settings,
+        recommendation.replicas,
     )
 
 
@@ -265,14 +267,16 @@ def recommendation_of(
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
     lengths = measured_lengths(job, machine)
     accelerate = read_accelerate_config(job, os.environ, Path.cwd())
-    found = recommend(machine.inventory, machine.interpreter, job, given, accelerate, lengths)
-    change = None if preset is None else preset_batch_change(machine, job, preset, found)
-    expected = expected_duration(job, found.settings, found.replicas, found.cards, runs_dir())
+    recommendation = recommend(machine.inventory, machine.interpreter, job, given, accelerate, lengths)
+    change = None if preset is None else preset_batch_change(machine, job, preset, recommendation)
+    expected = expected_duration(
+        job, recommendation.settings, recommendation.replicas, recommendation.cards, runs_dir()
+    )
     if as_json:
         times = {"expected_time": time_document(expected), "batch_change": change}
-        return [], {**as_document(found, resolved, job), **times}
+        return [], {**as_document(recommendation, resolved, job), **times}
 
-    return recommend_report(found, resolved, job, expected, change), {}
+    return recommend_report(recommendation, resolved, job, expected, change), {}
 
 
 def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> SampleLengths | None:
@@ -286,19 +290,19 @@ def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> Sam
         return None
 
 
-def as_document(found: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
+def as_document(recommendation: Recommendation, resolved: Resolved, job: BuiltinJob | CommandJob) -> dict[str, Any]:
     origins = {name: resolved.origins[name] for name in sorted(resolved.chosen)}
     return {
         "job": job,
-        "recommended": found.advised,
-        "rejected": found.rejected,
+        "recommended": recommendation.advised,
+        "rejected": recommendation.rejected,
         "given": {
             name: {"value": getattr(resolved.settings, name), "origin": origin.kind, "detail": origin.detail}
             for name, origin in origins.items()
         },
-        "effective_batch": found.effective_batch,
-        "replicas": found.replicas,
-        "notes": list(found.notes),
+        "effective_batch": recommendation.effective_batch,
+        "replicas": recommendation.replicas,
+        "notes": list(recommendation.notes),
     }
 
 

@@ -59,10 +59,10 @@ def _run_next_sitecustomize():  # type: () -> None
 def _run_next_of_python_2(others):  # type: (list[str]) -> None
     imp = __import__("imp")
     try:
-        found = imp.find_module("sitecustomize", others)
+        module = imp.find_module("sitecustomize", others)
     except ImportError:
         return
-    imp.load_module("sitecustomize", *found)
+    imp.load_module("sitecustomize", *module)
 
 
 if os.environ.get("TUNER_RUN_DIR"):

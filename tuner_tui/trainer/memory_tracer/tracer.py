@@ -67,8 +67,8 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
         others = {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
         asked = json.dumps({**request, "settings": others}, sort_keys=True)
         if asked not in evaluations:
-            found = trace_batches(request["eval_batches"], lambda batch: evaluation_passes(traced, batch))
-            evaluations[asked] = peaks(found, request["eval_batches"])
+            batch_events = trace_batches(request["eval_batches"], lambda batch: evaluation_passes(traced, batch))
+            evaluations[asked] = peaks(batch_events, request["eval_batches"])
     train = peaks(passes, request["batches"])
     return {**sizes, "step_bytes": step, "train": train, "evaluation": evaluations[asked], "slack": slack}
 
@@ -85,8 +85,8 @@ def trace_batches(batches: Sequence[int], trace: Callable[[int], BatchEvents]) -
 
 def peaks(traced: Mapping[int, BatchEvents], batches: Iterable[int]) -> list[dict[str, int]]:
     """The peak at each of `batches`, all of which were traced or follow from those that were."""
-    found = ((batch, events_at(traced, batch)) for batch in batches)
-    return [{"batch": batch, **asdict(events.peak)} for batch, events in found if events is not None]
+    batch_events = ((batch, events_at(traced, batch)) for batch in batches)
+    return [{"batch": batch, **asdict(events.peak)} for batch, events in batch_events if events is not None]
 
 
 def trace_update(traced: TracedStep) -> tuple[Sequence[Event], Sequence[Event], int]:

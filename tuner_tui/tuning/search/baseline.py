@@ -29,10 +29,10 @@ def next_baseline_trial(context: SearchContext) -> Trial | None:
         return _shrink(context, result)
     # Once another change was tried after a repeat, the noise is known well enough; more repeats would only cost time.
     # A repeat that gave way to a change for lack of time has no "noise" trial, and is proposed again.
-    purposes = [one.trial.purpose for one in context.trials]
+    purposes = [completed.trial.purpose for completed in context.trials]
     if "noise" in purposes and purposes[-1] != "noise":
         return None
-    anchor = result if result.measured else next(one for one in results.results if results.fits(one))
+    anchor = result if result.measured else next(candidate for candidate in results.results if results.fits(candidate))
     rates = anchor.rates
     needed = REPEATS_NOISY if len(rates) > 1 and max(rates) > min(rates) * (1 + NOISY_SPREAD) else REPEATS
     if len(rates) >= needed:
@@ -43,8 +43,15 @@ def next_baseline_trial(context: SearchContext) -> Trial | None:
 
 def refused_trial(trials: Sequence[CompletedTrial]) -> CompletedTrial | None:
     """Return the trial that showed that the training ignores its settings or micro batch, which ends the search."""
-    ignored = (one for one in trials if one.measurement.outcome == "not-applied")
-    return next((one for one in ignored if one.trial.purpose == "start" or MICRO in fields_not_applied(one)), None)
+    ignored = (completed for completed in trials if completed.measurement.outcome == "not-applied")
+    return next(
+        (
+            completed
+            for completed in ignored
+            if completed.trial.purpose == "start" or MICRO in fields_not_applied(completed)
+        ),
+        None,
+    )
 
 
 def fields_not_applied(trial: CompletedTrial) -> tuple[str, ...]:
@@ -58,7 +65,7 @@ def _repeat_reason(context: SearchContext, start: SettingsResult) -> str | None:
         return None
     if start.last.passing:
         return "it was stopped externally: the start again"
-    fits = start.out_of_memory and any(_proves_fit(context, one, start) for one in context.results.results)
+    fits = start.out_of_memory and any(_proves_fit(context, result, start) for result in context.results.results)
     return "a smaller batch suggests that it fits: the start again" if fits else None
 
 

@@ -189,13 +189,13 @@ class BatchSearch:
         if model is not None:
             one_more = min(last.batch + 1, model.straight().largest_batch(self.limit_bytes))
             batch = max(model.largest_batch(self.limit_bytes), one_more)
-            found = BatchProposal(batch, "the largest that fits by the memory model")
+            proposed = BatchProposal(batch, "the largest that fits by the memory model")
         elif self.prior is not None:
-            found = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first trial")
+            proposed = BatchProposal(self._by_prior(self.prior), "the estimate, corrected by the first trial")
         else:
-            found = BatchProposal(self._likely(last), "likely to fit: little memory depends on the batch")
+            proposed = BatchProposal(self._likely(last), "likely to fit: little memory depends on the batch")
         proved = BatchProposal(self._proved(last), "shown to be safe by the last trial")
-        return max(proved, found, key=lambda proposal: proposal.batch)
+        return max(proved, proposed, key=lambda proposal: proposal.batch)
 
     def _below_failed(self) -> BatchProposal:
         # Nothing has fitted yet. The failed size took at least the whole card: scale the estimate up accordingly.
@@ -208,17 +208,17 @@ class BatchSearch:
     def _by_prior(self, prior: PeakModel) -> int:
         """Return the largest size by the estimate, scaled to the last run, with a margin for its uncertainty."""
         last = max(self._points, key=lambda point: point.batch)
-        known = last.batch_peak_bytes is not None
-        expected = prior.base_bytes + prior.slope_bytes * last.batch if known else prior.peak_bytes(last.batch)
+        has_batch_peak = last.batch_peak_bytes is not None
+        expected = prior.base_bytes + prior.slope_bytes * last.batch if has_batch_peak else prior.peak_bytes(last.batch)
         doubt = CAUTIOUS_UNCERTAINTY if self._is_cautious else CORRECTED_UNCERTAINTY
         corrected = prior.scaled(last.line_bytes / expected)
         one_more = corrected.peak_bytes(last.batch + 1) <= self.limit_bytes and not self._is_cautious
-        found = corrected.scaled(doubt).largest_batch(self.limit_bytes)
+        largest = corrected.scaled(doubt).largest_batch(self.limit_bytes)
         if corrected.slope_bytes * last.batch < SMALL_BATCH_SHARE * last.line_bytes:
             # A small batch corrects the base; the slope is as uncertain as before.
             room = self.limit_bytes - last.line_bytes
-            found = min(found, last.batch + int(room / (corrected.slope_bytes * SLOPE_UNCERTAINTY)))
-        return max(found, last.batch + one_more)
+            largest = min(largest, last.batch + int(room / (corrected.slope_bytes * SLOPE_UNCERTAINTY)))
+        return max(largest, last.batch + one_more)
 
     def _likely(self, last: PeakPoint) -> int:
         """Return a size that the runs make likely to fit, if neither a fit nor an estimate says more; 0 for none.

@@ -53,12 +53,12 @@ class Candidates:
         best = self.context.best
         if best is None:
             return ()
-        found = [
+        rejected = [
             SkippedChange(knob=change.knob, value=change.value, reason=objection)
             for change in self._all_changes()
             if not change.from_other and (objection := self.objection(change))
         ]
-        return (*JointMoves(self.context, best).skipped(), *found)
+        return (*JointMoves(self.context, best).skipped(), *rejected)
 
     def objection(self, change: KnobChange) -> str | None:
         """Return why a change is not tried (empty if it was tried already), or None if it is worth a trial."""
@@ -103,9 +103,9 @@ class Candidates:
 
     def _not_applied_reason(self, fields: set[str]) -> str | None:
         """The sentence of a trial that showed that the training ignores one of `fields`."""
-        for one in self.context.trials:
-            if one.measurement.outcome == "not-applied" and fields & set(fields_not_applied(one)):
-                return one.measurement.sentence or "it has no effect on this training"
+        for completed in self.context.trials:
+            if completed.measurement.outcome == "not-applied" and fields & set(fields_not_applied(completed)):
+                return completed.measurement.sentence or "it has no effect on this training"
         return None
 
     def _was_rejected(self, change: KnobChange) -> bool:
@@ -113,16 +113,16 @@ class Candidates:
         # A bound is the share of a step that the change concerns. Once the loader no longer waits, the share of the
         # computation grows, so compiling may pay that gained nothing before. Micro batches are not compared by their
         # values: each size is tried at most once with the same knobs, and its search has its own end.
-        for one in self.context.trials:
-            if change.knob not in one.trial.changed or change.knob == MICRO:
+        for completed in self.context.trials:
+            if change.knob not in completed.trial.changed or change.knob == MICRO:
                 continue
-            if any(getattr(one.trial.settings, name) != value for name, value in change.values.items()):
+            if any(getattr(completed.trial.settings, name) != value for name, value in change.values.items()):
                 continue
-            if self._says_little(one.trial):
+            if self._says_little(completed.trial):
                 continue
-            if one.measurement.outcome != "measured" or one.trial.bound is None or change.bound is None:
+            if completed.measurement.outcome != "measured" or completed.trial.bound is None or change.bound is None:
                 return True
-            if change.bound < RETRY_BOUND_GROWTH * one.trial.bound:
+            if change.bound < RETRY_BOUND_GROWTH * completed.trial.bound:
                 return True
         return False
 
@@ -212,7 +212,7 @@ class JointMoves:
     def _faster_loader(self, result: SettingsResult) -> Iterator[KnobChange]:
         """A faster loader for knobs that compute faster than the best, but waited for data."""
         # Of two results that both wait for data, the one that computes faster wins once nothing waits.
-        gain, best_gain = (knobs.gain_without(one.breakdown.data_wait) or 0.0 for one in (result, self.best))
+        gain, best_gain = (knobs.gain_without(measured.breakdown.data_wait) or 0.0 for measured in (result, self.best))
         if self._ratio_to_best(result) * (1 + gain) <= (1 + best_gain) * (1 + self.context.results.noise):
             return
         for change in loader_changes(result.settings, result.breakdown, self.context.space):
@@ -258,12 +258,12 @@ class JointMoves:
     def _below_failed(self, sizes: MicroBatchSizes, settings: Settings) -> int:
         """The micro batch of `settings`; if that or a smaller one failed, the largest that fitted, else half."""
         results = self.context.results
-        line = [one for one in results.results if same_memory_line(one.settings, settings)]
+        line = [result for result in results.results if same_memory_line(result.settings, settings)]
         micro = settings.per_device_train_batch_size
-        failed = min((one.micro for one in line if results.exceeds_memory(one)), default=micro + 1)
+        failed = min((result.micro for result in line if results.exceeds_memory(result)), default=micro + 1)
         if micro < failed:
             return micro
-        fitting = (one.micro for one in line if results.fits(one))
+        fitting = (result.micro for result in line if results.fits(result))
         return max(fitting, default=max(1, sizes.largest_allowed(failed // 2)))
 
     @property

@@ -40,7 +40,7 @@ class Confirmation:
 
     def trials_left(self) -> tuple[int, int]:
         """Return the minimum and maximum number of confirming trials still needed."""
-        done = sum(one.trial.purpose == "confirm" for one in self.context.trials)
+        done = sum(completed.trial.purpose == "confirm" for completed in self.context.trials)
         winner = self.candidate
         needed = winner is not None and winner.settings != self.context.start
         return max(0, 2 * MIN_PAIRS - done) if needed else 0, max(0, 2 * MAX_PAIRS - done)
@@ -49,9 +49,9 @@ class Confirmation:
     def candidate(self) -> SettingsResult | None:
         """The settings being confirmed as long as they fit, else the best ones."""
         results = self.context.results
-        for one in reversed(self.context.trials):
-            if one.trial.purpose == "confirm" and one.trial.settings != self.context.start:
-                result = results.get(one.trial.settings)
+        for completed in reversed(self.context.trials):
+            if completed.trial.purpose == "confirm" and completed.trial.settings != self.context.start:
+                result = results.get(completed.trial.settings)
                 if result is not None and results.fits(result):
                     return result
                 break
@@ -63,12 +63,14 @@ class Confirmation:
         A machine that has become faster may make the start look best after the first half of a pair.
         """
         context = self.context
-        first = next((place for place, one in enumerate(context.trials) if one.trial.purpose == "confirm"), None)
-        if first is None or any(one.trial.settings != context.start for one in context.trials[first:]):
+        first = next(
+            (index for index, completed in enumerate(context.trials) if completed.trial.purpose == "confirm"), None
+        )
+        if first is None or any(completed.trial.settings != context.start for completed in context.trials[first:]):
             return None
         best = _promising(replace(context, trials=context.trials[:first]))
-        found = None if best is None else context.results.get(best.settings)
-        return found if found is not None and context.results.fits(found) else None
+        result = None if best is None else context.results.get(best.settings)
+        return result if result is not None and context.results.fits(result) else None
 
     def conclusion(self) -> TuningConclusion:
         """Return the result of the search."""
@@ -81,7 +83,7 @@ class Confirmation:
         if winner is None:
             return TuningConclusion(winner=requested, sentence=self._nothing_ran())
         if winner.settings == self.context.start:
-            only = all(one.trial.settings == winner.settings for one in self.context.trials)
+            only = all(completed.trial.settings == winner.settings for completed in self.context.trials)
             tried = "Only the start was tried" if only else "Nothing is faster than the start beyond the noise"
             return self._conclude(winner, f"{tried}; the start is kept.")
         if not self._start_runs:
@@ -167,8 +169,8 @@ def _promising(context: SearchContext) -> SettingsResult | None:
     results, best = context.results, context.best
     if best is None or best.settings != context.start:
         return best
-    fitting = (one for one in results.results if results.fits(one))
-    fastest = max(fitting, key=lambda one: one.speed or 0.0)
+    fitting = (result for result in results.results if results.fits(result))
+    fastest = max(fitting, key=lambda result: result.speed or 0.0)
     return fastest if (fastest.speed or 0.0) > (best.speed or 0.0) * (1 + MIN_PROMISE) else best
 
 
@@ -185,8 +187,8 @@ def _mean_run(runs: Sequence[Measurement]) -> Measurement:
     """
 
     def mean(rates: Sequence[float | None]) -> float | None:
-        known = [rate for rate in rates if rate]
-        return statistics.geometric_mean(known) if len(known) == len(runs) else None
+        positive = [rate for rate in rates if rate]
+        return statistics.geometric_mean(positive) if len(positive) == len(runs) else None
 
     return replace(
         runs[-1],

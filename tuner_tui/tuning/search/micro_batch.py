@@ -55,8 +55,8 @@ class MicroBatchSizes:
     def same_knobs(self) -> list[SettingsResult]:
         """Results that differ in the micro batch alone, in ascending order."""
         knobs = knobs_of(self.current.settings)
-        group = (one for one in self.context.results.results if knobs_of(one.settings) == knobs)
-        return sorted(group, key=lambda one: one.micro)
+        group = (result for result in self.context.results.results if knobs_of(result.settings) == knobs)
+        return sorted(group, key=lambda result: result.micro)
 
     @property
     def allowed(self) -> tuple[int, ...] | None:
@@ -89,15 +89,15 @@ class MicroBatchSizes:
         if search is None or self.micro >= self.largest:
             return None
         proposal = search.propose()
-        known = {one.micro for one in self.same_knobs}
+        tried = {result.micro for result in self.same_knobs}
         if proposal is not None and proposal.batch > 0:
             micro, space = proposal.batch, self.context.space
             if not (space.on_gpu or space.hold_effective_batch):
                 micro = min(micro, MAX_HOST_GROWTH * self.micro)
-            if micro not in known:
+            if micro not in tried:
                 return SizeOption(micro, self.growth_bound(), proposal.reason)
         best = search.best
-        if best is None or best.batch <= self.micro or best.batch in known:
+        if best is None or best.batch <= self.micro or best.batch in tried:
             return None
         return SizeOption(best.batch, self._bound_at(best.batch), "it fitted with other settings")
 
@@ -106,13 +106,17 @@ class MicroBatchSizes:
         larger, micro = self.larger(), self.largest_allowed(2 * self.micro)
         if larger is None or larger.micro < MIN_LEAP * self.micro or not self.micro < micro < larger.micro:
             return None
-        if micro in {one.micro for one in self.same_knobs}:
+        if micro in {result.micro for result in self.same_knobs}:
             return None
         return SizeOption(micro, self._bound_at(micro), f"a trial of {larger.micro} may take too long")
 
     def smaller(self) -> SizeOption | None:
         """Return half the size on a machine without a GPU, if no smaller size was tried."""
-        if self.context.space.on_gpu or self.micro == 1 or self.micro != min(one.micro for one in self.same_knobs):
+        if (
+            self.context.space.on_gpu
+            or self.micro == 1
+            or self.micro != min(result.micro for result in self.same_knobs)
+        ):
             return None
         sizes = self.allowed or range(1, self.micro)
         half = max((size for size in sizes if size <= self.micro // 2), default=1)
@@ -161,7 +165,7 @@ class MicroBatchSizes:
 
     @property
     def _ran_out_of_memory(self) -> bool:
-        return any(one.out_of_memory for one in self.context.results.results)
+        return any(result.out_of_memory for result in self.context.results.results)
 
     def _bound_at(self, micro: int) -> float | None:
         fixed_s = self.fixed_cost_s()
@@ -173,33 +177,37 @@ class MicroBatchSizes:
     def _probes(self) -> tuple[BatchProbe, ...]:
         """One probe per size, from all settings whose memory depends on the micro batch in the same way."""
         probes: dict[int, BatchProbe] = {}
-        for one in self._same_line(self.current):
-            if not one.out_of_memory and one.peak_bytes is None:
+        for result in self._same_line(self.current):
+            if not result.out_of_memory and result.peak_bytes is None:
                 continue
-            peak = None if one.out_of_memory else one.peak_bytes
-            probe = BatchProbe(one.micro, peak, one.batch_peak_bytes, one.resident_bytes)
-            known = probes.setdefault(one.micro, probe)
-            if known.peak_bytes is not None and (probe.peak_bytes is None or probe.peak_bytes > known.peak_bytes):
-                probes[one.micro] = probe  # the worse counts
+            peak = None if result.out_of_memory else result.peak_bytes
+            probe = BatchProbe(result.micro, peak, result.batch_peak_bytes, result.resident_bytes)
+            earlier = probes.setdefault(result.micro, probe)
+            if earlier.peak_bytes is not None and (probe.peak_bytes is None or probe.peak_bytes > earlier.peak_bytes):
+                probes[result.micro] = probe  # the worse counts
         return tuple(probes.values())
 
     def _same_line(self, result: SettingsResult) -> Iterator[SettingsResult]:
-        return (one for one in self.context.results.results if same_memory_line(one.settings, result.settings))
+        return (
+            measured
+            for measured in self.context.results.results
+            if same_memory_line(measured.settings, result.settings)
+        )
 
     def _memory_points(self, result: SettingsResult) -> list[PeakPoint]:
         return [
-            PeakPoint(one.micro, one.peak_bytes, one.batch_peak_bytes, one.resident_bytes)
-            for one in self._same_line(result)
-            if one.peak_bytes is not None
+            PeakPoint(measured.micro, measured.peak_bytes, measured.batch_peak_bytes, measured.resident_bytes)
+            for measured in self._same_line(result)
+            if measured.peak_bytes is not None
         ]
 
     def _prior(self) -> PeakModel | None:
         """The memory model measured last with other knobs, adapted to the present ones; else the estimate."""
         # Precision or checkpointing change how memory grows, but a fitted model of the same training, scaled to one
         # point of the present knobs, is still better than the estimate made before any run.
-        for one in reversed(self.context.results.results):
-            if not same_memory_line(one.settings, self.current.settings):
-                model = fit(self._memory_points(one))
+        for result in reversed(self.context.results.results):
+            if not same_memory_line(result.settings, self.current.settings):
+                model = fit(self._memory_points(result))
                 if model is not None:
                     return self._adapted(model)
         return self.context.space.prior
@@ -219,22 +227,22 @@ class MicroBatchSizes:
         grown = model.scaled(point.line_bytes / expected)
         steeper = model.steeper(slope / model.slope_bytes) if slope > 0 else grown
         limit = self.context.space.limit_bytes or 0.0
-        return min(grown, steeper, key=lambda one: one.largest_batch(limit))
+        return min(grown, steeper, key=lambda fitted: fitted.largest_batch(limit))
 
 
 def group_by_knobs(results: Iterable[SettingsResult]) -> list[list[SettingsResult]]:
     """Group measured results that differ in the micro batch alone, each group in ascending order."""
     groups: dict[tuple[Value, ...], list[SettingsResult]] = {}
-    for one in results:
-        if one.throughput:
-            groups.setdefault(knobs_of(one.settings), []).append(one)
-    return [sorted(group, key=lambda one: one.micro) for group in groups.values()]
+    for result in results:
+        if result.throughput:
+            groups.setdefault(knobs_of(result.settings), []).append(result)
+    return [sorted(group, key=lambda result: result.micro) for group in groups.values()]
 
 
 def fastest_fitting(group: Iterable[SettingsResult], results: SearchResults) -> SettingsResult | None:
     """Return the fastest of `group` that fits, or None."""
-    fitting = (one for one in group if results.fits(one))
-    return max(fitting, key=lambda one: one.speed or 0.0, default=None)
+    fitting = (result for result in group if results.fits(result))
+    return max(fitting, key=lambda result: result.speed or 0.0, default=None)
 
 
 def _fixed_cost_s(same_knobs: list[SettingsResult], current: SettingsResult, sigma: float) -> float | None:
@@ -243,13 +251,13 @@ def _fixed_cost_s(same_knobs: list[SettingsResult], current: SettingsResult, sig
     The times are shifted by `sigma`, the noise between runs, in the direction that makes the cost larger.
     """
     # time(b) = own + fixed / b at two sizes gives fixed = (time(small) - time(large)) / (1 / small - 1 / large).
-    others = [one for one in same_knobs if one.throughput and one.micro != current.micro]
+    others = [result for result in same_knobs if result.throughput and result.micro != current.micro]
     if not others or not current.throughput:
         return None
-    other = min(others, key=lambda one: abs(one.micro - current.micro))
+    nearest = min(others, key=lambda result: abs(result.micro - current.micro))
     points = []  # the micro batch and the seconds that a sample computes, padding (which grows with the batch) excluded
-    for one in (other, current):
-        share = knobs.compute_share(one.breakdown) * (1 - (one.breakdown.padding or 0.0))
-        points.append((one.micro, share / (one.throughput or 1.0)))
+    for result in (nearest, current):
+        share = knobs.compute_share(result.breakdown) * (1 - (result.breakdown.padding or 0.0))
+        points.append((result.micro, share / (result.throughput or 1.0)))
     (small, slow), (large, fast) = sorted(points)
     return max(0.0, (slow * (1 + sigma) - fast * (1 - sigma)) / (1 / small - 1 / large))

@@ -68,8 +68,10 @@ class PairedTest:
     @property
     def _counted(self) -> list[Pair]:
         start = self.context.start
-        pairs = [one for one in self._all_pairs if not self._is_disturbed(one[1])] or self._all_pairs
-        steady = [one for one in pairs if self._is_steady(start, one[1][0]) and self._is_steady(self.winner, one[1][1])]
+        pairs = [pair for pair in self._all_pairs if not self._is_disturbed(pair[1])] or self._all_pairs
+        steady = [
+            pair for pair in pairs if self._is_steady(start, pair[1][0]) and self._is_steady(self.winner, pair[1][1])
+        ]
         # Unsteady pairs widen the interval; without them, all that is left may be of one order.
         return steady if _has_both_orders(steady) or (steady and self._pairs_run < MAX_PAIRS) else pairs
 
@@ -124,7 +126,7 @@ class PairedTest:
         """
         results = self.context.results
         start = results.get(self.context.start)
-        runs = [run for one, run in self._runs if one.settings == self.context.start]
+        runs = [run for trial, run in self._runs if trial.settings == self.context.start]
         rates = [
             job_rate(rate, run.overhead_s, None if start is None else start.amount)
             for run, rate in zip(runs, throughputs(runs, results.tokens), strict=True)
@@ -137,12 +139,12 @@ class PairedTest:
         Both runs of a pair are made on the same card: cards of one kind differ by some percent, as much as the gains
         that are to be confirmed.
         """
-        ran = [one for one, _ in self._runs] + [one for one in under_way if one.purpose == "confirm"]
-        counts = Counter((one.card, one.settings == self.context.start) for one in ran)
+        ran = [trial for trial, _ in self._runs] + [trial for trial in under_way if trial.purpose == "confirm"]
+        counts = Counter((trial.card, trial.settings == self.context.start) for trial in ran)
         starts, winners = counts[card, True], counts[card, False]
         if starts != winners:
             return self.context.start if starts < winners else self.winner
-        begun = sum(max(counts[one, True], counts[one, False]) for one in {one.card for one in ran})
+        begun = sum(max(counts[trial, True], counts[trial, False]) for trial in {trial.card for trial in ran})
         if card is not None and begun >= MAX_PAIRS:
             return None
         return self.context.start if begun % 2 == 0 else self.winner
@@ -154,10 +156,14 @@ class PairedTest:
     @property
     def _all_pairs(self) -> list[Pair]:
         pairs: list[Pair] = []
-        for card in dict.fromkeys(one.card for one, _ in self._runs):
-            runs = [(place, one.settings, run) for place, (one, run) in enumerate(self._runs) if one.card == card]
-            starts = [(place, run) for place, settings, run in runs if settings == self.context.start]
-            winners = [(place, run) for place, settings, run in runs if settings == self.winner]
+        for card in dict.fromkeys(trial.card for trial, _ in self._runs):
+            runs = [
+                (position, trial.settings, run)
+                for position, (trial, run) in enumerate(self._runs)
+                if trial.card == card
+            ]
+            starts = [(position, run) for position, settings, run in runs if settings == self.context.start]
+            winners = [(position, run) for position, settings, run in runs if settings == self.winner]
             pairs += [(a < b, (before, after)) for (a, before), (b, after) in zip(starts, winners, strict=False)]
         return pairs
 
@@ -165,11 +171,11 @@ class PairedTest:
     def _runs(self) -> list[tuple[Trial, Measurement]]:
         """The confirming runs of start and winner that were measured."""
         return [
-            (one.trial, one.measurement)
-            for one in self.context.trials
-            if one.trial.purpose == "confirm"
-            and one.trial.settings in (self.context.start, self.winner)
-            and throughputs([one.measurement], self.context.results.tokens)
+            (completed.trial, completed.measurement)
+            for completed in self.context.trials
+            if completed.trial.purpose == "confirm"
+            and completed.trial.settings in (self.context.start, self.winner)
+            and throughputs([completed.measurement], self.context.results.tokens)
         ]
 
     def _is_disturbed(self, pair: tuple[Measurement, Measurement]) -> bool:
@@ -206,7 +212,7 @@ def confidence_half_width(differences: Sequence[float], low: float, high: float)
 def _likelihoods(differences: Sequence[float], levels: Sequence[float]) -> list[float]:
     """Likelihood of the scatter of `differences` at each noise level, normalized to 1."""
     mean, freedom = statistics.fmean(differences), len(differences) - 1
-    squares = sum((one - mean) ** 2 for one in differences)
+    squares = sum((difference - mean) ** 2 for difference in differences)
     logs = [-freedom * math.log(level) - squares / (2 * level**2) for level in levels]
-    likelihoods = [math.exp(one - max(logs)) for one in logs]
-    return [one / sum(likelihoods) for one in likelihoods]
+    likelihoods = [math.exp(log - max(logs)) for log in logs]
+    return [likelihood / sum(likelihoods) for likelihood in likelihoods]

@@ -82,8 +82,8 @@ class SettingsResult:
     def overhead_s(self) -> float | None:
         """Start-up, compilation and the first evaluation: the median, or the shorter of two, as a first run may find
         cold caches."""
-        known = [run.overhead_s for run in self.runs if run.outcome == "measured" and run.overhead_s is not None]
-        return statistics.median_low(known) if known else None
+        overheads = [run.overhead_s for run in self.runs if run.outcome == "measured" and run.overhead_s is not None]
+        return statistics.median_low(overheads) if overheads else None
 
     @cached_property
     def speed(self) -> float | None:
@@ -153,18 +153,18 @@ class SearchResults:
 
         The time of the whole `job` is compared if the overhead of every measured run is known, else throughput.
         """
-        kept = [one for one in trials if one.measurement.outcome != "aborted"]
-        measured = [one.measurement for one in kept if one.measurement.outcome == "measured"]
-        tokens = all(one.tokens_s for one in measured)
+        kept = [completed for completed in trials if completed.measurement.outcome != "aborted"]
+        measured = [completed.measurement for completed in kept if completed.measurement.outcome == "measured"]
+        tokens = all(completed.tokens_s for completed in measured)
         amount = None if job is None else job.tokens if tokens else job.samples
-        if amount is None or any(one.overhead_s is None for one in measured):
+        if amount is None or any(completed.overhead_s is None for completed in measured):
             job = amount = None
         runs: dict[Settings, list[Measurement]] = {}
-        for one in kept:
-            runs.setdefault(one.trial.settings, []).append(one.measurement)
+        for completed in kept:
+            runs.setdefault(completed.trial.settings, []).append(completed.measurement)
         results = {
-            one: SettingsResult(one, without_transient_failures(found, limit_bytes), tokens, amount)
-            for one, found in runs.items()
+            settings: SettingsResult(settings, without_transient_failures(measurements, limit_bytes), tokens, amount)
+            for settings, measurements in runs.items()
         }
         return cls(tuple(results.values()), limit_bytes, tokens, job, results)
 
@@ -177,7 +177,7 @@ class SearchResults:
         """Standard deviation between runs of the same settings, as a share of throughput."""
         # A pooled variance of all repeats. With two or three of them alone it would often be near zero by chance, so
         # the spread within runs counts like `DEFAULT_SIGMA_WEIGHT` further degrees of freedom.
-        groups = [[math.log(rate) for rate in one.rates] for one in self.results if len(one.rates) > 1]
+        groups = [[math.log(rate) for rate in result.rates] for result in self.results if len(result.rates) > 1]
         squares = sum(sum((rate - statistics.fmean(group)) ** 2 for rate in group) for group in groups)
         free = sum(len(group) - 1 for group in groups)
         return math.sqrt((DEFAULT_SIGMA_WEIGHT * self.sigma_within**2 + squares) / (DEFAULT_SIGMA_WEIGHT + free))
@@ -185,7 +185,7 @@ class SearchResults:
     @property
     def sigma_within(self) -> float:
         """The same estimated from the spread within runs (median); `DEFAULT_SIGMA` if unknown."""
-        spreads = [run.spread / 1.96 for one in self.results for run in one.runs if run.spread is not None]
+        spreads = [run.spread / 1.96 for result in self.results for run in result.runs if run.spread is not None]
         return statistics.median(spreads) if spreads else DEFAULT_SIGMA
 
     @cached_property
@@ -201,9 +201,9 @@ class SearchResults:
         if not result.measured or self.exceeds_memory(result):
             return False
         return not any(
-            other.micro <= result.micro and same_memory_line(other.settings, result.settings)
-            for other in self.results
-            if other is not result and self.exceeds_memory(other)
+            smaller.micro <= result.micro and same_memory_line(smaller.settings, result.settings)
+            for smaller in self.results
+            if smaller is not result and self.exceeds_memory(smaller)
         )
 
     def exceeds_memory(self, result: SettingsResult) -> bool:
@@ -237,24 +237,24 @@ def without_transient_failures(runs: Sequence[Measurement], limit_bytes: float |
     failed = [run for run in runs if run.outcome in ("failed", "no-step")]
     transient = failed if len(failed) == 1 else []
     short = [run for run in runs if run.outcome == "out-of-memory"]
-    known = [peak for peak in peaks if peak is not None]
-    if len(short) == 1 and limit_bytes is not None and known and max(known) <= SAFE_MEMORY_SHARE * limit_bytes:
+    measured = [peak for peak in peaks if peak is not None]
+    if len(short) == 1 and limit_bytes is not None and measured and max(measured) <= SAFE_MEMORY_SHARE * limit_bytes:
         transient = [*transient, *short]
     return tuple(run for run in runs if run not in transient)
 
 
 def steady_runs(runs: Iterable[Measurement]) -> list[Measurement]:
     """Return the runs of the same settings without disturbed ones, whose steps spread far more than others'."""
-    found = list(runs)
-    steadiest = min((run.spread for run in found if run.spread is not None), default=0.0)
+    measurements = list(runs)
+    steadiest = min((run.spread for run in measurements if run.spread is not None), default=0.0)
     bound = max(MAX_STEADY_SPREAD, MAX_SPREAD_RATIO * steadiest)
-    return [run for run in found if run.spread is None or run.spread <= bound]
+    return [run for run in measurements if run.spread is None or run.spread <= bound]
 
 
 def throughputs(runs: Iterable[Measurement], tokens: bool) -> list[float]:
     """Return tokens (else samples) per second of the measured runs."""
-    found = [run.tokens_s if tokens else run.samples_s for run in runs if run.outcome == "measured"]
-    return [rate for rate in found if rate]
+    rates = [run.tokens_s if tokens else run.samples_s for run in runs if run.outcome == "measured"]
+    return [rate for rate in rates if rate]
 
 
 def job_rate(throughput: float, overhead_s: float | None, amount: float | None) -> float:
@@ -274,17 +274,19 @@ def is_better(result: SettingsResult, than: SettingsResult, noise: float) -> boo
     return result.peak_bytes < than.peak_bytes * (1 - MIN_MEMORY_SAVING)
 
 
-def min_difference(one: SettingsResult, other: SettingsResult, noise: float) -> float:
+def min_difference(first: SettingsResult, second: SettingsResult, noise: float) -> float:
     """Return the share by which two results must differ to be significant: `noise` if each was run once."""
-    return noise * math.sqrt((1 / len(one.rates) + 1 / len(other.rates)) / 2)
+    return noise * math.sqrt((1 / len(first.rates) + 1 / len(second.rates)) / 2)
 
 
-def same_memory_line(one: Settings, other: Settings) -> bool:
+def same_memory_line(first: Settings, second: Settings) -> bool:
     """Return whether the peak memory of two settings depends on the micro batch in the same way.
 
     A fused optimizer changes only the peak of the optimizer step.
     """
-    return _memory_key(one) == _memory_key(other) and one.optim.removesuffix(FUSED) == other.optim.removesuffix(FUSED)
+    return _memory_key(first) == _memory_key(second) and first.optim.removesuffix(FUSED) == second.optim.removesuffix(
+        FUSED
+    )
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,11 @@ class SearchContext:
     @cached_property
     def results(self) -> SearchResults:
         """The results of all trials whose micro batch the dataset can fill (its size is learned from the first one)."""
-        trials = (one for one in self.trials if one.trial.settings.per_device_train_batch_size <= self.space.max_micro)
+        trials = (
+            completed
+            for completed in self.trials
+            if completed.trial.settings.per_device_train_batch_size <= self.space.max_micro
+        )
         return SearchResults.of(trials, self.space.limit_bytes, self.space.whole_job)
 
     @property

@@ -60,7 +60,7 @@ class Search:
         best = self._context.best
         if best is None:
             return None
-        return next(one for one in reversed(self.trials) if one.trial.settings == best.settings)
+        return next(completed for completed in reversed(self.trials) if completed.trial.settings == best.settings)
 
     @cached_property
     def skipped(self) -> tuple[SkippedChange, ...]:
@@ -79,7 +79,9 @@ class Search:
 
     def remaining_s(self) -> tuple[float, float] | None:
         """Return the minimum and maximum seconds still needed; None before the first measurement."""
-        seconds = [one.measurement.seconds for one in self.trials if one.measurement.outcome != "aborted"]
+        seconds = [
+            completed.measurement.seconds for completed in self.trials if completed.measurement.outcome != "aborted"
+        ]
         if not seconds:
             return None
         mean = sum(seconds) / len(seconds)
@@ -108,7 +110,7 @@ class Search:
             return ()
         # The state is not stored: each call derives it from the trials. The first confirming trial ends the changes for
         # good, because a new best after it would start the comparison again, perhaps without end on a noisy machine.
-        confirming = any(one.trial.purpose == "confirm" for one in self.trials)
+        confirming = any(completed.trial.purpose == "confirm" for completed in self.trials)
         if not confirming and not self.compare_only and len(self.trials) < MAX_CHANGES:
             # The repeat for the noise comes first, but gives way to a change if time is short.
             changes = (*(() if baseline is None else (baseline,)), *self._candidates.trials())

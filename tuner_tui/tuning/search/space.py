@@ -95,7 +95,7 @@ class Quiet:
 
 
 def _cpu_reason(load: OtherLoad) -> str:
-    names = ", ".join(f"{one.command} {one.cores:.1f} cores" for one in load.processes)
+    names = ", ".join(f"{process.command} {process.cores:.1f} cores" for process in load.processes)
     who = names or "not visible from here"
     return f"other processes use {format_share(load.cpu_share or 0.0)} of the CPU ({who})"
 
@@ -230,8 +230,8 @@ def _capacity(target: TrainingTarget, limit_bytes: int | None) -> int | None:
     if limit_bytes is not None:  # counts private memory, so it does not compare with the resident memory below
         return limit_bytes
     memory = target.inventory.memory
-    known = (size for size in (memory.usable_bytes, memory.available_bytes) if size is not None)
-    return min(known) // target.processes
+    sizes = (size for size in (memory.usable_bytes, memory.available_bytes) if size is not None)
+    return min(sizes) // target.processes
 
 
 def unreachable_fields(
@@ -251,10 +251,10 @@ def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
     candidates: dict[str, tuple[Value, ...]] = {}
     rejected: list[SkippedChange] = []
     for name, values in (*KNOB_VALUES.items(), (WORKERS, worker_counts(space))):
-        own: Value = getattr(start, name)
-        runnable = [own]
+        given: Value = getattr(start, name)
+        runnable = [given]
         for value in values:
-            if value == own:
+            if value == given:
                 continue
             reason = _rejection(space, start, name, value)
             if reason is None:
@@ -310,6 +310,6 @@ def _with_requirements(start: Settings, name: str) -> Iterable[Settings]:
     return (start,)
 
 
-def _dataset_size(job: BuiltinJob | CommandJob, known: int | None) -> int | None:
+def _dataset_size(job: BuiltinJob | CommandJob, measured: int | None) -> int | None:
     most = job.max_samples if isinstance(job, BuiltinJob) else None
-    return min((size for size in (known, most) if size is not None), default=None)
+    return min((size for size in (measured, most) if size is not None), default=None)

@@ -70,14 +70,14 @@ class KeyFooter(Widget):
         self.shown = tuple(sorted(keys.values(), key=_rank))
 
     def render(self) -> Text:
-        key, what, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
+        key, label_style, sign = (self.get_component_rich_style(f"keys--{name}") for name in ("key", "what", "sign"))
         left, right = self._fitting()
         text = Text(no_wrap=True, end="")
         for key_text, label, action in left:
-            text.append(f" {key_text}", key).append(f" {label} ", sign if action in self.signs else what)
-        text.append(" " * max(0, self.size.width - cell_len(text.plain) - _width(right)), what)
+            text.append(f" {key_text}", key).append(f" {label} ", sign if action in self.signs else label_style)
+        text.append(" " * max(0, self.size.width - cell_len(text.plain) - _width(right)), label_style)
         for key_text, label, _ in right:
-            text.append(f" {key_text}", key).append(f" {label} ", what)
+            text.append(f" {key_text}", key).append(f" {label} ", label_style)
         return text
 
     def on_click(self, event: Click) -> None:

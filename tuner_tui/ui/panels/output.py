@@ -64,7 +64,7 @@ class LogScroll(NamedTuple):
 ScrollResult = tuple[LogScroll, LogWindowWanted | None]
 
 
-def after_window(place: LogScroll, old: LogWindow | None, new: LogWindow, height: int) -> LogScroll:
+def after_window(scroll: LogScroll, old: LogWindow | None, new: LogWindow, height: int) -> LogScroll:
     """Return the position after a new window: the same lines stay where they are, or the end is shown.
 
     Following scrolls by a third of the height at a time: scrolling by a line would repaint the panel every second.
@@ -72,43 +72,43 @@ def after_window(place: LogScroll, old: LogWindow | None, new: LogWindow, height
     most = max(0, len(new.lines) - height)
     # The user has scrolled past the end of the old window, so another one was read: the line that was at the edge is
     # looked up in it by its byte, as line numbers of a log of gigabytes are not known.
-    if place.reference is not None:
-        at = bisect_left(new.anchors, place.reference)
-        return LogScroll(max(0, min(at - place.offset, most)), place.follow)
-    top = _same_top(place, old, new)
+    if scroll.reference is not None:
+        at = bisect_left(new.anchors, scroll.reference)
+        return LogScroll(max(0, min(at - scroll.offset, most)), scroll.follow)
+    top = _same_top(scroll, old, new)
     if top is None:
-        return place._replace(top=most if place.follow else 0)
-    if place.follow and top < most:
+        return scroll._replace(top=most if scroll.follow else 0)
+    if scroll.follow and top < most:
         top = min(most + height // 3, max(0, len(new.lines) - 1)) if old is not None and old.lines else most
-    return place._replace(top=top if place.follow else min(top, most))
+    return scroll._replace(top=top if scroll.follow else min(top, most))
 
 
-def _same_top(place: LogScroll, old: LogWindow | None, new: LogWindow) -> int | None:
+def _same_top(scroll: LogScroll, old: LogWindow | None, new: LogWindow) -> int | None:
     """Return the index in `new` of the line that was on top, None if it is gone."""
-    if old is None or not place.top < len(old.anchors):
+    if old is None or not scroll.top < len(old.anchors):
         return None
-    at = bisect_left(new.anchors, old.anchors[place.top])
-    return at if at < len(new.anchors) and new.anchors[at] == old.anchors[place.top] else None
+    at = bisect_left(new.anchors, old.anchors[scroll.top])
+    return at if at < len(new.anchors) and new.anchors[at] == old.anchors[scroll.top] else None
 
 
-def scroll_by(place: LogScroll, window: LogWindow, by: int, height: int) -> ScrollResult:
+def scroll_by(scroll: LogScroll, window: LogWindow, by: int, height: int) -> ScrollResult:
     """Scroll by lines, back if `by` is negative; requests another window at the ends of this one."""
     if not window.lines:
-        return place, None
-    top, most = place.top + by, max(0, len(window.lines) - height)
+        return scroll, None
+    top, most = scroll.top + by, max(0, len(window.lines) - height)
     if by < 0:
-        return _back(place, window, top, height)
+        return _back(scroll, window, top, height)
     if top >= most and window.at_end:
         return scroll_to_end()
     if top > most:
-        anchor = window.anchors[min(place.top, len(window.anchors) - 1)]
-        return LogScroll(place.top, False, anchor, -by), LogWindowWanted(anchor, WINDOW_LINES)
+        anchor = window.anchors[min(scroll.top, len(window.anchors) - 1)]
+        return LogScroll(scroll.top, False, anchor, -by), LogWindowWanted(anchor, WINDOW_LINES)
     return LogScroll(top, False), None
 
 
-def _back(place: LogScroll, window: LogWindow, top: int, height: int) -> ScrollResult:
+def _back(scroll: LogScroll, window: LogWindow, top: int, height: int) -> ScrollResult:
     if top >= 0 or window.at_start:
-        pin = LogWindowWanted(window.start, WINDOW_LINES) if place.follow else None
+        pin = LogWindowWanted(window.start, WINDOW_LINES) if scroll.follow else None
         return LogScroll(max(0, top), False), pin
     # Where the lines before the window begin is not known, only bytes are: go back by the mean length of a line for a
     # screen and half a window more. Too few or too many lines do no harm, since `reference` marks the line to stay at.
@@ -117,12 +117,12 @@ def _back(place: LogScroll, window: LogWindow, top: int, height: int) -> ScrollR
     return LogScroll(0, False, window.start, -top), LogWindowWanted(before, WINDOW_LINES)
 
 
-def scroll_to_line(place: LogScroll, window: LogWindow, line: int, height: int) -> ScrollResult:
+def scroll_to_line(scroll: LogScroll, window: LogWindow, line: int, height: int) -> ScrollResult:
     """Bring a line of the window into view and stop following the end."""
-    top = place.top
+    top = scroll.top
     if not top <= line < top + height:
         top = max(0, min(line - height // 3, len(window.lines) - height))
-    pin = LogWindowWanted(window.start, max(WINDOW_LINES, len(window.lines))) if place.follow else None
+    pin = LogWindowWanted(window.start, max(WINDOW_LINES, len(window.lines))) if scroll.follow else None
     return LogScroll(top, False), pin
 
 

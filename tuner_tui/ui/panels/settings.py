@@ -342,8 +342,8 @@ class SettingsPanel(Vertical):
         if len(rows) != number:
             self.post_message(self.RowsChanged())
             self._entitle()
-        found = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
-        self.list.cursor = next(found, self.list.cursor)
+        matches = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
+        self.list.cursor = next(matches, self.list.cursor)
 
     def _fitting_groups(self, view: SettingsView) -> frozenset[str]:
         """Return the first groups that fit without scrolling; none if that is not most of them."""
@@ -454,9 +454,9 @@ class SettingsPanel(Vertical):
         self._open(text)
 
     def _place_over_value(self) -> None:
-        place = self.list.value_region()
-        self._typed.offset = place.offset
-        self._typed.styles.width = max(4, place.width)
+        region = self.list.value_region()
+        self._typed.offset = region.offset
+        self._typed.styles.width = max(4, region.width)
 
     def _open(self, text: str) -> None:
         typed = self._typed
@@ -490,15 +490,15 @@ class SettingsPanel(Vertical):
             return False
         row, everything = self.list.row, form_rows(self.view)
         here = next(
-            (at for at, one in enumerate(everything) if row and (one.name, one.group) == (row.name, row.group)), 0
+            (at for at, item in enumerate(everything) if row and (item.name, item.group) == (row.name, row.group)), 0
         )
-        found = find_field(everything, text, here - 1)
-        if found is None:
+        index = find_field(everything, text, here - 1)
+        if index is None:
             return False
-        name = everything[found].name
-        if all(one.name != name for one in self.list.rows):
-            self._open_group(everything[found].group, only_open=True)
-        self.list.cursor = next(at for at, one in enumerate(self.list.rows) if one.name == name)
+        name = everything[index].name
+        if all(item.name != name for item in self.list.rows):
+            self._open_group(everything[index].group, only_open=True)
+        self.list.cursor = next(at for at, item in enumerate(self.list.rows) if item.name == name)
         return True
 
     def _check(self, text: str) -> bool:

@@ -269,12 +269,12 @@ class JobScreen(Dialog["Job"]):
             self.call_after_refresh(self._show_message, str(error), True)
 
     def _read(self) -> dict[str, str]:
-        found = dict(self._texts)
+        texts = dict(self._texts)
         for line in job_fields(self._texts["kind"]):
             widget = self.query_one(f"#job-{line.name}")
             if isinstance(widget, (Input, Choice)):
-                found[line.name] = widget.value
-        return found
+                texts[line.name] = widget.value
+        return texts
 
     def _show_message(self, text: str, wrong: bool = False) -> None:
         message = self.query_one("#message", Label)

@@ -121,7 +121,7 @@ class MainScreen(FullScreen):
         self._show_idle_keys()
 
     def _show_idle_keys(self) -> None:
-        idle = {f"app.do('{what}')" for what in (("train", "tune") if self.running else ("stop", "checkpoint"))}
+        idle = {f"app.do('{action}')" for action in (("train", "tune") if self.running else ("stop", "checkpoint"))}
         if not any(remedy.can_apply for finding in self.findings for remedy in finding.remedies):
             idle.add("app.remedy('apply')")
         self.query_one(KeyFooter).idle = frozenset(idle)

@@ -130,8 +130,8 @@ class PickScreen(Dialog[T]):
         def has_words(text: str) -> bool:
             return all(word in text.lower() for word in words)
 
-        found = [item for item in self._items if has_words(f"{item.label} {item.about} {item.detail}")]
-        self._shown = sorted(found, key=lambda item: not has_words(item.label))
+        matches = [item for item in self._items if has_words(f"{item.label} {item.about} {item.detail}")]
+        self._shown = sorted(matches, key=lambda item: not has_words(item.label))
         filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
         filtered.display = self._filter is not None
         filtered.update(f"filter: {self._filter or ''}▏  {len(self._shown)} of {len(self._items)}")

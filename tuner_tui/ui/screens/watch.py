@@ -94,17 +94,17 @@ class WatchedJobsPanel(Canvas, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Move the cursor by rows: jobs, and the processes of expanded ones."""
-        place = self._place()
-        if place is not None:
+        cursor = self._place()
+        if cursor is not None:
             places = job_places(self._ordered(), self.opened)
-            self.cursor = places[max(0, min(len(places) - 1, places.index(place) + by))]
+            self.cursor = places[max(0, min(len(places) - 1, places.index(cursor) + by))]
 
     def action_open(self) -> None:
         """Show the processes of the job under the cursor, or hide them."""
-        place = self._place()
-        if place is not None:
-            self.cursor = (place[0], None)
-            self.opened = self.opened ^ {place[0]}
+        cursor = self._place()
+        if cursor is not None:
+            self.cursor = (cursor[0], None)
+            self.opened = self.opened ^ {cursor[0]}
 
     def _place(self) -> Place | None:
         """Return the row of the cursor; that of its job if its process has ended, the first if its job has ended."""
@@ -112,7 +112,7 @@ class WatchedJobsPanel(Canvas, can_focus=True):
             return None
         places = job_places(self._ordered(), self.opened)
         job = None if self.cursor is None else (self.cursor[0], None)
-        return next((place for place in (self.cursor, job) if place in places), places[0])
+        return next((candidate for candidate in (self.cursor, job) if candidate in places), places[0])
 
     def action_open_all(self) -> None:
         """Show the processes of all jobs, or hide them."""

@@ -96,21 +96,21 @@ def _put_largest_first(loader: Any, total: int | None, due: Callable[[], bool], 
     fullest = max(range(len(batches)), key=lambda at: sizes[at])
     worst = list(dict.fromkeys((heaviest, longest, fullest)))
     loader.__dict__[name] = LongestBatchSampler(sampler, [batches[at] for at in worst], due, fixed=False)
-    found = ", ".join(f"{sizes[at][0]:,} × {sizes[at][1]:,.0f}" for at in worst)
-    return f"largest batch first, of {len(batches):,} batches: {found}"
+    largest = ", ".join(f"{sizes[at][0]:,} × {sizes[at][1]:,.0f}" for at in worst)
+    return f"largest batch first, of {len(batches):,} batches: {largest}"
 
 
 def _drawn_batches(sampler: Any, within_s: float) -> list[Any]:
     """The batches that the sampler yields within `within_s`; none if it yields single samples."""
     deadline = time.monotonic() + within_s
-    found: list[Any] = []
+    batches: list[Any] = []
     for batch in sampler or ():
         if not hasattr(batch, "__len__") or isinstance(batch, (str, bytes)):
             return []
-        found.append(batch)
-        if len(found) >= MOST_DRAWN or time.monotonic() > deadline:
+        batches.append(batch)
+        if len(batches) >= MOST_DRAWN or time.monotonic() > deadline:
             break
-    return found
+    return batches
 
 
 def _drawn_length(sample: Any, lengths: dict[int, int]) -> float:

@@ -28,14 +28,14 @@ def is_launched(run_dir: str) -> bool:
     if _is_launcher():
         return False
     rank = os.environ.get("RANK", "")
-    place = f"{rank}:{run_dir}"
+    identity = f"{rank}:{run_dir}"
     # The environment is inherited: whoever finds the marker of another process is a child of an observed one, such as a
     # loader worker. Ranks are children of their launcher, which sets none; the rank is a part of the marker, since a
     # rank may start helpers but no process of its own rank.
     pid, _, taken = os.environ.get(MARKER, "").partition(":")
-    if taken == place and pid != str(os.getpid()):
+    if taken == identity and pid != str(os.getpid()):
         return False
-    os.environ[MARKER] = f"{os.getpid()}:{place}"
+    os.environ[MARKER] = f"{os.getpid()}:{identity}"
     return True
 
 

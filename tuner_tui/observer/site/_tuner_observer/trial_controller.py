@@ -399,5 +399,5 @@ class _SilentInjection(InjectionLog):
         arguments.__dict__.setdefault(MAX_STEPS_KEPT, getattr(arguments, "max_steps", None))
         super().set_values(arguments, values)
 
-    def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+    def report(self, target: str, values: dict[str, Any], last: bool = False) -> None:
         return None

@@ -46,12 +46,12 @@ class BatchLayout:
         self.parts: list[tuple[Any, Any]] = []
         self.inside = _inputs_key(batch)
         entries = _entries(batch if self.inside is None else batch[self.inside])
-        tensors: dict[Any, Any] = {place: value for place, value in entries if isinstance(value, tensor_type)}
+        tensors: dict[Any, Any] = {key: value for key, value in entries if isinstance(value, tensor_type)}
         self._find_by_name(tensors)
         if self.shape_at is None and len(tensors) > 1:
             self._find_by_kind(tensors)
         if self.shape_at is None:
-            self.shape_at = next((place for place, value in tensors.items() if value.dim() > 0), None)
+            self.shape_at = next((key for key, value in tensors.items() if value.dim() > 0), None)
         self.first = 0 if self.mask_at is None else first
 
     def _find_by_name(self, tensors: dict[Any, Any]) -> None:
@@ -59,15 +59,15 @@ class BatchLayout:
 
         Some have several of both, such as `anchor_input_ids` and `positive_input_ids`: `parts`.
         """
-        for place in TOKEN_NAMES:
-            if place in tensors and tensors[place].dim() == 2:
-                self.shape_at, self.tokens = place, True
+        for key in TOKEN_NAMES:
+            if key in tensors and tensors[key].dim() == 2:
+                self.shape_at, self.tokens = key, True
                 self.packed = any(name in tensors for name in PACKED_NAMES)
                 break
-        for place in MASK_NAMES:
-            mask = tensors.get(place)
+        for key in MASK_NAMES:
+            mask = tensors.get(key)
             if self.tokens and mask is not None and mask.shape == tensors[self.shape_at].shape:
-                self.mask_at = place
+                self.mask_at = key
                 break
         if not self.tokens:
             self._find_parts(tensors)
@@ -82,7 +82,7 @@ class BatchLayout:
     def _find_by_kind(self, tensors: dict[Any, Any]) -> None:
         """Sequences: two integer matrices of equal shape are tokens and mask (if only 0 and 1) or targets."""
         places = list(tensors)[:2]
-        first, second = (tensors[place] for place in places)
+        first, second = (tensors[key] for key in places)
         if first.dim() != 2 or first.shape != second.shape or first.is_floating_point() or second.is_floating_point():
             return
         self.shape_at, self.tokens = places[0], True
@@ -148,9 +148,9 @@ class Masks:
 
 def _inputs_key(batch: Any) -> Any:
     """Key of the named inputs in a pair such as `(inputs, targets)`, None if the batch is not nested."""
-    for place, value in _entries(batch):
+    for key, value in _entries(batch):
         if hasattr(value, "keys") and hasattr(value, "__getitem__") and any(name in value for name in TOKEN_NAMES):
-            return place
+            return key
     return None
 
 

@@ -236,22 +236,22 @@ class StepGapClassifier:
         # A block in two consecutive gaps is no evaluation that began anew, but a loader that each step uses.
         if iterator in trained or iterator in self._last_evaluations or iterator.first_s is None:
             return False
-        if any((other.first_s or 0.0) < iterator.last_s and other.last_s > iterator.first_s for other in trained):
+        if any((peer.first_s or 0.0) < iterator.last_s and peer.last_s > iterator.first_s for peer in trained):
             return False
         until_s = min(
-            (other.first_s for other in trained if other.first_s and other.first_s > iterator.last_s), default=None
+            (peer.first_s for peer in trained if peer.first_s and peer.first_s > iterator.last_s), default=None
         )
         without_gradients = any(
             iterator.first_s <= began and (until_s is None or began < until_s) for began, _ in self._spans
         )
         return without_gradients or (
-            iterator.batches >= MIN_BLOCK_BATCHES and iterator.batches > max(other.batches for other in trained)
+            iterator.batches >= MIN_BLOCK_BATCHES and iterator.batches > max(peer.batches for peer in trained)
         )
 
     def _block(self, iterator: IteratorStats, trained: Sequence[IteratorStats]) -> Span:
         """From its first batch until training fetches again, or if that was earlier, until gradients are enabled."""
         began_s = iterator.first_s or iterator.last_s
-        after = [other.first_s for other in trained if other.first_s is not None and other.first_s > iterator.last_s]
+        after = [peer.first_s for peer in trained if peer.first_s is not None and peer.first_s > iterator.last_s]
         ends = [ended for began, ended in self._spans if began >= began_s]
         return began_s, min(after) if after else max([iterator.last_s, *ends])
 

@@ -48,20 +48,20 @@ def planned_length(frame: FrameType | None) -> dict[str, int]:
 
     What the loops say is preferred to names.
     """
-    found = _named_length(frame)
+    length = _named_length(frame)
     counts = _loop_counts(frame)
     if not counts:
-        return found
+        return length
     inner, outer = counts[0], [count for count in counts[1:] if count is not None]
     if len(outer) < len(counts) - 1:  # the length of a loop around the epochs is not known
-        found.pop("epochs", None)
+        length.pop("epochs", None)
     elif inner is not None:
         steps = math.prod([inner, *outer])
-        found.update({"steps": steps} if 0 < steps < MAX_LENGTH else {})
+        length.update({"steps": steps} if 0 < steps < MAX_LENGTH else {})
     elif outer:
-        found.pop("start", None)
-        found["epochs"] = math.prod(outer)
-    return found
+        length.pop("start", None)
+        length["epochs"] = math.prod(outer)
+    return length
 
 
 def _loop_counts(frame: FrameType | None) -> list[int | None]:
@@ -214,15 +214,15 @@ OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 def _named_length(frame: FrameType | None) -> dict[str, int]:
     """`epochs`, `steps` and `start`, as far as functions from `frame` outwards name them."""
-    found: dict[str, int] = {}
+    length: dict[str, int] = {}
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
         if not any(part in frame.f_code.co_filename for part in LIBRARIES):
             for name, value, is_setting in _named_values(frame):
-                _add(found, name, value, is_setting)
+                _add(length, name, value, is_setting)
         frame = frame.f_back
-    return found
+    return length
 
 
 def _named_values(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:
@@ -244,7 +244,7 @@ def _members(owner: Any) -> Iterator[tuple[str, Any]]:
             yield from [each for each in list(vars(value).items()) if isinstance(each[0], str)]
 
 
-def _add(found: dict[str, int], name: str, value: Any, is_setting: bool) -> None:
+def _add(length: dict[str, int], name: str, value: Any, is_setting: bool) -> None:
     if type(value) not in (int, float) or value != value or not 0 < value < MAX_LENGTH or value != int(value):
         return
     plain = name.replace("_", "").lower()
@@ -252,4 +252,4 @@ def _add(found: dict[str, int], name: str, value: Any, is_setting: bool) -> None
     kinds = (("epochs", epochs), ("steps", STEP_NAMES), ("start", START_NAMES))
     for kind, names in kinds:
         if plain in names:
-            found.setdefault(kind, int(value))
+            length.setdefault(kind, int(value))

@@ -80,7 +80,7 @@ class RecordBuffer:
         """Whether the optimizer `key` steps alternately with `others`, as in a GAN, rather than replacing them."""
         if not others or key in others:
             return False
-        gone = {each for each, found in self.optimizers.items() if found() is None}
+        gone = {each for each, reference in self.optimizers.items() if reference() is None}
         return key in gone or not gone.issuperset(others)
 
     def written(self) -> int:
@@ -223,10 +223,10 @@ class StepCounters:
 
     def next_epoch(self, loader: ReferenceType[Any]) -> int:
         """Count the epochs of a loader that was trained with. One that is gone was made for a single epoch."""
-        found = loader()
-        if found is None:
+        alive = loader()
+        if alive is None:
             return 1
-        self._epochs[found] = epoch = self._epochs.get(found, 0) + 1
+        self._epochs[alive] = epoch = self._epochs.get(alive, 0) + 1
         return epoch
 
     def layout_of(self, iterator: IteratorStats, batch: Any) -> BatchLayout:

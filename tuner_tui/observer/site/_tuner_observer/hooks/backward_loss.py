@@ -164,5 +164,5 @@ def _divisor(loss: Any) -> float:
     function = loss.grad_fn
     if function is None or function.name() != "DivBackward0":
         return 1.0
-    other = function._saved_other
-    return float(other) if other is not None and other.is_cpu and other.numel() == 1 else 1.0
+    operand = function._saved_other
+    return float(operand) if operand is not None and operand.is_cpu and operand.numel() == 1 else 1.0

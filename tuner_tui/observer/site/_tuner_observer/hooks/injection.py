@@ -60,9 +60,9 @@ class InjectionLog:
         self._found: set[str] = set()
         self._reported_missing: list[str] = []
 
-    def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+    def report(self, target: str, values: dict[str, Any], last: bool = False) -> None:
         """Write an event unless this place has reported the same. `last`: no other place can take the rest."""
-        key = (place, repr(sorted(values.items())))
+        key = (target, repr(sorted(values.items())))
         if key in self._reported:
             return
         self._reported.add(key)
@@ -256,17 +256,17 @@ def inject_lightning_trainer(module: Any, log: InjectionLog) -> None:
 
 def _lightning_arguments(settings: dict[str, Any], given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Trainer arguments for each setting that Lightning supports."""
-    found: dict[str, dict[str, Any]] = {}
+    arguments: dict[str, dict[str, Any]] = {}
     if not given.get("plugins"):  # may contain a precision plugin
         precision = "bf16-mixed" if settings.get("bf16") else "16-mixed" if settings.get("fp16") else "32-true"
-        found.update({name: {"precision": precision} for name in ("bf16", "fp16") if name in settings})
+        arguments.update({name: {"precision": precision} for name in ("bf16", "fp16") if name in settings})
     epochs, steps = settings.get("num_train_epochs"), settings.get("max_steps")
     if epochs is not None and epochs == int(epochs):
-        found["num_train_epochs"] = {"max_epochs": int(epochs)}
+        arguments["num_train_epochs"] = {"max_epochs": int(epochs)}
     if steps is not None:
         # As in TrainingArguments, max_steps > 0 overrides the epochs.
-        found["max_steps"] = {"max_steps": steps, "max_epochs": -1} if steps > 0 else {"max_steps": -1}
-    return found
+        arguments["max_steps"] = {"max_steps": steps, "max_epochs": -1} if steps > 0 else {"max_steps": -1}
+    return arguments
 
 
 def _set_at_fit(trainer: Any, model: Any, log: InjectionLog) -> None:
@@ -358,7 +358,7 @@ class _SigtermInjection(InjectionLog):
     def settings(self, values: dict[str, Any]) -> None:
         self._settings = values
 
-    def report(self, place: str, values: dict[str, Any], last: bool = False) -> None:
+    def report(self, target: str, values: dict[str, Any], last: bool = False) -> None:
         """A version without the field needs no report: the user did not ask for it."""
         if values:
-            super().report(place, values)
+            super().report(target, values)

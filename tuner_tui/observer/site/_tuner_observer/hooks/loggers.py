@@ -178,7 +178,7 @@ class LoggedValues:
         kinds = [each for each in kinds if each[1].what != IGNORED]
         if not kinds:
             return
-        place = {"step": self._step(step), "source": logger.source}
+        origin = {"step": self._step(step), "source": logger.source}
         without_gradients = not counters.evaluation.grad_enabled()
         evaluating = without_gradients or counters.clock.paused_phase == "evaluating"
         summary = evaluating or any(kind.what == EVALUATION for _, kind, _ in kinds)
@@ -190,9 +190,9 @@ class LoggedValues:
                 kind.what == LOSS and without_gradients and not kind.trains
             )
             if kind.what == EVALUATION or unnamed:
-                self._add_evaluated(kind.key, number, place)
+                self._add_evaluated(kind.key, number, origin)
             elif kind.what == LOSS:
-                self._add_loss(name, kind, number, dict(place, summary=summary or None))
+                self._add_loss(name, kind, number, dict(origin, summary=summary or None))
             elif kind.what != METRIC:
                 self._metrics[kind.what] = number
         if not counters.own_steps:
@@ -209,8 +209,8 @@ class LoggedValues:
     def _step(self, logged: Any) -> int:
         """The optimizer step; that of the script where there is no optimizer."""
         step = self._counters.step
-        own = as_float(logged)
-        return step if self._counters.own_steps or own is None else int(own)
+        logged_step = as_float(logged)
+        return step if self._counters.own_steps or logged_step is None else int(logged_step)
 
     def _number(self, name: str, value: Any, reads: bool) -> float | None:
         number = as_float(value)
@@ -222,29 +222,29 @@ class LoggedValues:
         self._device_read_s[name] = now
         return float(value)
 
-    def _add_loss(self, name: str, kind: Kind, number: float, place: dict[str, Any]) -> None:
+    def _add_loss(self, name: str, kind: Kind, number: float, origin: dict[str, Any]) -> None:
         # A loop may log several losses (`loss_cls`, `total_loss`, `epoch_loss`): the one whose name is the plainest is
         # followed. If it comes at steps without an evaluation it is the loss of a step; if only together with
         # evaluations it is a mean over the epoch, a `summary`.
         if name == self._loss_name or kind.order < self._loss_order:
-            step = place["step"]
+            step = origin["step"]
             if name != self._loss_name:
                 self._loss_step, self._is_of_steps = None, False
             evaluated = self._evaluation.get("step")
             self._is_of_steps = self._is_of_steps or self._loss_step not in (None, step, evaluated)
             self._loss_name, self._loss_order, self._loss_step = name, kind.order, step
             if self._is_of_steps:
-                place = dict(place, summary=None)
+                origin = dict(origin, summary=None)
             elif evaluated == step:
-                place = dict(place, summary=True)
-            self._metrics.update(place, loss=number)
+                origin = dict(origin, summary=True)
+            self._metrics.update(origin, loss=number)
 
-    def _add_evaluated(self, key: str, number: float, place: dict[str, Any]) -> None:
-        if self._evaluated and place["step"] != self._evaluation["step"]:
+    def _add_evaluated(self, key: str, number: float, origin: dict[str, Any]) -> None:
+        if self._evaluated and origin["step"] != self._evaluation["step"]:
             self._write_evaluation()
         self._evaluated[key] = number
-        self._evaluation = place
-        if self._metrics.get("step") == place["step"] and not self._is_of_steps:
+        self._evaluation = origin
+        if self._metrics.get("step") == origin["step"] and not self._is_of_steps:
             self._metrics["summary"] = True
 
     def _write_evaluation(self) -> None:

@@ -154,9 +154,9 @@ def _calling_trainer(frame: FrameType | None) -> Any:
     for _ in range(MAX_FRAMES):
         if frame is None:
             return None
-        found = frame.f_locals.get("self")
-        if hasattr(found, "model_accepts_loss_kwargs") and hasattr(found, "compute_loss_func"):
-            return found
+        trainer = frame.f_locals.get("self")
+        if hasattr(trainer, "model_accepts_loss_kwargs") and hasattr(trainer, "compute_loss_func"):
+            return trainer
         frame = frame.f_back
     return None
 
