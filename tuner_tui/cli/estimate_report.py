@@ -64,10 +64,10 @@ def data_sentence(lengths: SampleLengths, settings: Settings) -> str:
         return f"{text}Every sample is padded to max_length: {share} of a batch is padding."
     padding = lengths.padding(batch, most)
     grouped = settings.train_sampling_strategy == "group_by_length"
-    now, alternative = (padding.grouped, padding.random) if grouped else (padding.random, padding.grouped)
+    now, unchosen = (padding.grouped, padding.random) if grouped else (padding.random, padding.grouped)
     instead = "drawn at random" if grouped else "grouped by length"
     return (
-        f"{text}Padding is {format_share(now)} of a batch of {batch} ({format_share(alternative)} {instead}); the longest "
+        f"{text}Padding is {format_share(now)} of a batch of {batch} ({format_share(unchosen)} {instead}); the longest "
         f"batch is {batch} × {min(lengths.longest, most):,}."
     )
 
