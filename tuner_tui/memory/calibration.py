@@ -38,35 +38,31 @@ class MeasuredRun:
 
 
 def calibrate(
-    uncorrected: MemoryEstimate,
+    initial: MemoryEstimate,
     settings: Settings,
     on_gpu: bool,
     runs: Sequence[MeasuredRun],
     estimate: Callable[[Settings], MemoryEstimate],
 ) -> MemoryEstimate:
-    """The estimate `uncorrected`, calibrated by those of `runs` (newest first) that are comparable; else unchanged.
+    """The estimate `initial`, calibrated by those of `runs` (newest first) that are comparable; else unchanged.
 
     `estimate` returns the uncalibrated estimate for the settings of a run.
     """
     # On a GPU the allocator's counters give the tensors alone: their ratio to the estimate, by batch, carries over to
     # other batches. On a CPU only the whole process is known: what is not tensors is taken from the run instead.
     comparable = [run for run in runs if run.is_comparable(settings)]
-    return (
-        _calibrate_gpu(uncorrected, comparable, estimate)
-        if on_gpu
-        else _calibrate_cpu(uncorrected, comparable, estimate)
-    )
+    return _calibrate_gpu(initial, comparable, estimate) if on_gpu else _calibrate_cpu(initial, comparable, estimate)
 
 
 def _calibrate_gpu(
-    uncorrected: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
+    initial: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
 ) -> MemoryEstimate:
     newest: dict[int, MeasuredRun] = {}
     for run in runs:
         if run.tensor_bytes:
             newest.setdefault(run.settings.per_device_train_batch_size, run)
     if not newest:
-        return uncorrected
+        return initial
     ratios = tuple(
         (batch, run.tensor_bytes / estimate(run.settings).tensor_bytes(batch))
         for batch, run in sorted(newest.items())
@@ -74,13 +70,13 @@ def _calibrate_gpu(
     )
     last = next(iter(newest.values()))
     better = replace(
-        uncorrected,
+        initial,
         ratios=ratios,
-        overhead=_measured_overhead(uncorrected.overhead, last),
+        overhead=_measured_overhead(initial.overhead, last),
         uncertainty=CALIBRATED_UNCERTAINTY,
         possible_saving=0.0,
     )
-    words = f"{uncorrected.rests_on}, corrected by run {last.id}: ×{better.ratio(uncorrected.batch):.2f}"
+    words = f"{initial.rests_on}, corrected by run {last.id}: ×{better.ratio(initial.batch):.2f}"
     return replace(better, rests_on=words)
 
 
@@ -93,7 +89,7 @@ def _measured_overhead(overhead: RuntimeOverhead, run: MeasuredRun) -> RuntimeOv
 
 
 def _calibrate_cpu(
-    uncorrected: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
+    initial: MemoryEstimate, runs: Sequence[MeasuredRun], estimate: Callable[[Settings], MemoryEstimate]
 ) -> MemoryEstimate:
     """On a CPU a run measures the whole process only: the rest above the tensors is libraries, data and slack.
 
@@ -101,17 +97,15 @@ def _calibrate_cpu(
     """
     run = next((run for run in runs if run.resident_bytes), None)
     if run is None or run.resident_bytes is None:
-        return uncorrected
+        return initial
     tensors = estimate(run.settings).tensor_bytes(run.settings.per_device_train_batch_size)
     rest = run.resident_bytes - tensors
     if rest <= 0:
-        return uncorrected
-    words = f"{uncorrected.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB outside of tensors"
-    context = max(0.0, rest - uncorrected.overhead.slack(tensors, run.settings.per_device_train_batch_size))
-    overhead = replace(uncorrected.overhead, context_bytes=context, context_uncertainty_bytes=0.0)
-    return replace(
-        uncorrected, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0
-    )
+        return initial
+    words = f"{initial.rests_on}, corrected by run {run.id}: {rest / 2**20:,.0f} MiB outside of tensors"
+    context = max(0.0, rest - initial.overhead.slack(tensors, run.settings.per_device_train_batch_size))
+    overhead = replace(initial.overhead, context_bytes=context, context_uncertainty_bytes=0.0)
+    return replace(initial, overhead=overhead, uncertainty=CALIBRATED_UNCERTAINTY, rests_on=words, possible_saving=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def decide_fallback(
     in_effect = situation.state.in_effect
     present = effective_settings(resolved.settings, chosen_settings(resolved, situation.job), in_effect)
     remedies = remedies_for(finding.cause, replace(situation, settings=present), finding.where)
-    usable = (one for one in remedies if _is_usable(one, finding, situation, present, unreachable))
+    usable = (candidate for candidate in remedies if _is_usable(candidate, finding, situation, present, unreachable))
     remedy = next(usable, None)
     where = f" ({finding.where})" if finding.where else ""
     if remedy is None:

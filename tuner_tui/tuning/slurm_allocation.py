@@ -107,8 +107,8 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
     if first is not None and first.job_id is None:  # its submitter was killed
         write_job(folder.path, job)
     # Each start of the same job continues the run in a new folder; the script names the first one for ever.
-    while (known := read_job(folder.path)) is not None and known.continued_by is not None:
-        folder = RunFolder(folder.path.with_name(known.continued_by))
+    while (job_record := read_job(folder.path)) is not None and job_record.continued_by is not None:
+        folder = RunFolder(folder.path.with_name(job_record.continued_by))
     record = read_record(folder)
     if read_supervisor_state(folder.state) is not None:
         _record_interruption(folder, job)

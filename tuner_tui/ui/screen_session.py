@@ -151,7 +151,7 @@ class ScreenSession:
     # requests of the user
 
     def do(self, action: str) -> None:
-        """Do what the action `action` of `keys` says."""
+        """Do what `action`, one of those of `keys`, says."""
         match action:
             case "undo":
                 self.settings.undo()

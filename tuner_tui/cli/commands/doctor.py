@@ -73,8 +73,8 @@ def doctor(
     checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job), *files)
     opened = None if preset is None else _tool_values(preset)
     if opened is not None:
-        path, own, dialect = opened
-        training = TrainingFile(path, own, chosen, job, dialect)
+        path, file_values, dialect = opened
+        training = TrainingFile(path, file_values, chosen, job, dialect)
         cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
         local = local_files(cwd)
         checks = (*checks, *file_checks(training, machine.inventory, machine.interpreter, local, str(state_dir())))

@@ -157,9 +157,9 @@ class MicroBatchSizes:
         If the present knobs were measured at one size only, the largest fixed cost with other knobs is returned.
         """
         results = self.context.results
-        found = _fixed_cost_s(self.same_knobs, self.current, results.sigma)
-        if found is not None:
-            return found
+        measured = _fixed_cost_s(self.same_knobs, self.current, results.sigma)
+        if measured is not None:
+            return measured
         costs = (_fixed_cost_s(group, group[-1], results.sigma) for group in group_by_knobs(results.results))
         return max((cost for cost in costs if cost is not None), default=None)
 
@@ -187,12 +187,8 @@ class MicroBatchSizes:
                 probes[result.micro] = probe  # the worse counts
         return tuple(probes.values())
 
-    def _same_line(self, result: SettingsResult) -> Iterator[SettingsResult]:
-        return (
-            measured
-            for measured in self.context.results.results
-            if same_memory_line(measured.settings, result.settings)
-        )
+    def _same_line(self, base: SettingsResult) -> Iterator[SettingsResult]:
+        return (result for result in self.context.results.results if same_memory_line(result.settings, base.settings))
 
     def _memory_points(self, result: SettingsResult) -> list[PeakPoint]:
         return [

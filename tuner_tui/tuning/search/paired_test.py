@@ -144,7 +144,7 @@ class PairedTest:
         starts, winners = counts[card, True], counts[card, False]
         if starts != winners:
             return self.context.start if starts < winners else self.winner
-        begun = sum(max(counts[trial, True], counts[trial, False]) for trial in {trial.card for trial in ran})
+        begun = sum(max(counts[card, True], counts[card, False]) for card in {trial.card for trial in ran})
         if card is not None and begun >= MAX_PAIRS:
             return None
         return self.context.start if begun % 2 == 0 else self.winner

@@ -155,9 +155,9 @@ class SearchResults:
         """
         kept = [completed for completed in trials if completed.measurement.outcome != "aborted"]
         measured = [completed.measurement for completed in kept if completed.measurement.outcome == "measured"]
-        tokens = all(completed.tokens_s for completed in measured)
+        tokens = all(run.tokens_s for run in measured)
         amount = None if job is None else job.tokens if tokens else job.samples
-        if amount is None or any(completed.overhead_s is None for completed in measured):
+        if amount is None or any(run.overhead_s is None for run in measured):
             job = amount = None
         runs: dict[Settings, list[Measurement]] = {}
         for completed in kept:
@@ -279,14 +279,12 @@ def min_difference(first: SettingsResult, second: SettingsResult, noise: float) 
     return noise * math.sqrt((1 / len(first.rates) + 1 / len(second.rates)) / 2)
 
 
-def same_memory_line(first: Settings, second: Settings) -> bool:
+def same_memory_line(left: Settings, right: Settings) -> bool:
     """Return whether the peak memory of two settings depends on the micro batch in the same way.
 
     A fused optimizer changes only the peak of the optimizer step.
     """
-    return _memory_key(first) == _memory_key(second) and first.optim.removesuffix(FUSED) == second.optim.removesuffix(
-        FUSED
-    )
+    return _memory_key(left) == _memory_key(right) and left.optim.removesuffix(FUSED) == right.optim.removesuffix(FUSED)
 
 
 @dataclass(frozen=True)

@@ -181,8 +181,10 @@ class SearchSpace:
     def refusal(self, settings: Settings, change: Mapping[str, Value]) -> str | None:
         """Return why `change` is invalid for `settings`, or None. Problems that they already have do not count."""
         before = {problem.sentence for problem in self._problems(settings)}
-        new = [one for one in self._problems(settings.changed(**change)) if one.sentence not in before]
-        concerned = [one.sentence for one in new if one.severity == "error" or set(one.fields) & set(change)]
+        new = [problem for problem in self._problems(settings.changed(**change)) if problem.sentence not in before]
+        concerned = [
+            problem.sentence for problem in new if problem.severity == "error" or set(problem.fields) & set(change)
+        ]
         return concerned[0] if concerned else None
 
     def _problems(self, settings: Settings) -> tuple[Problem, ...]:
