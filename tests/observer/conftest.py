@@ -105,10 +105,3 @@ def trl(tmp_path_factory: Folders) -> ObservedProcess:
         *(str(SCRIPTS / "trl_sft.py"), str(tmp_path_factory.mktemp("trl-output"))),
         settings={"TUNER_INJECT": json.dumps(injected)},
     )
-
-
-@pytest.fixture(scope="session")
-def trl_unwatched(tmp_path_factory: Folders) -> str:
-    """Output of the same without the observer, with what was injected in its arguments."""
-    own = json.dumps({"weight_decay": 0.25, "max_length": 12})
-    return run_python(str(SCRIPTS / "trl_sft.py"), str(tmp_path_factory.mktemp("trl-unwatched")), own).stdout

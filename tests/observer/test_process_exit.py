@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.observer.observed_process import observe
 from tuner_tui.observer.site._tuner_observer.process_exit import is_out_of_memory, redact
@@ -14,22 +15,10 @@ from tuner_tui.observer.site._tuner_observer.process_role import MARKER, RANK_VA
 from tuner_tui.observer.site._tuner_observer.session import PHASE_BURST, Session
 from tuner_tui.runs.events.types import Ended
 
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("process_exit.yaml").read_text())
 
-@pytest.mark.parametrize(
-    ("kind", "message", "expected"),
-    [
-        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB", True),
-        ("AcceleratorError", "CUDA error: out of memory", True),
-        ("RuntimeError", "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory", True),
-        ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
-        ("MemoryError", "", True),
-        ("_ArrayMemoryError", "Unable to allocate 1.00 TiB for an array", True),
-        ("OutOfResources", "out of resource: shared memory, Required: 147456", False),
-        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate more than 1EB memory.", False),
-        ("RuntimeError", "DataLoader worker is killed by signal: Bus error. out of shared memory", False),
-        ("ValueError", "bad shape", False),
-    ],
-)
+
+@pytest.mark.parametrize(("kind", "message", "expected"), EXAMPLES["what counts as out of memory"])
 def test_what_counts_as_out_of_memory(kind: str, message: str, expected: bool) -> None:
     assert is_out_of_memory(kind, message) is expected
 

@@ -284,13 +284,6 @@ def test_too_little_data_trains_without_evaluation(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.full
-def test_checkpointing_changes_nothing_but_memory(tmp_path: Path) -> None:
-    plain = train(tmp_path / "plain")
-    recomputed = train(tmp_path / "recomputed", **{CHECKPOINTING: True})
-    assert losses(recomputed) == pytest.approx(losses(plain), rel=1e-4)
-
-
-@pytest.mark.full
 def test_samples_of_like_length_go_together_and_workers_prepare_them(tmp_path: Path) -> None:
     names = {field.name for field in dataclasses.fields(TrainingArguments)}
     new = "train_sampling_strategy" in names

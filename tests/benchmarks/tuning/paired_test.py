@@ -1,13 +1,12 @@
 """How often the paired test of start and winner accepts a winner that is faster, and one that is not.
 
-Run: `python -m tests.benchmarks.tuning.paired_test [tunings] [first seed]`. Each simulated tuning has some trials on a
-box whose speed drifts between trials, with noise in each run; then pairs are run until the test decides.
+Each simulated tuning has some trials on a box whose speed drifts between trials, with noise in each run; then pairs are
+run until the test decides.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import dataclass
 
 from tuner_tui.settings.model import Settings
@@ -22,7 +21,6 @@ BETWEEN = 8
 WITHIN = 0.5
 """Share of a run's noise that is visible in its own spread."""
 SPACE = SearchSpace()
-RATIOS = (1.0, 1.05, 1.08)
 
 
 @dataclass(frozen=True)
@@ -92,19 +90,3 @@ def confirmed(box: Box, ratio: float, seed: int) -> tuple[bool, int]:
         assert settings is not None
         run("confirm", settings)
     return (pairs.interval or (1.0, 1.0, 1.0))[1] > 1, len(pairs.ratios)
-
-
-def main() -> None:
-    """Print one line per box."""
-    count, first = (int(word) for word in (*sys.argv[1:], *("2000", "0")[len(sys.argv) - 1 :]))
-    for box in BOXES:
-        cells = []
-        for ratio in RATIOS:
-            found = [confirmed(box, ratio, seed) for seed in range(first, first + count)]
-            share, pairs = sum(one for one, _ in found) / count, sum(pairs for _, pairs in found) / count
-            cells.append(f"{ratio:.2f}: {share:6.1%} in {pairs:.1f} pairs")
-        print(f"{box.name:20} " + "   ".join(cells))
-
-
-if __name__ == "__main__":
-    main()

@@ -7,40 +7,17 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.observer.observed_process import SCRIPTS, ObservedProcess, observe
-from tuner_tui.observer.site._tuner_observer.hooks.loggers import EVALUATION, IGNORED, LOSS, METRIC, kind_of
+from tuner_tui.observer.site._tuner_observer.hooks.loggers import kind_of
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import BACKWARD, Evaluated, Metrics, Steps, trust
 
-CLASS = "class {name}:\n    def __init__(self, *_, **__): pass\n"
-METHOD = "    def {name}(self, {parameters}): {body}\n"
-STAND_INS = {
-    "wandb": {
-        "wandb/__init__.py": "from wandb.sdk.wandb_run import Run\n\ndef init(**_): return Run()\n",
-        "wandb/sdk/__init__.py": "",
-        "wandb/sdk/wandb_run.py": CLASS.format(name="Run")
-        + METHOD.format(name="log", parameters="data, step=None, commit=None", body="print(sorted(data), step)"),
-    },
-    "tensorboardx": {
-        "tensorboardX/__init__.py": "from tensorboardX.writer import SummaryWriter\n",
-        "tensorboardX/writer.py": CLASS.format(name="SummaryWriter")
-        + METHOD.format(name="add_scalar", parameters="tag, scalar_value, global_step=None", body="print(tag)"),
-    },
-    "mlflow": {
-        "mlflow/__init__.py": "from mlflow.tracking.fluent import log_metrics\n",
-        "mlflow/tracking/__init__.py": "",
-        "mlflow/tracking/fluent.py": "def log_metrics(metrics, step=None, synchronous=None): print(sorted(metrics))\n",
-    },
-    "trackio": {
-        "trackio/__init__.py": "from trackio.run import Run\n\n_run = Run()\n\ndef init(project): return _run\n\n"
-        "def log(metrics, step=None): _run.log(metrics=metrics, step=step)\n",
-        "trackio/run.py": CLASS.format(name="Run")
-        + METHOD.format(name="log", parameters="metrics, step=None", body="print(sorted(metrics))"),
-    },
-}
-"""The signatures of wandb 0.31, tensorboardX 2.6, MLflow 3.17 and trackio 0.43, at the places where those have them."""
+EXAMPLES = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text())
+
+STAND_INS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("loggers.yaml").read_text())
 
 
 def install(folder: Path, files: dict[str, str]) -> str:
@@ -106,31 +83,7 @@ def test_a_logger_of_another_form_works_as_without_the_observer(tmp_path: Path) 
     assert found.of(Metrics) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "key"),
-    [
-        ("loss", LOSS, "eval_loss"),
-        ("train/loss", LOSS, "eval_train_loss"),
-        ("Loss/train", LOSS, "eval_loss_train"),
-        ("trainLoss", LOSS, "eval_train_loss"),
-        ("mlm_loss", LOSS, "eval_mlm_loss"),
-        ("batch_loss", LOSS, "eval_batch_loss"),
-        ("val/loss", EVALUATION, "eval_loss"),
-        ("Loss/test", EVALUATION, "eval_loss"),
-        ("valid_acc@1", EVALUATION, "eval_acc@1"),
-        ("eval/f1", EVALUATION, "eval_f1"),
-        ("accuracy", METRIC, "eval_accuracy"),
-        ("train/accuracy", IGNORED, ""),
-        ("lr", "learning_rate", ""),
-        ("train/learning_rate", "learning_rate", ""),
-        ("gradNorm", "grad_norm", ""),
-        ("loss_scale", IGNORED, ""),
-        ("best_val_loss", IGNORED, ""),
-        ("eval/step_time", IGNORED, ""),
-        ("iter", IGNORED, ""),
-        ("layer_norm.weight", IGNORED, ""),
-    ],
-)
+@pytest.mark.parametrize(("name", "what", "key"), EXAMPLES["a name says what its value is"])
 def test_a_name_says_what_its_value_is(name: str, what: str, key: str) -> None:
     assert kind_of(name)[:2] == (what, key)
 

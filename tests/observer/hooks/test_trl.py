@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.observer.observed_process import ObservedProcess, last_steps, printed_losses, settings_in_effect
+from tests.observer.observed_process import ObservedProcess, last_steps, settings_in_effect
 from tuner_tui.runs.events.types import InEffect, Injected, Metrics, Plan, Steps
 
 pytestmark = [pytest.mark.train, pytest.mark.full]
-
-
-def test_same_seed_same_losses_with_and_without(trl: ObservedProcess, trl_unwatched: str) -> None:
-    assert trl.exit_code == 0, trl.errors
-    assert len(printed_losses(trl.output)) == 6
-    assert printed_losses(trl.output) == printed_losses(trl_unwatched)
 
 
 def test_two_trainings_in_one_process(trl: ObservedProcess) -> None:

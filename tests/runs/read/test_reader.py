@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks.open_run import event_number, write_events
+from tests.runs.read.long_run import event_number, write_events
 from tests.runs.store.test_codec import events
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.progress import MAX_SERIES_POINTS, DownsampledSeries, HistoryBuilder
