@@ -107,12 +107,6 @@ def test_a_held_effective_batch_needs_no_word() -> None:
     assert batch_change(batch_settings(48, 2), batch_settings(32, 3)) is None
 
 
-def test_sgd_scales_linearly() -> None:
-    found = batch_change(batch_settings(8, 1, 0.1, "sgd"), batch_settings(32, 1, 0.1, "sgd"))
-    assert found is not None
-    assert (found.learning_rate, found.rule) == (0.4, "linear scaling (SGD)")
-
-
 def test_the_sentence_names_both_ways_out() -> None:
     assert BatchChange(96, 80, BatchSplit(32, 3), 1.8e-5, "square-root scaling (Adam)").sentence == (
         "The effective batch is now 80 (was 96): per_device_train_batch_size=32 "

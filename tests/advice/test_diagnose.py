@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.situations import GB, NOW, PID, box, card, counters, samples, situation, training
-from tuner_tui.advice.diagnose import FindingHysteresis, diagnose
+from tests.fakes.situations import GB, NOW, PID, box, samples, situation, training
+from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
-from tuner_tui.hardware.sample import GpuSample, ProcessSample, Sample
+from tuner_tui.hardware.sample import ProcessSample, Sample
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory, Raised
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
@@ -58,17 +58,6 @@ def test_a_run_that_ended_in_warm_up_is_not_judged() -> None:
     young = training(rates={"data_wait_share": 0.9}, steps={"own_steps": 4}, training_since_t=NOW - 2,
                      finished=Finished(t=NOW, outcome="completed"))  # fmt: skip
     assert diagnose(situation(state=young)) == ()
-
-
-def test_no_advice_in_warm_up() -> None:
-    young = training(rates={"data_wait_share": 0.9}, steps={"own_steps": 4}, training_since_t=NOW - 2)
-    assert diagnose(situation(state=young)) == ()
-
-
-def test_one_busy_worker_means_the_dataset_is_not_shared_out() -> None:
-    waiting = training(rates={"data_wait_share": 0.4})
-    (finding,) = diagnose(situation(state=waiting, samples=samples(gpu={}, workers=(99.0, 1.0, 2.0, 1.0))))
-    assert (finding.cause, finding.where) == ("data-wait", "one-worker")
 
 
 def test_batches_prepared_in_the_training_process_ask_for_workers() -> None:
@@ -214,11 +203,6 @@ def test_more_workers_than_cores_with_full_cores_are_too_many() -> None:
     assert causes(state=training(rates=WAITING), samples=crowded, inventory=box(cores=2)) == ["too-many-workers"]
 
 
-def test_workers_that_wait_themselves_point_at_storage() -> None:
-    (finding,) = diagnose(situation(state=training(rates=WAITING), samples=samples(gpu={}, workers=(3.0,) * 4)))
-    assert finding.where == "storage"
-
-
 def test_many_small_kernels() -> None:
     quick = training(rates={"step_time_s": 0.02})
     assert causes(state=quick, samples=samples(gpu={"power_w": 120.0})) == ["launch-bound"]
@@ -240,25 +224,6 @@ def test_a_loss_scaler_may_search_for_its_scale() -> None:
     fp16 = SETTINGS.changed(precision="fp16")
     assert causes(state=young, settings=fp16) == []
     assert causes(state=training(grad_norm=math.inf), settings=fp16) == ["nan"]
-
-
-def test_no_advice_from_a_compiler_still_warming_up() -> None:
-    assert SETTINGS is not None
-    young = training(rates=WAITING, training_since_t=NOW - 60)
-    assert causes(state=young, settings=SETTINGS.changed(torch_compile=True)) == []
-
-
-def test_a_healthy_run_of_five_minutes_yields_nothing() -> None:
-    watch = FindingHysteresis()
-    for second in range(300):
-        state = training(
-            training_since_t=NOW - second, phase_since_t=NOW - second,
-            steps={"own_steps": 2 * second, "train_s": float(second), "data_wait_s": 0.02 * second, "eval_s": second * 0.04},
-            rates={"data_wait_share": 0.02 + 0.3 * (second % 20 == 0)},
-        )  # fmt: skip
-        now = situation(state=state, samples=samples(gpu={}, workers=(50.0,) * 8, seconds=min(second, 30)))
-        watch = watch.after(diagnose(now), NOW + second)
-        assert watch.shown == ()
 
 
 def failed_run(log: str = "", oom: OutOfMemory | None = None, raised: Raised | None = None, **exited: Any) -> Situation:
@@ -309,12 +274,6 @@ def test_the_worst_comes_first() -> None:
         "disk-nearly-full",
         "padding",
     ]
-
-
-def test_fakes_are_what_they_say() -> None:
-    assert isinstance(samples(gpu={})[0].gpus[0], GpuSample)
-    assert counters().own_steps == 600
-    assert card().capability == (8, 6)
 
 
 @pytest.mark.parametrize(

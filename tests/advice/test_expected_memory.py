@@ -130,12 +130,6 @@ def test_unused_memory_is_a_hint_of_its_own(used_gb: float, cause: list[str]) ->
     assert [finding.cause for finding in diagnose(running(used_gb, batch(12)))] == cause
 
 
-@pytest.mark.parametrize("busy_pct", [79.0, 85.0, 89.0])
-def test_a_load_between_70_and_90_percent_is_a_hint(busy_pct: float) -> None:
-    (finding,) = diagnose(running(20, batch(12), busy_pct=busy_pct))
-    assert (finding.cause, finding.severity) == ("gpu-underused", "hint")
-
-
 def test_after_out_of_memory_the_next_batch_is_one_that_fits_by_the_estimate() -> None:
     job, small = BuiltinJob(model="bert-base"), box(card(memory_total_bytes=6 * GIB))
     state = RunState(out_of_memory=OutOfMemory(t=NOW, rank=0, message="CUDA out of memory"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fakes.situations import box, card, counters, situation, training
 from tuner_tui.advice.findings.not_applied import settings_not_in_effect
@@ -16,37 +18,7 @@ from tuner_tui.runs.events.types import Finished
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
-CASES: tuple[tuple[dict[str, Any], dict[str, Any], str, str], ...] = (
-    ({"precision": "bf16"}, {"autocast_dtype": "bfloat16"}, "precision", "agrees"),
-    ({"precision": "bf16"}, {"autocast_dtype": "none"}, "precision", "differs"),
-    ({"precision": "bf16"}, {"autocast_dtype": "none", "parameter_dtype": "bfloat16"}, "precision", "agrees"),
-    ({"precision": "fp32"}, {"autocast_dtype": "none", "parameter_dtype": "float32"}, "precision", "agrees"),
-    ({"precision": "fp32"}, {"autocast_dtype": "float16"}, "precision", "differs"),
-    ({"optim": "adamw_torch_fused"}, {"optimizer": "AdamW", "fused": True}, "optim", "agrees"),
-    ({"optim": "adamw_torch_fused"}, {"optimizer": "AdamW", "fused": None}, "optim", "differs"),
-    ({"optim": "adamw_torch"}, {"optimizer": "AdamW", "fused": None}, "optim", "agrees"),
-    ({"optim": "adamw_torch"}, {"optimizer": "SGD"}, "optim", "differs"),
-    ({"optim": "adamw_bnb_8bit"}, {"optimizer": "AdamW"}, "optim", "unknown"),
-    ({"optim": "sgd"}, {"optimizer": "SGD", "fused": None}, "optim", "agrees"),
-    ({"tf32": True}, {"tf32": True}, "tf32", "agrees"),
-    ({"tf32": True}, {"tf32": False}, "tf32", "differs"),
-    ({"tf32": None}, {"tf32": False}, "tf32", "not asked"),
-    ({"attn_implementation": "auto"}, {"attn_implementation": "sdpa"}, "attn_implementation", "not asked"),
-    ({"attn_implementation": "flash_attention_2"}, {"attn_implementation": "sdpa"}, "attn_implementation", "differs"),
-    ({"torch_compile": True}, {"torch_compile": False}, "torch_compile", "differs"),
-    ({"gradient_checkpointing": True}, {"gradient_checkpointing": None}, "gradient_checkpointing", "unknown"),
-    ({"gradient_checkpointing": True}, {"gradient_checkpointing": False}, "gradient_checkpointing", "differs"),
-    ({"dataloader_num_workers": 8}, {"dataloader_num_workers": 4}, "dataloader_num_workers", "differs"),
-    ({"dataloader_num_workers": 8}, {"seed": 42}, "dataloader_num_workers", "unknown"),
-    ({"dataloader_num_workers": 4, "dataloader_prefetch_factor": None},
-     {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 2}, "dataloader_prefetch_factor", "not asked"),
-    ({"dataloader_num_workers": 4, "dataloader_prefetch_factor": 4},
-     {"dataloader_num_workers": 0, "dataloader_prefetch_factor": None}, "dataloader_prefetch_factor", "unknown"),
-    ({"dataloader_num_workers": 4, "dataloader_prefetch_factor": 4},
-     {"dataloader_num_workers": 4, "dataloader_prefetch_factor": 2}, "dataloader_prefetch_factor", "differs"),
-    ({"per_device_train_batch_size": 16}, {"per_device_train_batch_size": 8}, "per_device_train_batch_size", "differs"),
-    ({"learning_rate": 5e-5}, {"learning_rate": 0.00005}, "learning_rate", "agrees"),
-)  # fmt: skip
+CASES = yaml.load(Path(__file__).with_name("verification.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
 
 def checked(asked: dict[str, Any], seen: dict[str, Any], **changes: Any) -> dict[str, SettingCheck]:

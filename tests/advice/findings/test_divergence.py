@@ -88,9 +88,3 @@ def test_it_is_reported_after_the_end_with_a_smaller_rate() -> None:
 def test_a_rate_that_no_optimizer_bears_explains_a_large_first_loss() -> None:
     state = logged([5312.0], in_effect={"learning_rate": 1e6, "optimizer": "Adadelta"})
     assert diverged(situation(state=state)) is not None
-
-
-def test_printed_losses_count_where_nothing_else_is_reported() -> None:
-    lines = tuple(f"Train Epoch: 1 Loss: {loss}" for loss in (2.3, 2701.0, 2650.0, 2712.0))
-    assert diverged(situation(state=training(loss=None), log=lines)) is not None
-    assert diverged(situation(state=training(loss=None), log=lines[:3])) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fakes.situations import GB, box, card, samples, situation, training
 from tuner_tui.advice.remedies.catalog import COMPUTED, RUNGS, remedies_for
@@ -18,7 +20,8 @@ from tuner_tui.settings.model import Settings
 
 P100 = box(card(name="P100", capability=(6, 0), memory_total_bytes=16 * GB))
 T4 = box(card(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
-NO_GPU = box()
+CARDS = {"RTX 3090": (card(),), "P100": P100.gpus, "T4": T4.gpus, "none": ()}
+OFFERS = yaml.load(Path(__file__).with_name("offers.yaml").read_text("utf-8"), yaml.CSafeLoader)
 BARE = Interpreter("/opt/env/bin/python", packages={"torch": "2.4.0"})
 
 
@@ -30,16 +33,23 @@ def changes(
     return [dict(remedy.change) for remedy in remedies_for(cause, now, where)]
 
 
-@pytest.mark.parametrize(
-    ("micro", "accumulation", "first"),
-    [(48, 2, (32, 3)), (16, 2, (8, 4)), (12, 1, (6, 2)), (64, 1, (32, 2)), (40, 3, (30, 4)), (12, 4, (8, 6))],
-)
-def test_out_of_memory_takes_the_batch_first_and_holds_its_product(
-    micro: int, accumulation: int, first: tuple[int, int]
-) -> None:
-    change = changes("gpu-oom", per_device_train_batch_size=micro, gradient_accumulation_steps=accumulation)[0]
-    assert tuple(change.values()) == first
-    assert first[0] * first[1] == micro * accumulation
+@pytest.mark.parametrize("offer", OFFERS, ids=lambda offer: f"{offer['cause']} {offer['now']}")
+def test_what_is_offered(offer: dict[str, Any]) -> None:
+    machine = box(*CARDS[offer.get("gpu", "RTX 3090")], cores=offer.get("cores", 16))
+    job = BuiltinJob(model="bert-base") if "gradient_checkpointing" in offer["now"] else None
+    used = samples(gpu={"memory_used_bytes": offer.get("used_gb", 20) * GB})
+    now = situation(settings=Settings(**offer["now"]), inventory=machine, job=job, samples=used)
+    remedies = remedies_for(offer["cause"], now, offer.get("where"))
+    found = [dict(remedy.change) for remedy in remedies]
+    first = offer.get("first", [])
+    assert found[: len(first)] == first
+    items = [(name, value) for change in found for name, value in change.items()]
+    assert {*offer.get("some", {}).items()} <= {*items}
+    assert not {*offer.get("never", {}).items()} & {*items}
+    assert not {*offer.get("unchanged", ())} & {name for name, _ in items}
+    if "title" in offer:
+        remedy = next(remedy for remedy in remedies if remedy.title.startswith(offer["title"]))
+        assert offer.get("claim", "") in f"{remedy.why}; {remedy.effect}"
 
 
 def test_where_no_divisor_is_near_the_difference_and_its_rate_are_shown() -> None:
@@ -58,30 +68,10 @@ def test_the_order_of_least_harm() -> None:
     ]  # fmt: skip
 
 
-def test_pure_bf16_is_for_full_training_on_cards_that_have_it() -> None:
-    pure = {"weights_dtype": "bf16", "precision": "bf16"}
-    assert pure in changes("gpu-oom", "optimizer-step", precision="bf16")
-    assert pure not in changes("gpu-oom", "optimizer-step", inventory=box(card(capability=(7, 5))))
-    assert pure not in changes("gpu-oom", "optimizer-step", weights_dtype="bf16", precision="bf16")
-    assert pure not in changes("gpu-oom", "optimizer-step", peft_method="lora")
-
-
 def test_checkpointing_is_never_switched_off_for_memory() -> None:
     for where in (None, "training", "evaluation", "optimizer-step", "loading", "checkpoint"):
         for change in changes("gpu-oom", where, gradient_checkpointing=True, per_device_train_batch_size=16):
             assert "gradient_checkpointing" not in change
-
-
-@pytest.mark.parametrize(
-    ("where", "first"),
-    [
-        ("evaluation", {"per_device_eval_batch_size": 96}),
-        ("optimizer-step", {"optim": "adamw_bnb_8bit"}),
-        ("loading", {"weights_dtype": "bf16", "precision": "bf16"}),
-    ],
-)
-def test_where_memory_ran_out_decides_what_comes_first(where: str, first: dict[str, Any]) -> None:
-    assert changes("gpu-oom", where, per_device_eval_batch_size=128)[0] == first
 
 
 def test_nothing_is_offered_that_this_box_or_interpreter_cannot_run() -> None:
@@ -109,49 +99,6 @@ def test_without_settings_the_advice_is_in_words() -> None:
     assert "micro batch" in remedies[0].title
 
 
-def test_waiting_for_data_the_rest_of_the_ladder() -> None:
-    found = changes("data-wait", "workers", dataloader_num_workers=4, dataloader_pin_memory=False)
-    assert found[1:4] == [
-        {"dataloader_prefetch_factor": 4}, {"dataloader_persistent_workers": True}, {"dataloader_pin_memory": True},
-    ]  # fmt: skip
-    assert found[4:] == [{}, {}]
-
-
-def test_workers_never_outnumber_the_cores() -> None:
-    two_cores = box(card(), cores=2)
-    offered = changes("data-wait", "workers", two_cores, dataloader_num_workers=4)
-    assert all("dataloader_num_workers" not in change for change in offered)
-
-
-def test_an_idle_card_gets_a_larger_batch_from_its_accumulation_then_compilation() -> None:
-    found = changes("gpu-underused", None, per_device_train_batch_size=12, gradient_accumulation_steps=7)
-    assert found[0] == {"per_device_train_batch_size": 14, "gradient_accumulation_steps": 6}
-    assert found[1] == {"torch_compile": True}
-
-
-def test_a_busy_card_gets_cheaper_work() -> None:
-    found = changes("slow-kernels", None, attn_implementation="eager")
-    assert found[:4] == [
-        {"precision": "bf16"}, {"tf32": True}, {"optim": "adamw_torch_fused"}, {"attn_implementation": "sdpa"},
-    ]  # fmt: skip
-
-
-def test_no_tf32_or_bf16_on_a_t4() -> None:
-    found = changes("slow-kernels", None, T4)
-    assert {"precision": "fp16"} in found
-    assert {"tf32": True} not in found
-
-
-def test_no_compiler_and_no_bitsandbytes_on_a_p100() -> None:
-    """Triton's kernels and those of bitsandbytes in torch's wheels need Volta, compute capability 7.0."""
-    assert {"torch_compile": True} not in changes("gpu-underused", None, P100)
-    assert {"torch_compile": True} in changes("gpu-underused", None, T4)
-    assert {"optim": "adamw_bnb_8bit"} not in changes("gpu-oom", "training", P100)
-    assert {"optim": "adamw_bnb_8bit"} in changes("gpu-oom", "training", T4)
-    assert not any("quantization" in change for change in changes("gpu-oom", "training", P100, peft_method="lora"))
-    assert any("quantization" in change for change in changes("gpu-oom", "training", T4, peft_method="lora"))
-
-
 def test_checkpointing_goes_only_where_there_is_room() -> None:
     settings = Settings(gradient_checkpointing=True, per_device_train_batch_size=64)
     job, little = BuiltinJob(model="bert-base"), samples(gpu={"memory_used_bytes": 4 * GB})
@@ -162,44 +109,6 @@ def test_checkpointing_goes_only_where_there_is_room() -> None:
     assert off in [r.change for r in remedies_for("slow-kernels", roomy)]
     assert off not in [r.change for r in remedies_for("slow-kernels", full)]
     assert off not in [r.change for r in remedies_for("slow-kernels", unknown)]
-
-
-@pytest.mark.parametrize(
-    ("cause", "where", "title"),
-    [
-        ("data-wait", "storage", "move the data to faster storage"),
-        ("other-process", None, "end the other process on the GPU, or train on another GPU"),
-    ],
-)
-def test_the_first_remedy_outside_the_settings(cause: str, where: str | None, title: str) -> None:
-    assert remedies_for(cause, situation(), where)[0].title == title
-
-
-@pytest.mark.parametrize(
-    ("cause", "settings", "first"),
-    [
-        ("fused-unsupported", {"optim": "adamw_torch_fused"}, {"optim": "adamw_torch"}),
-        ("compile-failed", {"torch_compile": True}, {"torch_compile": False}),
-        ("attention-unsupported", {"attn_implementation": "flash_attention_2"}, {"attn_implementation": "sdpa"}),
-        ("shm", {"dataloader_num_workers": 8, "dataloader_prefetch_factor": 4}, {}),
-        ("disk-full", {}, {}),
-        ("nan", {"learning_rate": 1e-4}, {"learning_rate": 5e-5}),
-        ("nan", {"precision": "fp16"}, {"precision": "bf16"}),
-        ("host-oom", {"dataloader_num_workers": 6}, {"dataloader_num_workers": 4}),
-        ("padding", {}, {"train_sampling_strategy": "group_by_length"}),
-        ("evaluation-share", {"per_device_train_batch_size": 16}, {"per_device_eval_batch_size": 32}),
-        ("save-share", {"save_strategy": "steps", "save_steps": 50}, {"save_steps": 100}),
-    ],
-)
-def test_the_first_remedy_of_the_other_causes(cause: str, settings: dict[str, Any], first: dict[str, Any]) -> None:
-    assert changes(cause, None, **settings)[0] == first
-
-
-@pytest.mark.parametrize(("inventory", "wanted"), [(T4, "fp16"), (NO_GPU, "fp32")])
-def test_an_unsupported_precision_gives_way_to_what_the_card_can_do(inventory: Inventory, wanted: str) -> None:
-    assert changes("precision-unsupported", None, inventory, precision="bf16", tf32=True)[0] == {
-        "precision": wanted, "tf32": None,
-    }  # fmt: skip
 
 
 def test_a_missing_package_comes_with_its_line_and_a_way_without_it() -> None:
@@ -226,13 +135,6 @@ def test_every_rung_of_a_ladder_is_a_row_or_a_function() -> None:
 
 def _lists(ladder: list[str] | dict[str, list[str]]) -> list[list[str]]:
     return [ladder] if isinstance(ladder, list) else list(ladder.values())
-
-
-def test_without_a_gpu_a_smaller_batch_saves_host_memory() -> None:
-    assert changes("host-oom", "training", NO_GPU, per_device_train_batch_size=16)[0] == {
-        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2,
-    }  # fmt: skip
-    assert {"dataloader_pin_memory": False} not in changes("host-oom", None, NO_GPU)
 
 
 def test_a_script_whose_batch_is_not_known_is_told_no_figures() -> None:
@@ -358,32 +260,3 @@ def test_fp16_is_never_advised_to_a_model_that_overflows_in_it(model: str, preci
         now = situation(settings=Settings(precision="bf16"), job=job, inventory=T4)
         assert now.best_precision == precision
         assert remedies_for("precision-unsupported", now, "bf16")[0].change["precision"] == precision
-
-
-@pytest.mark.parametrize(
-    ("cause", "where", "settings", "title", "claim"),
-    [
-        # Autocast leaves weights, gradients and states in fp32 (PyTorch: automatic mixed precision).
-        ("slow-kernels", None, {"precision": "fp32"}, "precision fp32", "activation memory; weights and optimizer"),
-        # PyTorch: "once you pin a tensor, you can use asynchronous GPU copies. Just pass non_blocking=True".
-        ("data-wait", "workers", {"dataloader_pin_memory": False}, "pin memory", "with `non_blocking=True` overlap"),
-        # 1 - 1 / 1.2: the notes' 20 % are of the shorter step.
-        ("slow-kernels", None, {"gradient_checkpointing": True}, "gradient checkpointing off", "about 17 % shorter"),
-        # Weight, gradient and two states of AdamW grow from 2 to 4 bytes each.
-        ("precision-unsupported", "scaler", {}, "load the weights in fp32", "8 bytes more per trained parameter"),
-        # transformers 5: `dtype="auto"` is the default of from_pretrained.
-        ("gpu-oom", "loading", {}, "load the weights in 16 bits", "before Transformers 5, models load in fp32"),
-        # Trainer.create_optimizer keeps the states of embeddings in fp32.
-        ("gpu-oom", "optimizer-step", {}, "optimizer adamw_torch → adamw_bnb_8bit", "but for embeddings"),
-        # torch 2.0 made `zero_grad(set_to_none=True)` the default, and it never waited for the GPU.
-        ("launch-bound", None, {}, "avoid synchronizing", "`.item()`, `.cpu()` and printing a tensor wait"),
-    ],
-)
-def test_claims_on_speed_and_memory(
-    cause: str, where: str | None, settings: dict[str, Any], title: str, claim: str
-) -> None:
-    job = BuiltinJob(model="bert-base") if "gradient_checkpointing" in settings else None
-    roomy = samples(gpu={"memory_used_bytes": 4 * GB})
-    offered = remedies_for(cause, situation(settings=Settings(**settings), job=job, samples=roomy), where)
-    remedy = next(one for one in offered if one.title.startswith(title))
-    assert claim in f"{remedy.why}; {remedy.effect}"

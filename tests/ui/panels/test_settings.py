@@ -94,14 +94,6 @@ async def test_slash_finds_a_field_to_switch_or_empty() -> None:
         assert app_of(pilot).main.focused is app_of(pilot).main.query_one(SettingsPanel).list
 
 
-async def test_undo_and_redo() -> None:
-    async with on_screen(FakeBox()) as pilot:
-        await press_until(pilot, lambda: value(pilot, BATCH) == 32, "plus", "plus")
-        await press_until(pilot, lambda: value(pilot, BATCH) == 16, "u", "ctrl+z")
-        assert app_of(pilot).main.query_one(SettingsPanel).list.rows[0].changed is False
-        await press_until(pilot, lambda: value(pilot, BATCH) == 32, "ctrl+r", "ctrl+y")
-
-
 async def test_a_click_moves_the_cursor_and_a_second_one_edits() -> None:
     async with on_screen(FakeBox()) as pilot:
         panel = app_of(pilot).main.query_one(SettingsPanel)
