@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import sys
@@ -106,26 +105,6 @@ def test_the_screen_is_seen_where_standard_error_is_a_file(terminals: list[Termi
         assert b"\x1b[?1049l" in terminal.written
         errors.seek(0)
         assert errors.read() == b""
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_restores_the_terminal(
-    terminals: list[Terminal], tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    terminal = opened(terminals, tmp_path, "demo")
-    terminal.process.send_signal(number)
-    assert terminal.end() == code
-    assert b"\x1b[?1049l" in terminal.written
-    assert b"\x1b[?25h" in terminal.written
-    assert termios.tcgetattr(terminal.slave) == terminal.attributes
-
-
-def test_a_terminal_that_vanishes_ends_the_screen_quietly(terminals: list[Terminal], tmp_path: Path) -> None:
-    terminal = opened(terminals, tmp_path, "demo")
-    os.close(terminal.slave)
-    os.close(terminal.master)
-    terminal.master = terminal.slave = -1
-    assert terminal.process.wait(PATIENCE_S) in (1, 129), "the reader or the signal notices first; neither hangs"
 
 
 def test_a_vt100_gets_no_colour(terminals: list[Terminal], tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +14,7 @@ from tests.fakes.nvml.scenario import FakeGpu, FakeProcess, Scenario, Wave
 from tests.hardware.conftest import Box
 from tuner_tui.hardware.detect import read_gpus
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.hardware.nvml import THROTTLE_REASONS, throttle_reasons
+from tuner_tui.hardware.nvml import throttle_reasons
 
 
 @pytest.mark.parametrize(
@@ -35,14 +33,6 @@ from tuner_tui.hardware.nvml import THROTTLE_REASONS, throttle_reasons
 )
 def test_reasons_in_words_most_urgent_first(bits: int, words: tuple[str, ...]):
     assert throttle_reasons(bits) == words
-
-
-def test_each_reason_has_a_bit_and_words_of_its_own():
-    assert (
-        len({bit for bit, _ in THROTTLE_REASONS})
-        == len({words for _, words in THROTTLE_REASONS})
-        == len(THROTTLE_REASONS)
-    )
 
 
 BoxOf = Callable[[Scenario], Box]
@@ -228,24 +218,6 @@ def test_a_card_lost_from_the_start_keeps_its_place_among_the_others(box: BoxOf)
     assert [gpu["lost"] for gpu in machine.python(SAMPLE)["gpus"]] == [False, True, False]
 
 
-def test_a_card_lost_on_the_way_is_told_by_its_row(box: BoxOf):
-    script = """
-import json
-from tuner_tui.hardware.sampler import GpuMonitor
-from tuner_tui.hardware.nvml import NvmlReader
-watch = GpuMonitor(NvmlReader().open()[1], lambda: 0.0)
-rows = []
-while not rows or not rows[-1].lost:
-    watch.refresh()
-    rows.append(watch.newest())
-print(json.dumps([len(rows), rows[0].utilisation_pct, rows[-1].name, rows[-1].utilisation_pct]))
-"""
-    count, first, name, last = box(scenario.lost_gpu).python(script)
-    assert count > 1
-    assert first is not None
-    assert (name, last) == ("NVIDIA A100-SXM4-80GB", None)
-
-
 @pytest.mark.parametrize(
     "hung", [Scenario((FakeGpu(latency_s=60.0),)), Scenario(scenario.two_gpus.gpus, init_latency_s=60.0)]
 )
@@ -268,15 +240,6 @@ def test_cards_are_asked_side_by_side():
     _, gpus, problems = read_gpus(FakeReader(*map(MeetingCard, names)), timeout_s=300.0)
     assert [gpu.name for gpu in gpus] == names
     assert problems == ()
-
-
-@pytest.mark.parametrize("words", [["doctor", "--hardware"], ["doctor"]])
-def test_a_command_reports_hung_cards(box: BoxOf, words: list[str]):
-    hung = box(Scenario(tuple(FakeGpu(latency_s=3600.0) for _ in range(8)))).environment
-    done = subprocess.run(
-        [sys.executable, "-m", "tuner_tui", *words], env=hung, capture_output=True, text=True, timeout=300
-    )
-    assert all(f"GPU {index} does not respond" in done.stdout for index in range(8))
 
 
 def test_an_inventory_gives_up_on_a_card_that_does_not_answer(box: BoxOf):

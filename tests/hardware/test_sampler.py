@@ -78,21 +78,14 @@ def test_a_driver_that_hangs_at_its_start_leaves_samples_without_cards(tmp_path:
     sampler.close()
 
 
-def test_without_a_driver_the_reason_is_kept(tmp_path: Path):
-    sampler = sampler_of(FakeReader(problem=GpuProblemKind.NO_DRIVER), tmp_path)
-    sampler.start()
-    assert sampler.wait_ready(SOON_S)
-    assert sampler.problem is not None
-    assert sampler.problem.kind is GpuProblemKind.NO_DRIVER
-    assert sampler.sample().gpus == ()
-
-
 def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path):
     reader = FakeReader(FakeCard("late"), problem=GpuProblemKind.NO_DRIVER)
     ticks = Ticks()
     sampler = Sampler(reader, HostSampler(tmp_path, ticks), ProcessSampler(ticks), reopen_s=0.01)
     sampler.start()
     assert sampler.wait_ready(SOON_S)
+    assert sampler.problem is not None
+    assert sampler.problem.kind is GpuProblemKind.NO_DRIVER
     assert sampler.sample().gpus == ()
     reader.problem = None
     deadline = time.monotonic() + SOON_S
@@ -104,11 +97,14 @@ def test_a_driver_that_is_loaded_later_is_found(tmp_path: Path):
     sampler.close()
 
 
-def test_closing_ends_the_threads(tmp_path: Path):
+@pytest.mark.parametrize("paused", [False, True])
+def test_closing_ends_the_threads(tmp_path: Path, paused: bool):
     before = set(threading.enumerate())
     sampler = sampler_of(FakeReader(FakeCard(), FakeCard()), tmp_path)
     sampler.start()
     assert sampler.wait_ready(SOON_S)
+    if paused:
+        sampler.pause()
     threads = set(threading.enumerate()) - before
     sampler.close()
     for thread in threads:
@@ -127,19 +123,6 @@ def test_a_paused_sampler_leaves_the_cards_alone(tmp_path: Path):
     sampler.resume()
     assert sampler.wait_ready(SOON_S)
     sampler.close()
-
-
-def test_a_paused_sampler_can_be_closed(tmp_path: Path):
-    before = set(threading.enumerate())
-    sampler = sampler_of(FakeReader(FakeCard()), tmp_path)
-    sampler.start()
-    assert sampler.wait_ready(SOON_S)
-    sampler.pause()
-    threads = set(threading.enumerate()) - before
-    sampler.close()
-    for thread in threads:
-        thread.join(SOON_S)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 @pytest.mark.parametrize("watched", [(), (2**22 + 1,)])

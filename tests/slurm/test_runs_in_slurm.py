@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,17 +72,6 @@ def test_a_run_on_another_node_is_stopped_through_its_folder(cluster: SlurmClust
     done = tuner("stop", folder.id)
     assert (done.returncode, done.stdout) == (0, "Stopped on request.\n")
     assert read_status(folder).outcome == "stopped"
-
-
-def test_scancel_ends_in_a_true_state(cluster: SlurmCluster, script: str) -> None:
-    folder = submit("--", sys.executable, script)
-    wait_output(folder)
-    job = read_job(folder.path)
-    assert job is not None
-    assert job.job_id is not None
-    cluster.ask("scancel", job.job_id)
-    status = wait_for(folder, lambda status: not status.live)
-    assert (status.outcome, status.sentence) == ("stopped", "Cancelled in Slurm.")
 
 
 TRAINER = """
@@ -177,23 +165,3 @@ def test_two_ranks_on_each_of_two_nodes(
     assert {rank: counted.latest.own_steps for rank, counted in state.ranks.items() if counted.latest} == {
         0: 20, 1: 20, 2: 20, 3: 20,
     }  # fmt: skip
-
-
-def status_after_failure(cluster: SlurmCluster, node: str, folder: RunFolder) -> RunStatus:
-    """Fail the node until the run has ended, and return its status."""
-    cluster.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    try:
-        return wait_for(folder, lambda status: not status.live)
-    finally:
-        with suppress(RuntimeError):  # a node may return to service without this
-            cluster.ask("scontrol", "update", f"NodeName={node}", "State=RESUME")
-
-
-def test_another_node_that_fails_is_named(cluster: SlurmCluster, script: str) -> None:
-    folder = submit("--nodes", "2", "--sbatch-option", "no-requeue", "--", "srun", sys.executable, script)
-    wait_for(folder, lambda _: folder.output_log.exists() and folder.output_log.read_bytes().count(b"up") == 2)
-    here = RunReader(folder).poll().host
-    [node] = {"n1", "n2"} - {here}
-    status = status_after_failure(cluster, node, folder)
-    assert status.outcome == "killed"
-    assert status.sentence == f"Ended by Slurm because node {node} failed."

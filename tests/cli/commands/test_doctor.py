@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from typer.testing import Result
 
 from tests.cli.invoke import invoke
@@ -46,42 +44,6 @@ def test_data_that_is_not_there_is_told_before_the_training(tmp_path: Path) -> N
     assert f"✗ Files The data {tmp_path}/gone.csv does not exist" in " ".join(result.stdout.split())
     (tmp_path / "gone.csv").write_text("text,label\na,0\n")
     assert call(box(card("T4", gib=15.0)), "--preset", str(preset)).exit_code == 0
-
-
-def test_bad_input_ends_with_2() -> None:
-    assert call(box(), "--preset", "dmo").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "problem", "remedy"),
-    [
-        ("flash_attention: true", "needs flash-attn", "-m pip install flash-attn --no-build-isolation"),
-        ("load_in_4bit: true", "needs bitsandbytes", "-m pip install bitsandbytes"),
-        ("deepspeed: acme/zero3", "needs deepspeed", "-m pip install deepspeed"),
-        ("plugins: [axolotl.integrations.liger.LigerPlugin]", "needs liger-kernel", "-m pip install liger-kernel"),
-        ("bf16: true", "has no bf16", "--set precision=fp16"),
-        ("sequence_len: 2048", "1,024 positions of gpt2", "--set max_length=1024"),
-        ("datasets: [{path: ./gone.jsonl}]", "the data ./gone.jsonl does not exist", "or change datasets.path in"),
-        ("save_total_limit: 80000", "checkpoints of about", "--set save_total_limit="),
-        ("dataloader_num_workers: 2", "free in /dev/shm", "docker run --shm-size=8g"),
-        ("seed: 1", "is not writable", "export TUNER_STATE_DIR=/another/folder"),
-        ("seed: 2", "systemd ends it.", "`loginctl enable-linger me`"),
-    ],
-)
-def test_each_problem_of_a_file_has_its_remedy(
-    line: str, problem: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a T4 with a full /dev/shm, a state folder that is a file's, and a session that ends its processes."""
-    (tmp_path / "taken").touch()
-    if line == "seed: 1":
-        monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "taken" / "state"))
-    file = tmp_path / "my.yml"
-    file.write_text(f"base_model: gpt2\nmicro_batch_size: 2\nsave_strategy: epoch\nnum_epochs: 90000\n{line}\n")
-    machine = box(card("T4", gib=15.0), shm_mib=64)
-    machine = replace(machine, logout_warning="systemd ends it. To keep it: `loginctl enable-linger me`.")
-    said = " ".join(call(machine, str(file)).stdout.split())
-    assert problem in said
-    assert remedy in said
 
 
 def test_a_tools_file_is_checked(tmp_path: Path) -> None:

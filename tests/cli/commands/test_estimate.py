@@ -110,20 +110,6 @@ def test_a_run_that_was_measured_corrects_it_and_is_named(call: Call, tmp_path: 
     assert "assumed" not in call(*GPT2).stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ((*GPT2, "--gpu", "T5000"), "not a known GPU"),
-        (("--model", "org/unheard-of"), "The model org/unheard-of cannot be estimated."),
-    ],
-)
-def test_bad_input_is_a_sentence_and_2(call: Call, words: tuple[str, ...], sentence: str) -> None:
-    result = call(*words)
-    assert result.exit_code == 2
-    assert sentence in result.stderr
-    assert result.stdout == ""
-
-
 def test_a_command_names_no_model(call: Call, tmp_path: Path) -> None:
     preset = tmp_path / "mine.yaml"
     preset.write_text("version: 1\nname: mine\njob: {kind: command, command: [python, train.py]}\nsettings: {}\n")
@@ -163,28 +149,6 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
     assert "At micro batch 8 this command used 10" in alone.stderr
 
 
-def test_a_limit_counts_what_the_imports_of_a_command_reserve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A run measures resident memory; the limit counts what libraries reserve as well."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    steps = Steps(t=1.0, step=9, own_steps=9, rss_peak_bytes=1024 * MIB)
-    preset = tmp_path / "mine.yaml"
-    preset.write_text(
-        "version: 1\nname: mine\njob: {kind: command, command: [python, train.py], apply: inject}\nsettings: {}\n"
-    )
-    job = CommandJob(command=("python", "train.py"), apply="inject")
-    seen = InEffect(t=0.5, values={"per_device_train_batch_size": 8})
-    folder = run(tmp_path / "state" / "runs", seen, steps, job=job)
-    write_record(folder, replace(record(id=folder.id, job=job), resolved=Resolved(Settings())))
-    on_cpu = caller(box(cores=8), python())
-    words = ("--json", "--preset", str(preset))
-    plain, limited = (json.loads(on_cpu(*limit, *words).stdout) for limit in ((), ("--memory-limit", "2GiB")))
-    assert plain["total_bytes"] == 1024 * MIB
-    assert limited["total_bytes"] == 1024 * MIB + RESERVED_BYTES
-    assert limited["verdict"] == "tight"  # what this Python reserves is assumed
-
-
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
     document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
     assert document["rests_on"] == "closed form, shape guessed from the name some-7b"
@@ -195,13 +159,6 @@ def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call
 
 def test_a_preset_without_a_job_needs_a_model(call: Call) -> None:
     assert call("--preset", "cpu", "--model", "bert-base").exit_code == 0
-
-
-def test_a_preset_of_the_notes_carries_their_model(call: Call) -> None:
-    document = json.loads(call("--preset", "t4-16gb", "--json").stdout)
-    assert (document["job"]["model"], document["job"]["task"]) == ("bert-base-uncased", "classification")
-    # Weights in fp32, and copies of the blocks' 85 million in 16 bit.
-    assert document["parts"]["weights"] == pytest.approx(4 * 109.5e6 + 2 * 85e6, rel=0.01)
 
 
 def test_without_a_card_it_is_the_processors_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -272,14 +229,6 @@ def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:
     assert totals["qlora"] < totals["lora"] < totals["full"] == totals["batch"]
     # The linear layers of LLaMA 1B have 973 million weights: 4 bytes each as saved, about half a byte in nf4.
     assert totals["lora"] - totals["qlora"] == pytest.approx(973e6 * 3.5, rel=0.05)
-
-
-def test_quantized_weights_make_a_7b_model_fit_a_small_card(call: Call) -> None:
-    """14.2 GiB of 16-bit weights leave no room on 16 GiB; 5.3 GiB in 4 bits do."""
-    words = ("--set", "peft_method=lora", "--set", "max_length=512", "--gpu", "16GiB", "--json")
-    (plan,) = json.loads(call("--model", "Qwen/Qwen2.5-7B", "--task", "causal-lm", *words).stdout)["cards"]
-    assert plan["to_fit"]["quantization"] == "nf4"
-    assert plan["to_fit"]["bnb_4bit_use_double_quant"] is True
 
 
 def test_a_command_is_estimated_by_its_own_arguments(call: Call) -> None:

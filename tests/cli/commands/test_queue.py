@@ -114,24 +114,6 @@ def test_a_run_gets_the_card_that_a_stranger_leaves_free(shell: Shell, tmp_path:
     assert shell.folder().output_log.read_text() == "card GPU-00000000-0000-0000-0000-000000000001\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--when-free", "--gpus", "99"), "99 GPUs are asked for"),
-        (("--when-free", "--gpus", "0", "--after", "r77"), "There is no run 'r77'"),
-        (("--when-free", "--sweep", "seed"), "--sweep seed: use name=value,value"),
-        (("--when-free", "--after", "r1", "--after-success", "r1"), "exclude each other"),
-        (("--gpus", "1"), "go with --when-free"),
-        (("--stop-after", "soon"), "'soon' is not a time"),
-    ],
-)
-def test_what_cannot_be_done_is_refused(waiting: QueueBox, words: tuple[str, ...], sentence: str) -> None:
-    done = here("run", *words, "--", "sleep", "0")
-    assert done.exit_code == 2
-    assert sentence in done.stderr
-    assert len(waiting.folders()) == 1
-
-
 def test_a_run_stops_after_its_time(shell: Shell) -> None:
     done = shell("run", "--stop-after", "1s", "--", "sleep", "300")
     assert done.returncode == 143

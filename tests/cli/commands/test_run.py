@@ -161,18 +161,6 @@ def test_detach_ps_stop(shell: Shell, fifo: Fifo) -> None:
     assert (row["status"], row["outcome"]) == ("ended", "stopped")
 
 
-def test_the_same_training_is_not_started_twice(shell: Shell, fifo: Fifo) -> None:
-    words = ("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
-    assert shell(*words).returncode == 0
-    fifo.word()
-    again = shell(*words)
-    assert (again.returncode, again.stdout) == (4, "")
-    assert "is already running as r001" in again.stderr
-    shell("stop", "r001")
-    assert shell(*words).stdout == "r002\n"
-    shell("stop", "--now", "r002")
-
-
 def test_ctrl_c_stops_the_training(shell: Shell, fifo: Fifo) -> None:
     with shell.start("run", "--json", "--", sys.executable, shell.script(WAIT), str(fifo.path)) as running:
         fifo.word()
@@ -226,15 +214,6 @@ def test_the_training_outlives_the_command_that_started_it(shell: Shell, fifo: F
     assert json.loads(shell("ps", "--json").stdout)[0]["status"] == "running"
     shell("stop", "--now", "r001")
     assert wait_ended(shell.folder()).outcome == "stopped"
-
-
-def test_stop_without_a_supervisor_brings_one_back(shell: Shell, fifo: Fifo) -> None:
-    shell("run", "--detach", "--", sys.executable, shell.script(WAIT), str(fifo.path))
-    fifo.word()
-    os.kill(supervisor_state(shell.folder()).supervisor.pid, signal.SIGKILL)
-    stopped = shell("stop", "r001", "--json")
-    assert stopped.returncode == 0
-    assert json.loads(stopped.stdout)["kind"] == "ended"
 
 
 def test_attach_brings_a_supervisor_back(shell: Shell, fifo: Fifo) -> None:

@@ -115,28 +115,14 @@ def test_trials_side_by_side_need_a_free_card_each(
 
 @pytest.mark.full
 @pytest.mark.train
-@pytest.mark.timeout(1800)
-def test_trials_run_on_two_cards_at_once_each_on_its_own(tuner: Shell, library: Path) -> None:
-    with_cards(tuner, library, FREE, TAKEN, FREE)
-    done = tuner("tune", "--parallel", "--most-minutes", "25", "--json", *NO_WORKERS, "--", *SLOW_LOOP)
-    entries = [json.loads(line) for line in done.stdout.splitlines()]
-    assert entries[-1]["status"] == "finished", done.stderr + done.stdout
-    begun = [entry for entry in entries if entry["kind"] == "trial-begun"]
-    cards = {entry["trial"]["card"] for entry in begun}
-    assert len(cards) == 2
-    kinds = ["trial-begun", "trial-done", "trial-begun", "trial-begun"]
-    assert [entry["kind"] for entry in entries[1:5]] == kinds, "after the first trial both cards at once"
-    assert all(not read_status(folder).live for folder in list_runs(runs_dir(tuner.environ)))
-
-
-@pytest.mark.full
-@pytest.mark.train
 def test_an_interrupt_or_the_death_of_the_tuner_leaves_no_trial_on_any_card(tuner: Shell, library: Path) -> None:
     with_cards(tuner, library, FREE, FREE)
     words = ("tune", "--parallel", "--json", "--most-minutes", "25", *NO_WORKERS, "--", *SLOW_LOOP)
     process = tuner.start(*words)
-    kinds = [json.loads(line_of(process.stdout))["kind"] for _ in range(5)]
-    assert kinds == ["begun", "trial-begun", "trial-done", "trial-begun", "trial-begun"]
+    entries = [json.loads(line_of(process.stdout)) for _ in range(5)]
+    kinds = ["begun", "trial-begun", "trial-done", "trial-begun", "trial-begun"]
+    assert [entry["kind"] for entry in entries] == kinds, "after the first trial both cards at once"
+    assert len({entry["trial"]["card"] for entry in entries[3:]}) == 2
     killed = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if is_tuner_of(path, tuner)]
     assert len(killed) == 1
     os.kill(killed[0], signal.SIGKILL)
@@ -188,23 +174,6 @@ def test_on_a_busy_machine_nothing_is_confirmed_or_saved(tuner: Shell, spinning:
     assert view.verdict is not None
     assert view.verdict.ratio is None, done.stdout
     assert view.preset is None
-
-
-@pytest.mark.full
-@pytest.mark.train
-def test_a_trainers_script_takes_its_settings_from_within(tuner: Shell) -> None:
-    words = ("tune", "--json", "--apply", "inject", "--", *TRAINER, str(tuner.home / "out"))
-    process = tuner.start(*words)
-    entries = [json.loads(line_of(process.stdout)) for _ in range(3)]
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=300)
-    assert process.returncode == 130
-    assert [entry["kind"] for entry in entries] == ["begun", "trial-begun", "trial-done"]
-    first = entries[2]["tried"]
-    assert first["measurement"]["outcome"] == "measured", first
-    assert first["trial"]["settings"]["per_device_train_batch_size"] == 6, "the script's own"
-    assert first["trial"]["settings"]["gradient_accumulation_steps"] == 2
-    assert not (tuner.home / "out" / "final").exists(), "a trial ends before the script saves"
 
 
 @pytest.mark.train
@@ -305,26 +274,3 @@ def kill_holder(lock: Path) -> None:
     os.kill(pid, signal.SIGKILL)
     assert select.select([descriptor], [], [], 30.0)[0]
     os.close(descriptor)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("tune",), "Nothing to train."),
-        (("tune", "--apply", "none", "--", "sh"), "No setting can be passed to this command"),
-        (("tune", "--resume", "t099"), "There is no tuning 't099'"),
-        (("tune", "--resume", "t099", "--objective", "steady"), "continues a tuning unchanged"),
-        (("tune", "--save-as", "a/b", "--", "sh"), "not a preset name"),
-        (("tune", "--resume", "t099", "--interpreter", sys.executable), "continues a tuning unchanged"),
-        (("tune", "--interpreter", "/no/python", "--apply", "inject", "--", "sh", "-c", ":"), "/no/python"),
-        (("tune", "--interpreter", "/bin/ls", "--apply", "inject", "--", "sh", "-c", ":"), "/bin/ls"),
-        (("tune", "--objective", "fast", *START, "--", *LOOP), "--objective: 'fast' is not one of job, steady."),
-        (("tune", "--most-minutes", "0.3", *START, "--", *LOOP), "It needs at least 1 min"),
-        (("tune", "--preset", "demo", "--memory-limit", "much"), "is not a size"),
-    ],
-)
-def test_bad_input(tuner: Shell, words: tuple[str, ...], sentence: str) -> None:
-    done = tuner(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
-    assert not tunings_dir(tuner.environ).exists()

@@ -86,16 +86,3 @@ def test_an_interrupt_ends_it_with_its_code(tmp_path: Path, training: subprocess
         watching.send_signal(signal.SIGINT)
         watching.stdout.read()
     assert watching.returncode == 130
-
-
-@pytest.mark.parametrize(
-    ("what", "words"),
-    [
-        ("4194399", "no process"), ("0", "such as r007"), ("9" * 30, "no process"),
-        ("r077", "no run"), ("runs/r077", "no run"), ("²", "not a host"), ("demo", "preset"),
-    ],
-)  # fmt: skip
-def test_what_is_not_there_is_said(tmp_path: Path, what: str, words: str) -> None:
-    done = watch(tmp_path, what, "--once")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert words in done.stderr.lower()

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.runs.launch.command import (
@@ -26,11 +28,12 @@ from tuner_tui.runs.launch.command import (
     own_config,
 )
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
+from tuner_tui.runs.launch.start import launch
 from tuner_tui.runs.store.folder import RunFolder, create_folder
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Resolved, Settings
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
 
 @pytest.fixture
@@ -203,3 +206,15 @@ def test_a_package_that_a_setting_needs_is_asked_for_before_the_start(values: di
     full = replace(bare, packages={**bare.packages, "peft": "0.21.2", "bitsandbytes": "0.50.2"})
     assert able_to_train(full, settings) == full
     assert able_to_train(bare, Settings()) == bare
+
+
+def test_settings_go_into_a_copy_of_the_commands_file(box: Sandbox) -> None:
+    (box.root / "sft.yaml").write_text("dataset_name: data\nper_device_train_batch_size: 2\n")
+    job = CommandJob(command=("cat", "sft.yaml"), apply="yaml", dialect="trl")
+    chosen = Resolved(Settings(max_length=8), {"max_length": Origin(OriginKind.FLAG)})
+    folder = launch(prepare(replace(box.request("", job=job), resolved=chosen)))
+    box.folders.append(folder)
+    assert wait_ended(folder).outcome == "completed"
+    own = {"dataset_name": "data", "per_device_train_batch_size": 2}
+    assert yaml.safe_load(folder.output_log.read_text()) == own | {"max_length": 8}
+    assert yaml.safe_load((box.root / "sft.yaml").read_text()) == own, "the person's own file is left as it is"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from tuner_tui.hardware.sampler import Sampler
 from tuner_tui.hardware.system_info import ProcessIdentity
 from tuner_tui.runs.read.machine_monitor import (
     HOST_PIDS_NOTE,
-    MANY_PROCESSES,
     LiveRuns,
     MachineMonitor,
     MachineView,
@@ -98,24 +96,6 @@ def test_a_job_on_a_card_has_its_workers_and_its_memory(place: Place) -> None:
     assert [process.pid for process in job.processes] == [7, 8]
     assert (job.gpus, job.gpu_memory_bytes, job.user) == ((0,), 8, "ann")
     assert format_process_counts(job) == "1 + 1 worker"
-
-
-@pytest.mark.full
-def test_of_many_workers_a_share_is_read_at_a_time_and_the_trainer_each_time(place: Place) -> None:
-    workers = range(100, 100 + 2 * MANY_PROCESSES)
-    watch, sizes = place.watch(), []
-    for pages in range(1, 30):
-        place.clock.now_s += 1
-        for pid in (7, *workers):
-            write_process(place.proc, pid, COMMANDS[7], ppid=1 if pid == 7 else 7, pages=pages)
-        job = next(job for job in watch.look().jobs if job.gpus)
-        sizes.append({process.pid: process.rss_bytes for process in job.processes})
-    known = [after for after in sizes if len(after) == len(workers) + 2]  # 8 is a worker too
-    changed = [{pid for pid in after if after[pid] != before[pid]} for before, after in itertools.pairwise(known[-13:])]
-    read = [pids for pids in changed if pids]  # jobs are read at every second look
-    assert all(7 in pids for pids in read)
-    assert set().union(*read) >= set(workers)
-    assert max(map(len, read)) < 0.6 * len(workers)  # a third, and of the rest a fifth at a scan
 
 
 def test_secrets_of_a_command_line_are_not_shown(place: Place) -> None:

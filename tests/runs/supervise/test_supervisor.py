@@ -56,14 +56,6 @@ def test_a_run_is_private_and_supervised_from_its_first_moment(box: Sandbox, fif
     assert wait_ended(folder).outcome == "stopped"
 
 
-def test_killed_from_outside_is_a_failure_with_its_signal(box: Sandbox, fifo: Fifo) -> None:
-    folder = box.launch(SAY + "say(str(os.getpid()))\n" + WAIT_FOR_EVER, str(fifo.path))
-    os.kill(int(fifo.word()), signal.SIGKILL)
-    last = wait_ended(folder)
-    assert (last.outcome, last.signal, last.exit_code) == ("failed", signal.SIGKILL, None)
-    assert "SIGKILL" in last.sentence
-
-
 def test_a_training_deaf_to_sigterm_is_killed_only_when_that_is_ordered(box: Sandbox, fifo: Fifo) -> None:
     deaf = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: say('deaf'))\nsay('up')\n"
     folder = box.launch(SAY + deaf + "while True: signal.pause()\n", str(fifo.path))
