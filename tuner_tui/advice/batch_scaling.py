@@ -122,11 +122,11 @@ def batch_change(before: Settings, after: Settings, replicas: int = 1) -> BatchC
     old, new = before.effective_batch(replicas), after.effective_batch(replicas)
     if old == new:
         return None
-    found = rebalance(
+    rebalanced = rebalance(
         before.per_device_train_batch_size,
         before.gradient_accumulation_steps,
         replicas,
         after.per_device_train_batch_size,
     )
     rate, rule = scale_learning_rate(before.learning_rate, new / old, after.optim)
-    return BatchChange(old, new, found.split if found.exact else None, float(f"{rate:.3g}"), rule)
+    return BatchChange(old, new, rebalanced.split if rebalanced.exact else None, float(f"{rate:.3g}"), rule)

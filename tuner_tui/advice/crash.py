@@ -80,10 +80,10 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
 
 
 def _non_finite_cause(lines: Sequence[LogLine]) -> CrashCause | None:
-    found = find_non_finite(lines)
-    if found is None:
+    cause = find_non_finite(lines)
+    if cause is None:
         return None
-    sentence, evidence, confidence = found
+    sentence, evidence, confidence = cause
     return CrashCause("nan", sentence, confidence, evidence, "training")
 
 
@@ -192,12 +192,12 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
         return ()
     file, function = frames[-1]
     package = next(iter(_installed(file)), None)
-    own = next((frame for frame in reversed(frames) if not _pattern("foreign-frames").match(frame[0])), None)
+    own_frame = next((frame for frame in reversed(frames) if not _pattern("foreign-frames").match(frame[0])), None)
     statement = f"`{_shorten(failure.statement, 100)}`" if failure.statement else f"`{function}`"
     if package is None:
         title = f"look at {statement} in {function or file}"
         return (Remedy(title=title, why=f"{file} raised the error itself, in no package", source="the traceback"),)
-    called = "" if own is None else f"; the program's last own line is in {own[1]} ({own[0]})"
+    called = "" if own_frame is None else f"; the program's last own line is in {own_frame[1]} ({own_frame[0]})"
     return (
         Remedy(
             title=f"check what reaches {package}'s {function}, and the release of {package}",
@@ -229,7 +229,7 @@ def _failing_package(failure: Failure) -> str | None:
     """The installed package whose library or import failed, or None."""
     imported = [file for file, function in failure.frames if function == "<module>"]
     places = (failure.headline, *reversed(imported), *(file for file, _ in failure.frames[-1:]))
-    return next((package for place in places for package in _installed(place)), None)
+    return next((package for folder in places for package in _installed(folder)), None)
 
 
 def _packages(failure: Failure) -> tuple[str, ...]:

@@ -85,14 +85,14 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
 
 def _findings_after_the_end(situation: Situation) -> list[Finding]:
     """The findings in the order of the rules, with those on the speed of the run as of its last step."""
-    training, found = _at_its_last_step(situation), list[Finding]()
+    training, findings = _at_its_last_step(situation), list[Finding]()
     for rule in LOG_RULES if situation.state == RunState() else RULES:
         finding = rule(situation)
         if finding is None and training is not None and rule in SPEED_RULES:
             finding = rule(training)
-        if finding is not None and finding.cause not in {earlier.cause for earlier in found}:
-            found.append(finding)
-    return found
+        if finding is not None and finding.cause not in {earlier.cause for earlier in findings}:
+            findings.append(finding)
+    return findings
 
 
 def _at_its_last_step(situation: Situation) -> Situation | None:
@@ -122,8 +122,8 @@ def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
             n for n, finding in enumerate(ordered) if finding.severity == severity and finding.lost_share is not None
         ]
         dearest = sorted((ordered[n] for n in places), key=lambda finding: -(finding.lost_share or 0.0))
-        for place, finding in zip(places, dearest, strict=True):
-            ordered[place] = finding
+        for index, finding in zip(places, dearest, strict=True):
+            ordered[index] = finding
     return tuple(ordered)
 
 

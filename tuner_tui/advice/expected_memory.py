@@ -140,8 +140,8 @@ def _measured_peak(situation: Situation) -> _MeasuredPeak | None:
     if full is None or not full.memory_used_bytes or not full.memory_total_bytes:
         return None
     counters = [rank.latest for rank in situation.state.ranks.values() if rank.latest is not None]
-    known = [(c.reserved_peak_bytes, c.allocated_peak_bytes) for c in counters]
-    reserved, allocated = max(((r, a) for r, a in known if r and a), default=(None, None))
+    peaks = [(c.reserved_peak_bytes, c.allocated_peak_bytes) for c in counters]
+    reserved, allocated = max(((r, a) for r, a in peaks if r and a), default=(None, None))
     used, capacity = full.memory_used_bytes, full.memory_total_bytes
     if reserved is None or allocated is None:
         return _MeasuredPeak(used, capacity, min(CONTEXT_BYTES, used), None)
@@ -199,8 +199,10 @@ def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | No
     if not cards:
         return None
     sizes = [card.memory_total_bytes for card in cards]
-    known = [size for size in sizes if size]
-    capacity = measured.capacity_bytes if measured is not None else min(known) if len(known) == len(sizes) else None
+    capacities = [size for size in sizes if size]
+    capacity = (
+        measured.capacity_bytes if measured is not None else min(capacities) if len(capacities) == len(sizes) else None
+    )
     capability = min((card.capability for card in cards if card.capability is not None), default=None)
     return Device(True, capability, capacity)
 

@@ -106,9 +106,9 @@ def gpu_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
 
 def compatibility_checks(inventory: Inventory, interpreter: Interpreter) -> Iterator[PreflightCheck]:
     """Checks that the interpreter's torch runs on the GPUs."""
-    found = find_incompatibilities(inventory, interpreter)
-    yield from (PreflightCheck("torch and GPU", "wrong", problem.sentence, problem.advice) for problem in found)
-    if inventory.gpus and "torch" in interpreter.packages and not found:
+    misfits = find_incompatibilities(inventory, interpreter)
+    yield from (PreflightCheck("torch and GPU", "wrong", problem.sentence, problem.advice) for problem in misfits)
+    if inventory.gpus and "torch" in interpreter.packages and not misfits:
         yield PreflightCheck(
             "torch and GPU", "good", "This torch build supports every GPU and the driver supports its CUDA."
         )
@@ -155,14 +155,14 @@ def settings_checks(
 ) -> Iterator[PreflightCheck]:
     """Checks that the settings fit together and fit the machine."""
     cores_here = inventory.cpu.usable_cores
-    found = find_problems(
+    problems = find_problems(
         settings, gpus=training_cards(inventory, job), interpreter=interpreter, job=job, cores=cores_here
     )
-    for problem in found:
+    for problem in problems:
         right = " ".join(f"--set {name}={format_value(name, value)}" for name, value in problem.fix.items())
         state: CheckState = "wrong" if problem.severity == "error" else "warning"
         yield PreflightCheck("Settings", state, problem.sentence, right)
-    if not found:
+    if not problems:
         yield PreflightCheck("Settings", "good", "The settings are consistent and suit this machine.")
 
 

@@ -150,13 +150,13 @@ def _optimizer(asked: Any, situation: Situation) -> SettingCheck:
     if kind is None:
         return _plain("optim", asked, None)
     word = f"{kind}, fused" if fused else str(kind)
-    known = OPTIMIZERS.get(str(asked))
-    if asked is None or known is None:
+    optimizer = OPTIMIZERS.get(str(asked))
+    if asked is None or optimizer is None:
         return SettingCheck(
             "optim", asked, word, "not asked" if asked is None else "unknown", "not visible from its class"
         )
-    wrong = kind != known[0] or (known[1] is not None and bool(fused) != known[1])
-    why = "torch has no fused kernel here" if wrong and kind == known[0] and known[1] else ""
+    wrong = kind != optimizer[0] or (optimizer[1] is not None and bool(fused) != optimizer[1])
+    why = "torch has no fused kernel here" if wrong and kind == optimizer[0] and optimizer[1] else ""
     return SettingCheck("optim", asked, word, "differs" if wrong else "agrees", why)
 
 

@@ -50,10 +50,10 @@ def effective_settings(given: Settings, chosen: frozenset[str] | None, in_effect
     if chosen is None:
         return given
     observed = observed_values(in_effect)
-    own = {name: value for name, value in observed.items() if name not in chosen and _is_valid(name, value)}
-    if own.get("dataloader_num_workers") == 0:
-        own |= {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
-    return given.changed(**own)
+    changes = {name: value for name, value in observed.items() if name not in chosen and _is_valid(name, value)}
+    if changes.get("dataloader_num_workers") == 0:
+        changes |= {"dataloader_prefetch_factor": None, "dataloader_persistent_workers": False}
+    return given.changed(**changes)
 
 
 def observed_values(in_effect: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -122,11 +122,11 @@ def keep_others_out(folder: Path) -> None:
     """Take the right to change `folder` from others. Raises `PermissionError` where it is not this user's, and others
     may replace what is in it.
     """
-    found = folder.stat()
-    if not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_mode & stat.S_ISVTX:
+    status = folder.stat()
+    if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_mode & stat.S_ISVTX:
         return
-    if found.st_uid == os.getuid():
-        folder.chmod(stat.S_IMODE(found.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+    if status.st_uid == os.getuid():
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
     elif (others := shared_with(folder)) is not None:
         raise PermissionError(errno.EPERM, f"It may be changed by {others}", str(folder))
 
@@ -136,13 +136,13 @@ def shared_with(path: Path) -> str | None:
 
     A group of which this user is the only member counts as this user: many systems create files writable by it.
     """
-    found = path.stat()
-    if found.st_uid not in (0, os.getuid()):
-        return f"user {_user_name(found.st_uid)}"
-    if found.st_mode & stat.S_IWOTH:
+    status = path.stat()
+    if status.st_uid not in (0, os.getuid()):
+        return f"user {_user_name(status.st_uid)}"
+    if status.st_mode & stat.S_IWOTH:
         return "every user"
-    if found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
-        return f"group {_group_name(found.st_gid)}"
+    if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
+        return f"group {_group_name(status.st_gid)}"
     return None
 
 
@@ -369,8 +369,8 @@ class NumberedFolders:
         the folders in `root`.
         """
         make_private(root)
-        for place in (root.parent, root):
-            keep_others_out(place)
+        for folder in (root.parent, root):
+            keep_others_out(folder)
         number = self.number(self.next(root))
         while True:
             # mkdir fails if the name exists, so it is also the claim of the number: no lock is needed.
@@ -401,8 +401,8 @@ class NumberedFolders:
 
     def number(self, path: Path) -> int:
         """The number in the name of `path`; 0 if it is not a numbered folder."""
-        found = re.fullmatch(rf"{self.letter}(\d{{3,9}})", path.name)
-        return int(found[1]) if found else 0
+        match = re.fullmatch(rf"{self.letter}(\d{{3,9}})", path.name)
+        return int(match[1]) if match else 0
 
     def _folders(self, root: Path) -> Iterator[Path]:
         try:

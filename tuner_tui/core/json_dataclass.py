@@ -112,7 +112,7 @@ def _tuple(arguments: tuple[Any, ...]) -> Convert:
         item = _converter(arguments[0])
         return lambda value: tuple(item(element) for element in _list(value))
     items = [_converter(argument) for argument in arguments]
-    return lambda value: tuple(item(one) for item, one in zip(items, _list(value), strict=True))
+    return lambda value: tuple(convert(element) for convert, element in zip(items, _list(value), strict=True))
 
 
 def _mapping(item: Convert) -> Convert:
@@ -127,9 +127,9 @@ def _mapping(item: Convert) -> Convert:
 
 
 def _entries(value: Mapping[str, Any], item: Convert) -> Iterable[tuple[str, Any]]:
-    for key, one in value.items():
+    for key, element in value.items():
         try:
-            yield _text(key), item(one)
+            yield _text(key), item(element)
         except (ValueError, TypeError, OverflowError):
             continue
 

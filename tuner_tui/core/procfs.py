@@ -157,14 +157,14 @@ def _by_parent(processes: Iterable[ProcessStat]) -> dict[int, list[ProcessStat]]
 def descendants_in(processes: Iterable[ProcessStat], pids: Iterable[int]) -> list[ProcessStat]:
     """Those of `processes` that run below one of `pids`, parents before children."""
     children = _by_parent(processes)
-    found: list[ProcessStat] = []
+    descendants: list[ProcessStat] = []
     pending = list(pids)
     # `pop` also ends a cycle: the processes are not read at one moment, and a reused pid may be its own ancestor.
     while pending:
         below = children.pop(pending.pop(), [])
-        found += [stat for stat in below if stat.is_running]
+        descendants += [stat for stat in below if stat.is_running]
         pending += [stat.pid for stat in below]
-    return found
+    return descendants
 
 
 def read_command(pid: int, proc: str | Path = PROC) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def redact_text(text: str) -> str:
         text = places.sub(rf"\g<head>{HIDDEN}", text)
     text = _hide_values(text)
     text = _PROSE.sub(rf"\g<head>{HIDDEN}", text)
-    return _RANDOM.sub(lambda found: HIDDEN if _looks_random(found[0]) else found[0], text)
+    return _RANDOM.sub(lambda match: HIDDEN if _looks_random(match[0]) else match[0], text)
 
 
 def is_secret_name(name: str) -> bool:
@@ -158,14 +158,14 @@ def _value(head: re.Match[str]) -> tuple[int, int] | None:
     if not is_secret_name(name) and name.lower() not in _VAGUE:
         return None
     if head.re is _ASSIGNED:
-        found = (_QUOTED if head["quote"] else _UNQUOTED).match(text, head.end())
-        span = found and found.span()
+        match = (_QUOTED if head["quote"] else _UNQUOTED).match(text, head.end())
+        span = match and match.span()
     elif head.re is _OPTION and head["word"]:
-        found = _WORD.match(text, head.end())
-        span = found and found.span()
+        match = _WORD.match(text, head.end())
+        span = match and match.span()
     else:
-        found = _BLANK_ENDED.match(text, head.end())
-        span = found and found.span("value")
+        match = _BLANK_ENDED.match(text, head.end())
+        span = match and match.span("value")
     if span is None:
         return None
     value = text[span[0] : span[1]]
@@ -185,5 +185,5 @@ def _looks_random(word: str) -> bool:
     if len(word) < 24 or not {"a", "A", "0"} <= set(classes):
         return False
     neighbours = zip(classes, classes[1:])  # noqa: B905, RUF007  Python 3.8
-    changes = sum(left != other for left, other in neighbours if left and other)
+    changes = sum(left != right for left, right in neighbours if left and right)
     return changes >= _RANDOM_CHANGES * len(word)

@@ -49,7 +49,7 @@ _NOT_A_CELL = re.compile(rf"[\t\n{_CONTROL}]")
 
 def escape_control(text: str) -> str:
     r"""Return the text with control characters and direction overrides escaped, as `\x1b`; line ends and tabs stay."""
-    return text if text.isprintable() else _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
+    return text if text.isprintable() else _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def drop_control(text: str) -> str:

@@ -31,8 +31,8 @@ def format_percent(value: float | None, digits: int = 0, signed: bool = False) -
 
 def parse_size(text: str) -> int | None:
     """The bytes of `6GiB`, `6.5 GB`, `800M` or a plain number; None for anything else."""
-    found = _SIZE.fullmatch(text.strip())
-    return int(float(found[1]) * _SIZE_UNITS[(found[2] or "").lower()]) if found else None
+    match = _SIZE.fullmatch(text.strip())
+    return int(float(match[1]) * _SIZE_UNITS[(match[2] or "").lower()]) if match else None
 
 
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?) ?(d|h|min|m|s) ?)+", re.ASCII)

@@ -34,8 +34,8 @@ def parse_capability(number: object) -> Capability:
 
 def weakest(gpus: Iterable[Gpu]) -> Gpu | None:
     """The GPU of the lowest known capability: it decides what a training on all of them can use."""
-    known = [gpu for gpu in gpus if gpu.capability is not None]
-    return min(known, key=lambda gpu: gpu.capability or (0, 0), default=None)
+    candidates = [gpu for gpu in gpus if gpu.capability is not None]
+    return min(candidates, key=lambda gpu: gpu.capability or (0, 0), default=None)
 
 
 def gpu_below(gpus: Iterable[Gpu], feature: str) -> Gpu | None:

@@ -94,13 +94,13 @@ def read_gpu(index: int, call: Future[Gpu], timeout_s: float) -> tuple[Gpu, GpuP
 
 def complete_gpu(gpu: Gpu) -> Gpu:
     """The card with abilities, named processes, and what the driver did not report filled in by the card's name."""
-    known = known_card(gpu.name)
-    if known is not None:
+    card = known_card(gpu.name)
+    if card is not None:
         gpu = replace(
             gpu,
-            architecture=gpu.architecture or known.architecture,
-            capability=gpu.capability or known.capability,
-            memory_total_bytes=gpu.memory_total_bytes or known.memory_bytes,
+            architecture=gpu.architecture or card.architecture,
+            capability=gpu.capability or card.capability,
+            memory_total_bytes=gpu.memory_total_bytes or card.memory_bytes,
         )
     # In a container the pids are the host's and would name the wrong processes.
     processes = tuple(map(with_command_line, gpu.processes)) if sees_host_pids() else gpu.processes

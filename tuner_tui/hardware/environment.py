@@ -155,15 +155,15 @@ def logout_warning(user: str | None = None, root: Path = Path("/")) -> str | Non
     user = pwd.getpwuid(os.getuid()).pw_name if user is None else user
     # Where this process is in systemd's tree decides: below a session's scope (ssh, console) it ends with the session
     # if logind is set to that; below user@UID.service it ends with the user's last session, unless the user lingers.
-    place = read_text(root / "proc/self/cgroup")
+    cgroup = read_text(root / "proc/self/cgroup")
     lingers = (root / "var/lib/systemd/linger" / user).exists()
     linger = "" if lingers else f"`loginctl enable-linger {user}` once, and "
-    if "/session-" in place and ".scope" in place and kills_at_logout(user, root):
+    if "/session-" in cgroup and ".scope" in cgroup and kills_at_logout(user, root):
         return (
             "logind ends all processes of this session at logout (KillUserProcesses=yes), tmux and detached "
             f"trainings too. To keep them: {linger}start tmux or tuner-tui with `{MOVED}`."
         )
-    if "/user@" in place and not lingers:
+    if "/user@" in cgroup and not lingers:
         return (
             f"systemd ends what runs here after the last logout of {user}. To keep it: `loginctl enable-linger {user}`."
         )
@@ -183,7 +183,7 @@ def kills_at_logout(user: str, root: Path) -> bool:
 def logind_settings(root: Path) -> Iterator[tuple[str, str]]:
     """The settings of logind.conf and its drop-ins; later ones override earlier ones."""
     mains = (read_text(root / folder / "logind.conf").splitlines() for folder in CONFIG_FOLDERS)
-    main = next((found for found in mains if found), [])
+    main = next((main_files for main_files in mains if main_files), [])
     drop_ins: dict[str, Path] = {}
     for folder in reversed(CONFIG_FOLDERS):
         drop_ins |= {path.name: path for path in (root / folder / "logind.conf.d").glob("*.conf")}

@@ -164,12 +164,12 @@ def list_disks(block: Path) -> frozenset[str]:
 def disk_bytes(diskstats: str, names: frozenset[str]) -> dict[str, int]:
     """`disk_read` and `disk_write`: bytes since boot, summed over the disks `names`; empty where none is listed."""
     rows = [line.split(None, 10) for line in diskstats.splitlines()]
-    found = [row for row in rows if len(row) > 9 and row[2] in names]
-    if not found:
+    disks = [row for row in rows if len(row) > 9 and row[2] in names]
+    if not disks:
         return {}
     return {
-        "disk_read": SECTOR_BYTES * sum(int(row[5]) for row in found),
-        "disk_write": SECTOR_BYTES * sum(int(row[9]) for row in found),
+        "disk_read": SECTOR_BYTES * sum(int(row[5]) for row in disks),
+        "disk_write": SECTOR_BYTES * sum(int(row[9]) for row in disks),
     }
 
 

@@ -100,9 +100,9 @@ def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tu
         return ()
     if interpreter.torch_cuda is None:
         return (no_cuda(interpreter.packages["torch"], inventory.cuda_version),)
-    found = [driver_too_old(inventory.cuda_version, interpreter.torch_cuda)]
-    found += [not_covered(gpu, interpreter.torch_cuda, interpreter.torch_archs) for gpu in inventory.gpus]
-    return tuple(dict.fromkeys(misfit for misfit in found if misfit is not None))
+    misfits = [driver_too_old(inventory.cuda_version, interpreter.torch_cuda)]
+    misfits += [not_covered(gpu, interpreter.torch_cuda, interpreter.torch_archs) for gpu in inventory.gpus]
+    return tuple(dict.fromkeys(misfit for misfit in misfits if misfit is not None))
 
 
 def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:

@@ -194,20 +194,20 @@ class NvmlCard:
 
     def xids(self) -> tuple[int, ...]:
         """The Xids since the previous call, oldest first: none at the first one, or where they are not reported."""
-        found: list[int] = []
+        codes: list[int] = []
         # Xids are queued from the registration on. A timeout of 0 returns what is queued; NVML reports an empty queue
         # as the error TIMEOUT. Any other error means that the card is gone or was reset: register again at the next
         # call. If already the registration failed, the card has no such events and is not asked again.
         try:
             if self._events is None and self._supports_events and self._handle is not None:
                 self._events = self._listen()
-            while self._events is not None and len(found) < MAX_XIDS:
-                found.append(int(self._nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
+            while self._events is not None and len(codes) < MAX_XIDS:
+                codes.append(int(self._nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
         except self._nvml.NVMLError as error:  # a timeout: the queue is empty
             self._supports_events = self._events is not None
             if error.value != TIMEOUT:
                 self._events = None
-        return tuple(found)
+        return tuple(codes)
 
     def _listen(self) -> Any:
         """Registers for the card's Xids. Raises NVMLError where the driver does not support that."""

@@ -66,12 +66,12 @@ def measure_other_load(
     wait(MEASURED_S)
     load, after, elapsed_s = sample(), _cpu_seconds(proc), max(clock() - since_s, 1e-3)
     used = {pid: (after[pid] - seconds) / elapsed_s for pid, seconds in before.items() if pid in after}
-    own = used.pop(own_pid, 0.0)
+    own_cores = used.pop(own_pid, 0.0)
     total_pct = load.host.cpu_pct
     here = (pid for pid in used if used[pid] >= MIN_NAMED_CORES and allowed & _cores_of(pid, affinity))
     busiest = sorted(here, key=lambda pid: -used[pid])[:MAX_NAMED]
     return OtherLoad(
-        cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own / cores),
+        cpu_share=None if total_pct is None else max(0.0, total_pct / 100 - own_cores / cores),
         processes=tuple(BusyProcess(command=_name(pid, proc), cores=round(used[pid], 2)) for pid in busiest),
         gpu_share=max(
             (gpu.utilisation_pct / 100 for gpu in load.gpus if gpu.utilisation_pct is not None), default=None

@@ -44,9 +44,9 @@ DISTRIBUTIONS = {
 def versions() -> dict[str, Any]:
     packages = {}
     for name, distributions in DISTRIBUTIONS.items():
-        found = [version for version in map(version_of, distributions) if version]
-        if found:
-            packages[name] = found[0]
+        candidates = [version for version in map(version_of, distributions) if version]
+        if candidates:
+            packages[name] = candidates[0]
     return {
         "python_version": platform.python_version(),
         "packages": packages,
@@ -66,10 +66,10 @@ def torch_cuda() -> str | None:
     """The CUDA torch was built with, read from its version.py without importing it."""
     try:
         with open(str(metadata.distribution("torch").locate_file("torch/version.py")), encoding="utf-8") as file:  # noqa: PTH123
-            found = re.search(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)", file.read(), re.MULTILINE)
+            match = re.search(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)", file.read(), re.MULTILINE)
     except (OSError, metadata.PackageNotFoundError):
         return None
-    return found.group(1) if found else None
+    return match.group(1) if match else None
 
 
 def fields() -> dict[str, Any]:
@@ -91,13 +91,13 @@ def fields() -> dict[str, Any]:
 
 
 def defaults(model: type) -> dict[str, Any]:
-    found = {}
+    values = {}
     for field in dataclasses.fields(model):
         value = field.default
         if value is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
             value = field.default_factory()
-        found[field.name] = to_json(value)
-    return found
+        values[field.name] = to_json(value)
+    return values
 
 
 def to_json(value: Any) -> Any:

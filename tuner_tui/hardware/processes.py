@@ -232,16 +232,18 @@ def usage_between(before: CpuReading | None, now: CpuReading) -> tuple[float | N
 
 def find_training_processes(proc: Path, roots: Sequence[int]) -> tuple[TrainingProcess, ...]:
     """The processes `roots` and all below them: trainers by rank, then workers, then others."""
-    found: dict[int, TrainingProcess] = {}
+    training: dict[int, TrainingProcess] = {}
     pending: list[tuple[int, TrainingProcess | None]] = [(root, None) for root in roots]
     children = child_finder(proc)
     while pending:
         pid, parent = pending.pop()
         stat = read_stat(pid, proc)
-        if stat is not None and stat.is_running and pid not in found:
-            process = found[pid] = _classify(proc, pid, stat.comm, parent)
+        if stat is not None and stat.is_running and pid not in training:
+            process = training[pid] = _classify(proc, pid, stat.comm, parent)
             pending += [(child, process) for child in children(pid)]
-    return tuple(sorted(found.values(), key=lambda process: (ROLE_ORDER[process.role], process.rank or 0, process.pid)))
+    return tuple(
+        sorted(training.values(), key=lambda process: (ROLE_ORDER[process.role], process.rank or 0, process.pid))
+    )
 
 
 def read_rank(proc: Path, pid: int) -> int | None:
@@ -386,9 +388,11 @@ class ProcessTable:
     def _due(self, pids: Collection[int], wanted: Collection[int]) -> list[int]:
         # A pid is read at every scan if it is wanted, new, or young; else when its pid modulo SHARES has its turn. A
         # host with thousands of processes then costs a fifth per scan, and no process is older than SHARES scans.
-        turn, known = self._scans % SHARES, self._entries
+        turn, entries = self._scans % SHARES, self._entries
         return [
-            pid for pid in pids if pid in wanted or pid % SHARES == turn or pid not in known or not known[pid].settled
+            pid
+            for pid in pids
+            if pid in wanted or pid % SHARES == turn or pid not in entries or not entries[pid].settled
         ]
 
     @property
@@ -506,8 +510,8 @@ class JobTree:
     def lead(self) -> HostProcess:
         """The process that represents the job: its first trainer, else the one by which it was found."""
         mains = [member.process for member in self.members if member.role is Role.MAIN]
-        found = [member.process for member in self.members if member.process.pid == self.seed]
-        return (mains or found)[0]
+        seeds = [member.process for member in self.members if member.process.pid == self.seed]
+        return (mains or seeds)[0]
 
 
 def find_jobs(

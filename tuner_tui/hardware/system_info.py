@@ -172,9 +172,9 @@ def swap_bytes() -> int:
 
 def read_space(folder: Path) -> Space | None:
     """The file system that `folder` is on, or will be on once it is created; None where it cannot be read."""
-    for place in (folder, *folder.absolute().parents):
+    for ancestor in (folder, *folder.absolute().parents):
         try:
-            space = os.statvfs(place)
+            space = os.statvfs(ancestor)
         except OSError:
             continue
         return Space(str(folder), space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
@@ -200,12 +200,12 @@ def listening_pids(port: int) -> list[int]:
         sockets = psutil.net_connections("tcp")
     except (psutil.Error, OSError):
         return []
-    found = (
+    listening = (
         socket
         for socket in sockets
         if socket.status == psutil.CONN_LISTEN and socket.laddr and socket.laddr.port == port
     )
-    return sorted({socket.pid for socket in found if socket.pid is not None})
+    return sorted({socket.pid for socket in listening if socket.pid is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def process_identity(pid: int) -> ProcessIdentity | None:
     import psutil
 
     try:
-        known = psutil.Process(pid).as_dict(["username", "cmdline", "create_time"])
+        details = psutil.Process(pid).as_dict(["username", "cmdline", "create_time"])
     except psutil.NoSuchProcess:
         return None
-    return ProcessIdentity(known["username"], tuple(known["cmdline"] or ()), known["create_time"])
+    return ProcessIdentity(details["username"], tuple(details["cmdline"] or ()), details["create_time"])

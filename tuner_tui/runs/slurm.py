@@ -212,8 +212,8 @@ class JobList:
 
     def knows_nothing_of(self, job: SlurmJob) -> bool:
         """Whether Slurm answered without the job: it forgets an ended one after MinJobAge, 5 minutes by default."""
-        known = job.job_id is None or self.find(job) is not None
-        return not known and self.answered_t > job.submitted_t + ASK_EVERY_S
+        is_listed = job.job_id is None or self.find(job) is not None
+        return not is_listed and self.answered_t > job.submitted_t + ASK_EVERY_S
 
 
 def read_job(run: Path) -> SlurmJob | None:
@@ -234,16 +234,16 @@ def read_list(state_dir: Path, job: SlurmJob, wait_s: float = 0.0) -> JobList:
 
     Asks anew where that is too old for `job`, in a thread; waits for its answer at most `wait_s` seconds.
     """
-    found = _read(state_dir)
-    age = abs(time.time() - found.asked_t)
+    jobs = _read(state_dir)
+    age = abs(time.time() - jobs.asked_t)
     # A job that was just submitted is asked for at once.
-    if age > ASK_EVERY_S or (found.asked_t < job.submitted_t + 1 and age > 1):
+    if age > ASK_EVERY_S or (jobs.asked_t < job.submitted_t + 1 and age > 1):
         answer = daemon_call(lambda: ask(state_dir))
         if wait_s:
             with suppress(TimeoutError):
                 answer.result(wait_s)
             return _read(state_dir)
-    return found
+    return jobs
 
 
 def ask(state_dir: Path, run_command: SlurmRunner = run_slurm) -> None:
@@ -260,11 +260,11 @@ def ask(state_dir: Path, run_command: SlurmRunner = run_slurm) -> None:
         try:
             jobs = parse_squeue(run_command(command))
             now = time.time()
-            found = JobList(now, now, "", tuple(jobs))
+            job_list = JobList(now, now, "", tuple(jobs))
         except SlurmError as error:
-            found = replace(_read(state_dir), asked_t=time.time(), problem=str(error))
+            job_list = replace(_read(state_dir), asked_t=time.time(), problem=str(error))
         with suppress(OSError):
-            write_atomic(state_dir / LIST_FILE, json.dumps(to_json(found)) + "\n")
+            write_atomic(state_dir / LIST_FILE, json.dumps(to_json(job_list)) + "\n")
     finally:
         os.close(lock)
 

@@ -139,22 +139,22 @@ class _Application:
         A chosen setting without a placeholder is set by its alias as `key=value`, as Hydra takes it, in place of an
         override of the same key.
         """
-        known: dict[str, Any] = {**hf.to_hf(self.settings, self.targets).values, **self.settings.model_dump()}
-        known["max_steps"] = -1 if self.settings.max_steps is None else self.settings.max_steps
+        fields: dict[str, Any] = {**hf.to_hf(self.settings, self.targets).values, **self.settings.model_dump()}
+        fields["max_steps"] = -1 if self.settings.max_steps is None else self.settings.max_steps
         used: set[str] = set()
 
         def fill(match: re.Match[str]) -> str:
             name = match.group(1)
             if name == CHECKPOINT:
                 return match.group(0)
-            if name not in known:
-                near = closest_match(name, known)
+            if name not in fields:
+                near = closest_match(name, fields)
                 hint = f"; did you mean {{{near}}}?" if near else ""
                 raise FieldError(name, f"the placeholder {{{name}}} in the command is not a setting{hint}")
-            if known[name] is None:
+            if fields[name] is None:
                 raise FieldError(name, f"the command needs a value for {{{name}}}, which is empty")
             used.add(name)
-            return str(known[name]).lower() if isinstance(known[name], bool) else str(known[name])
+            return str(fields[name]).lower() if isinstance(fields[name], bool) else str(fields[name])
 
         words = [_PLACEHOLDER.sub(fill, word) for word in self.argv]
         without_place = {name for name in self.names if not used & {name, *hf.argument_names(name)}}
@@ -183,26 +183,26 @@ class _Application:
         words = (*remove_options(self.argv, gone), *to_arguments({**carried.values, **aliased}))
         return AppliedCommand(words, not_applied=carried.unsupported, notes=carried.notes)
 
-    def yaml(self, own: Mapping[str, Any] | None) -> AppliedCommand:
+    def yaml(self, file_values: Mapping[str, Any] | None) -> AppliedCommand:
         """Merge the chosen settings, in the tool's spelling, into the command's own configuration.
 
         The file replaces `{config}` in the command, or the configuration file that it names. An alias may address a
         section: `optimizer.lr`.
         """
-        place = find_config_argument(self.argv, self.tool)
-        if place is None:
+        index = find_config_argument(self.argv, self.tool)
+        if index is None:
             raise SettingsError(f"apply: yaml needs {CONFIG} in the command, where the path of the file goes")
-        values: dict[str, Any] = copy.deepcopy(dict(own or {}))
+        values: dict[str, Any] = copy.deepcopy(dict(file_values or {}))
         plain = [name for name in self.names if name not in self.aliases]
         changes = file_changes(self.tool, values, self.settings, plain, self.targets)
         for path, value in changes.values.items():
             _set_nested(values, path, value)
         for name in self._aliased_names:
             _set_nested(values, self.aliases[name].split("."), getattr(self.settings, name))
-        named = self.argv[place]
+        named = self.argv[index]
         words = list(self.argv)
         if CONFIG not in named:
-            words[place] = named.removesuffix(path_of_argument(named)) + CONFIG
+            words[index] = named.removesuffix(path_of_argument(named)) + CONFIG
         text = dump_config(values, as_json=named.endswith(".json"))
         return AppliedCommand(tuple(words), text, None, changes.unsupported, changes.notes)
 

@@ -18,14 +18,14 @@ def parse_long_options(words: Sequence[str], whole: bool = False) -> dict[str, s
 
     `-` in a name becomes `_`.
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         if not whole and (word.endswith(".py") or word in SCRIPT_OPTIONS):
             break
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            found[name.replace("-", "_")] = value if equals else following
-    return found
+            options[name.replace("-", "_")] = value if equals else following
+    return options
 
 
 def remove_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
@@ -62,13 +62,13 @@ PLACEHOLDER_WORD = re.compile(r"(?:[\w-]+=)?\{([A-Za-z_]\w*)\}")
 """A word of a command that is a placeholder, alone or as the value of an option."""
 
 
-def unknown_placeholder(command: Sequence[str], known: Collection[str]) -> str | None:
-    """What is wrong with the first placeholder that is not in `known`; None if all are."""
+def unknown_placeholder(command: Sequence[str], names: Collection[str]) -> str | None:
+    """What is wrong with the first placeholder that is not in `names`; None if all are."""
     for word in command:
         match = PLACEHOLDER_WORD.fullmatch(word)
-        if match is not None and match[1] not in known:
+        if match is not None and match[1] not in names:
             by_flag = next((name for name in FIELDS if _matches([match[1]], name)), None)
-            meant = by_flag or closest_match(match[1], known)
+            meant = by_flag or closest_match(match[1], names)
             return f"{{{match[1]}}} is not a setting{f'; {{{meant}}}?' if meant else '.'}"
     return None
 
@@ -93,8 +93,8 @@ def placeholder_command(
 
 
 def _matches(spellings: Sequence[str], name: str) -> bool:
-    known = read_data_file(DISPLAY)[name].get("flags", "").split()
-    return any(spelling.lstrip("-").replace("-", "").replace("_", "").lower() in known for spelling in spellings)
+    flags = read_data_file(DISPLAY)[name].get("flags", "").split()
+    return any(spelling.lstrip("-").replace("-", "").replace("_", "").lower() in flags for spelling in spellings)
 
 
 def _replace_value(words: list[str], name: str, spellings: Collection[str]) -> bool:

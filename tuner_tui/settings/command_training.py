@@ -54,14 +54,14 @@ def own_options(job: Job) -> Mapping[str, object]:
     """The options of the command of `job` by the last word of their key: of its files, then of its arguments."""
     if not isinstance(job, CommandJob):
         return {}
-    found: dict[str, object] = {}
+    options: dict[str, object] = {}
     for path in chain(*_files(job.command, Path(job.cwd or ""))):
         try:
             flat = flatten(parse_file(read_file_text(path), path).values)
         except SettingsError:
             continue
-        found |= {key.rpartition(".")[2]: value for key, value in flat.items()}
-    return {**found, **_overrides(job.command), **read_options(job.command)}
+        options |= {key.rpartition(".")[2]: value for key, value in flat.items()}
+    return {**options, **_overrides(job.command), **read_options(job.command)}
 
 
 def own_settings(job: Job) -> Mapping[str, Value]:
@@ -90,8 +90,8 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:
     """`key=value` words, as Hydra reads them; `model.name=gpt2` also by the end of its key."""
-    found = {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
-    return {key.rpartition(".")[2]: value for key, value in found.items()} | found
+    overrides = {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
+    return {key.rpartition(".")[2]: value for key, value in overrides.items()} | overrides
 
 
 def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
@@ -120,18 +120,18 @@ def _preset_in(path: Path) -> Preset | None:
 
 
 def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
-    own = {SCRIPT_NAMES[name]: value for name, value in options.items() if name in SCRIPT_NAMES}
-    known = own | {name: value for name, value in options.items() if name in known_options()}
+    by_setting = {SCRIPT_NAMES[name]: value for name, value in options.items() if name in SCRIPT_NAMES}
+    arguments = by_setting | {name: value for name, value in options.items() if name in known_options()}
     try:
-        return read_settings(dialects()["hf-args"], known).settings
+        return read_settings(dialects()["hf-args"], arguments).settings
     except SettingsError:
         return {}
 
 
 def _model_of(values: Mapping[str, object]) -> str | None:
     """The model among named values; a name with a slash or a file of settings is none."""
-    found = (values.get(name) for name in MODEL_NAMES)
-    return next((value for value in found if isinstance(value, str) and _NO_NAME.match(value) is None), None)
+    named = (values.get(name) for name in MODEL_NAMES)
+    return next((value for value in named if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 
 def _model_of_file(path: Path, preset: Preset | None) -> str | None:
@@ -230,9 +230,9 @@ def read_training_script(command: Sequence[str], cwd: Path) -> TrainingScript | 
     has_trainer = loads_itself = False
     for file, text, tree in _own_files(path):
         for words, is_switch in _options(tree):
-            known = switches if is_switch else options
-            if words not in known:
-                known.append(words)
+            spellings = switches if is_switch else options
+            if words not in spellings:
+                spellings.append(words)
         if file == path and "configurator" in text:
             configured = tuple(_assigned(tree))
         has_trainer = has_trainer or bool(TRAINER.search(text) and TRAINER_PACKAGES.search(text))
@@ -255,9 +255,9 @@ def _script_path(command: Sequence[str], cwd: Path) -> Path | None:
             return cwd / word
         if word in ("-m", "--module") and index + 1 < len(command):
             base = cwd / command[index + 1].replace(".", "/")
-            found = next((path for path in (base.with_suffix(".py"), base / "__main__.py") if path.is_file()), None)
-            if found is not None:
-                return found
+            script = next((path for path in (base.with_suffix(".py"), base / "__main__.py") if path.is_file()), None)
+            if script is not None:
+                return script
     return None
 
 

@@ -48,11 +48,11 @@ class AccelerateConfig:
     def summary(self) -> str:
         """One line for the user: `2 processes (MULTI_GPU), bf16, by /…/default_config.yaml`."""
         count = self.num_processes if self.distributed_type not in SINGLE_PROCESS_TYPES else 1
-        known = [] if count is None else [f"{count} process" + ("es" if count > 1 else "")]
-        if known and self.distributed_type not in (None, "NO"):
-            known[0] += f" ({self.distributed_type})"
-        known += [self.mixed_precision] if self.mixed_precision else []
-        return ", ".join([*known, f"by {self.path}"])
+        parts = [] if count is None else [f"{count} process" + ("es" if count > 1 else "")]
+        if parts and self.distributed_type not in (None, "NO"):
+            parts[0] += f" ({self.distributed_type})"
+        parts += [self.mixed_precision] if self.mixed_precision else []
+        return ", ".join([*parts, f"by {self.path}"])
 
 
 def read_accelerate_config(
@@ -69,9 +69,9 @@ def read_accelerate_config(
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
     cwd = cwd / (job.cwd or "")
-    for program, place in _programs_in(job.command):
+    for program, index in _programs_in(job.command):
         if program == "accelerate":
-            options = parse_long_options(job.command[place + 1 :])
+            options = parse_long_options(job.command[index + 1 :])
             named = options.get("config_file")
             if named is None and "cpu" in options:
                 return None
@@ -83,11 +83,11 @@ def read_accelerate_config(
 
 def _programs_in(command: Sequence[str]) -> Iterator[tuple[str, int]]:
     """What starts processes in the command, in `PROGRAMS`' words, and its place; arguments of a script are none."""
-    for place, word in enumerate(command):
+    for index, word in enumerate(command):
         if word.endswith(".py"):
             return
         if (name := PurePath(word).name) in PROGRAMS:
-            yield PROGRAMS[name], place
+            yield PROGRAMS[name], index
 
 
 def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) -> AccelerateConfig | None:
@@ -95,15 +95,15 @@ def _tool_config(options: Mapping[str, str], env: Mapping[str, str], cwd: Path) 
 
     It may also name a configuration shipped with trl; those are not read.
     """
-    own = _read_mapping(cwd / options["config"]) if "config" in options else {}
-    named = options.get("accelerate_config") or options.get("config_file") or own.get("accelerate_config")
-    processes = _positive_int(own.get("num_processes"))
-    found = _read_config(cwd / str(named) if named else _default_config_path(env))
+    file_values = _read_mapping(cwd / options["config"]) if "config" in options else {}
+    named = options.get("accelerate_config") or options.get("config_file") or file_values.get("accelerate_config")
+    processes = _positive_int(file_values.get("num_processes"))
+    config = _read_config(cwd / str(named) if named else _default_config_path(env))
     if processes is None:
-        return found
-    if found is None:
+        return config
+    if config is None:
         return AccelerateConfig(cwd / options["config"], None, processes, None)
-    return replace(found, num_processes=processes)
+    return replace(config, num_processes=processes)
 
 
 def _default_config_path(env: Mapping[str, str]) -> Path:
@@ -188,18 +188,18 @@ def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
     """The number that the option `--num_processes` of `accelerate launch` in a command asks for, None without it."""
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
-    for program, place in _programs_in(job.command):
+    for program, index in _programs_in(job.command):
         if program == "accelerate":
-            number = parse_long_options(job.command[place + 1 :]).get("num_processes", "")
+            number = parse_long_options(job.command[index + 1 :]).get("num_processes", "")
             return int(number) if NUMBER.fullmatch(number) else None
     return None
 
 
 def launcher_in(command: Sequence[str]) -> tuple[str, int] | None:
     """The first program of the command that starts processes on several nodes, and where its options begin."""
-    for program, place in _programs_in(command):
+    for program, index in _programs_in(command):
         if program in ("srun", "torchrun", "accelerate", "deepspeed"):
-            return program, place + (2 if command[place].endswith("accelerate") else 1)  # accelerate launch
+            return program, index + (2 if command[index].endswith("accelerate") else 1)  # accelerate launch
     return None
 
 
@@ -218,8 +218,8 @@ def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int
 def _command_processes(
     command: Sequence[str], env: Mapping[str, str], cards: int | None, accelerate: AccelerateConfig | None
 ) -> int:
-    for program, place in _programs_in(command):
-        options = parse_long_options(command[place + 1 :])
+    for program, index in _programs_in(command):
+        options = parse_long_options(command[index + 1 :])
         match program:
             case "torchrun":
                 each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")

@@ -130,8 +130,8 @@ def model_in_command(command: Sequence[str]) -> str | None:
     for word, following in zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if name.startswith("--") and name[2:].replace("-", "_") in MODEL_NAMES:
-            found = value if equals else following
-            return found if found and not found.startswith("-") else None
+            model = value if equals else following
+            return model if model and not model.startswith("-") else None
     return None
 
 

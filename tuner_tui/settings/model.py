@@ -334,11 +334,11 @@ class Resolved:
     @property
     def chosen(self) -> frozenset[str]:
         """The names of all values that are neither defaults nor seen; recommended ones are included."""
-        own = (OriginKind.DEFAULT, OriginKind.SEEN)
-        return frozenset(name for name, origin in self.origins.items() if origin.kind not in own)
+        unchosen = (OriginKind.DEFAULT, OriginKind.SEEN)
+        return frozenset(name for name, origin in self.origins.items() if origin.kind not in unchosen)
 
     def with_own(self, values: Mapping[str, Value]) -> Resolved:
         """These settings with a command's own `values` in place of defaults."""
-        own = {name: value for name, value in values.items() if self.origin(name).kind in WEAK_ORIGINS}
-        origins = dict.fromkeys(own, Origin(OriginKind.SEEN, "the command"))
-        return Resolved(self.settings.changed(**own), {**self.origins, **origins})
+        weak = {name: value for name, value in values.items() if self.origin(name).kind in WEAK_ORIGINS}
+        origins = dict.fromkeys(weak, Origin(OriginKind.SEEN, "the command"))
+        return Resolved(self.settings.changed(**weak), {**self.origins, **origins})

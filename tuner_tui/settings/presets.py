@@ -225,15 +225,15 @@ def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:
     A file of one of Hydra's groups is Hydra's.
     """
     form = "yaml" if path is None else form_of_file(path)
-    found = dialect_of_file(file.values, form)
+    dialect = dialect_of_file(file.values, form)
     if file.words:
         started = dialect_of_command(file.words)
         if started.name != HF:
             return started
-        return dialects()["hydra"] if read_overrides(file.command) else found
-    if path is None or form != "yaml" or (found.of_launcher and "_target_" not in file.values):
-        return found
-    return dialects()["hydra"] if group_of(path) is not None or (found.name == HF and is_named(path)) else found
+        return dialects()["hydra"] if read_overrides(file.command) else dialect
+    if path is None or form != "yaml" or (dialect.of_launcher and "_target_" not in file.values):
+        return dialect
+    return dialects()["hydra"] if group_of(path) is not None or (dialect.name == HF and is_named(path)) else dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,13 +272,13 @@ def update_tool_file(
     """
     before = read_file_text(path)
     file = parse_file(before, path)
-    own = file.values
-    if form_of_file(path) in ("yaml", "json") and is_preset(own):
+    file_values = file.values
+    if form_of_file(path) in ("yaml", "json") and is_preset(file_values):
         raise SettingsError(f"{path} is a preset; --write changes the file of a training tool")
     tool = tool_of_file(file, path)
-    given = read_settings(tool, own)
-    said = read_settings(tool, with_references(own)).settings
-    open_ = {name for name in given.left_open if said.get(name) != getattr(settings, name)}
+    given = read_settings(tool, file_values)
+    resolved = read_settings(tool, with_references(file_values)).settings
+    open_ = {name for name in given.left_open if resolved.get(name) != getattr(settings, name)}
     of_trainer = sorted(open_ & {*names} & {*despite_auto}) if tool.of_launcher else []
     names = {*names} - ({*given.left_open} - (open_ & {*despite_auto})) - {*of_trainer}
     kept = {name: value for name, value in given.settings.items() if name not in names}
@@ -351,8 +351,8 @@ def _first_problem(error: ValidationError, job: Any) -> tuple[list[str], str]:
     match first["type"]:
         case "extra_forbidden":
             models = {"for": HardwareRequirements, "job": CommandJob if "command" in first["loc"] else BuiltinJob}
-            known = TOP_LEVEL_KEYS if len(path) == 1 else tuple(models[path[0]].model_fields)
-            near = closest_match(path[-1], known)
+            keys = TOP_LEVEL_KEYS if len(path) == 1 else tuple(models[path[0]].model_fields)
+            near = closest_match(path[-1], keys)
             what = "key" if len(path) == 1 else f"key of '{path[0]}'"
             return path, f"unknown {what} '{shorten_text(path[-1])}'{f'; did you mean {near!r}?' if near else ''}"
         case "union_tag_invalid":
@@ -511,20 +511,20 @@ def _load_entry(path: Path) -> PresetEntry:
 def _load_safely(path: Path) -> LoadedPreset:
     """The preset. Raises `PresetError` if another user may change it: its `job.command` runs as this user."""
     if path.parent != shipped_folder():
-        for place in (path.parent, path):
-            _check_unshared(place)
+        for checked in (path.parent, path):
+            _check_unshared(checked)
     return load_preset(path)
 
 
-def _check_unshared(place: Path) -> None:
+def _check_unshared(path: Path) -> None:
     try:
-        others = shared_with(place)
+        others = shared_with(path)
     except OSError as error:
-        raise PresetError(f"{place}: {error.strerror}") from None
+        raise PresetError(f"{path}: {error.strerror}") from None
     if others is not None:
         raise PresetError(
-            f"{place} may be changed by {others}, and its commands would run as you. Run `chmod go-w "
-            f"{place}`, or copy the preset to your own folder and use that file"
+            f"{path} may be changed by {others}, and its commands would run as you. Run `chmod go-w "
+            f"{path}`, or copy the preset to your own folder and use that file"
         )
 
 
@@ -532,10 +532,10 @@ def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for folder in preset_folders() if folders is None else folders:
         try:
-            found = sorted(folder.iterdir())
+            entries = sorted(folder.iterdir())
         except OSError:
             continue
-        for path in found:
+        for path in entries:
             if path.suffix in SUFFIXES and not path.name.startswith("."):
                 files.setdefault(path.stem, path)
     return files

@@ -206,8 +206,8 @@ def apply_job_options(base: Job | None, options: LaunchOptions) -> Job | None:
 
 def _command_changes(command: tuple[str, ...]) -> dict[str, Any]:
     """The command, and the model that it names where it does."""
-    found = read_command(command, Path())
-    return {"command": command} | ({} if found.model is None else {"model": found.model, "task": found.task})
+    training = read_command(command, Path())
+    return {"command": command} | ({} if training.model is None else {"model": training.model, "task": training.task})
 
 
 def _job_changes(options: LaunchOptions) -> dict[str, Any]:

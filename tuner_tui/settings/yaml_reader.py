@@ -135,12 +135,12 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     kind = {".json": "JSON", ".toml": "TOML"}.get(suffix, "YAML")
     with _as_preset_errors(source, kind):
         if kind == "YAML":
-            found = _parse_tool_yaml(text, source)
+            file = _parse_tool_yaml(text, source)
         else:
-            found = ToolFile(json.loads(text) if kind == "JSON" else tomllib.loads(text))
-    if not isinstance(found.values, dict) or not all(isinstance(key, str) for key in found.values):
+            file = ToolFile(json.loads(text) if kind == "JSON" else tomllib.loads(text))
+    if not isinstance(file.values, dict) or not all(isinstance(key, str) for key in file.values):
         raise PresetError(f"{source}: must contain `key: value` lines with words as keys")
-    return found
+    return file
 
 
 class _RefusedError(Exception):
@@ -217,17 +217,17 @@ def _parse_tool_yaml(text: str, source: str) -> ToolFile:
     return ToolFile(loader.construct_document(node), lines, node=node, refused=loader.refused)
 
 
-def _expanded_size(node: yaml.Node, known: dict[int, int]) -> int:
+def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
     """The nodes under `node` with every alias written out; endless for a node that contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     # `a: [*b, *b]` on ten lines doubles ten times ("billion laughs"). PyYAML shares the nodes, so the tree is small;
     # only its expansion is not. Each shared node is counted once and its size used wherever an alias refers to it.
-    if id(node) not in known:
-        known[id(node)] = MAX_NODES + 1  # while it is counted: met again only inside itself
+    if id(node) not in sizes:
+        sizes[id(node)] = MAX_NODES + 1  # while it is counted: met again only inside itself
         pairs = node.value if isinstance(node, yaml.SequenceNode) else [child for pair in node.value for child in pair]
-        known[id(node)] = 1 + sum(_expanded_size(child, known) for child in pairs)
-    return known[id(node)]
+        sizes[id(node)] = 1 + sum(_expanded_size(child, sizes) for child in pairs)
+    return sizes[id(node)]
 
 
 def _peek(loader: yaml.SafeLoader) -> Any:

@@ -35,21 +35,23 @@ class LoggedMetrics:
 
 def parse_metrics(lines: Iterable[LogLine]) -> tuple[LoggedMetrics, ...]:
     """All lines that log a loss or a gradient norm, in order."""
-    found = (
+    records = (
         LoggedMetrics(
             line.number, _number(LOSS, line.text), _number(GRAD_NORM, line.text), _number(EVAL_LOSS, line.text)
         )
         for line in lines
         if "loss" in line.text.lower() or "grad" in line.text
     )
-    return tuple(logged for logged in found if (logged.loss, logged.grad_norm, logged.eval_loss) != (None, None, None))
+    return tuple(
+        logged for logged in records if (logged.loss, logged.grad_norm, logged.eval_loss) != (None, None, None)
+    )
 
 
 def count_trailing_non_finite(values: Sequence[float | None]) -> int:
     """How many of the last known values in a row are NaN or infinite."""
-    known = [value for value in values if value is not None]
+    numbers = [value for value in values if value is not None]
     count = 0
-    while count < len(known) and not math.isfinite(known[-1 - count]):
+    while count < len(numbers) and not math.isfinite(numbers[-1 - count]):
         count += 1
     return count
 
@@ -102,8 +104,8 @@ def _is_loss_masked(logged: Sequence[LoggedMetrics]) -> bool:
 
 
 def _ends_with_nan(norms: Sequence[float | None]) -> bool:
-    known = [norm for norm in norms if norm is not None]
-    return bool(known) and math.isnan(known[-1])
+    logged = [norm for norm in norms if norm is not None]
+    return bool(logged) and math.isnan(logged[-1])
 
 
 PRINTED_LINES = 50
@@ -186,8 +188,8 @@ def loss_scale(situation: Situation) -> Finding | None:
 
 def _from_output(situation: Situation) -> tuple[str, Confidence] | None:
     """Reads the last lines of the output, for loops that print their loss and have no Trainer."""
-    found = find_non_finite(parse_lines(situation.log[-PRINTED_LINES:]))
-    return None if found is None else (found[1][0], found[2])
+    non_finite = find_non_finite(parse_lines(situation.log[-PRINTED_LINES:]))
+    return None if non_finite is None else (non_finite[1][0], non_finite[2])
 
 
 def _from_events(

@@ -65,8 +65,8 @@ def covers_window(samples: tuple[Sample, ...]) -> bool:
 
 def median_known(values: Iterable[float | None]) -> float | None:
     """The median of the known values; None if there are none."""
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
 
 
 def training_pids(situation: Situation) -> frozenset[int]:

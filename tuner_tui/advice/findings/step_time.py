@@ -123,10 +123,10 @@ def slow_rank(situation: Situation) -> Finding | None:
     if late is None or late.by_data:
         return None
     after_step = late.slow.between_s - late.others.between_s > late.lost_s / 2
-    what = "in the loop's own code after the optimizer step" if after_step else "in its forward pass or optimizer"
+    phase = "in the loop's own code after the optimizer step" if after_step else "in its forward pass or optimizer"
     lost_share = late.lost_share * training_share(situation)
     return finding(
-        "slow-rank", situation, *late.evidence, lost_share=lost_share, rank=late.slow.rank, what=what,
+        "slow-rank", situation, *late.evidence, lost_share=lost_share, rank=late.slow.rank, what=phase,
         share=format_share(late.lost_share),
     )  # fmt: skip
 

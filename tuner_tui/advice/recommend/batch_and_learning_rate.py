@@ -228,8 +228,8 @@ def _ways_to_fit(draft: RecommendationDraft) -> str:
 
 def _certainly(draft: RecommendationDraft, workload: Workload) -> str:
     """How sure it is that not one sample fits: it may, where the estimate's bounds are on both sides."""
-    found = _estimate(draft, workload, per_device_train_batch_size=1)
-    return "fits" if found.verdict == "too large" else "is certain to fit"
+    smallest = _estimate(draft, workload, per_device_train_batch_size=1)
+    return "fits" if smallest.verdict == "too large" else "is certain to fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +329,8 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
     if draft.target.memory_bytes is None or workload.model.guessed:
         return wanted
     for size in (wanted >> shift for shift in range(wanted.bit_length())):
-        found = _estimate(draft, workload, per_device_train_batch_size=1, per_device_eval_batch_size=size)
-        if found.verdict == "fits":
+        estimated = _estimate(draft, workload, per_device_train_batch_size=1, per_device_eval_batch_size=size)
+        if estimated.verdict == "fits":
             return size
     return min(wanted, draft.settings.per_device_train_batch_size)
 
@@ -356,8 +356,8 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
     elif workload.language_model and workload.model.pretrained and workload.model.parameters > LARGE_MODEL:
         draft.advise("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-of-large-models"))
     elif workload.language_model or not workload.model.pretrained:
-        what = "a language model" if workload.language_model else "a model that starts from random weights"
-        draft.reject("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-not-noted", what=what, effective=effective))
+        kind = "a language model" if workload.language_model else "a model that starts from random weights"
+        draft.reject("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-not-noted", what=kind, effective=effective))
     else:
         _scaled_learning_rate(draft, effective, workload)
 
@@ -380,11 +380,11 @@ def largest_rate(workload: Workload) -> tuple[float, str] | None:
 def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: Workload) -> None:
     ratio = min(effective, LARGEST_NOTED_BATCH) / BASE_BATCH
     rate, rule = scale_learning_rate(BASE_LEARNING_RATE, ratio, draft.settings.optim)
-    other = scale_linear(BASE_LEARNING_RATE, ratio)
+    linear = scale_linear(BASE_LEARNING_RATE, ratio)
     beyond = f"; not scaled beyond {LARGEST_NOTED_BATCH}, the notes' largest" if effective > LARGEST_NOTED_BATCH else ""
     reason = (
         f"{BASE_LEARNING_RATE:.0e} at batch {BASE_BATCH}, {rule} to effective batch {effective}{beyond}; "
-        f"linear scaling would give {other:.1e}"
+        f"linear scaling would give {linear:.1e}"
     )
     source = f"{NOTES_UTILISATION}; Malladi et al. 2022"
     most = largest_rate(workload)

@@ -79,8 +79,8 @@ def make_fit(
     tried = settings
     for change in ({}, *_memory_savers(settings, estimator.job.model in SHAPES)):
         tried = tried.changed(**change)
-        found = estimator.at_once(tried)
-        largest = None if found is None else found.largest_batch()
+        estimated = estimator.at_once(tried)
+        largest = None if estimated is None else estimated.largest_batch()
         if largest:
             micro = min(largest, settings.per_device_train_batch_size)
             split = rebalance(

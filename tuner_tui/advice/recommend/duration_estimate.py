@@ -105,9 +105,9 @@ def expected_duration(
 def earlier_runs(job: BuiltinJob | CommandJob, root: Path) -> tuple[EarlierRun, ...]:
     """The speeds of runs of the same job, newest first, without those whose record cannot be read."""
     same = [folder for folder in list_runs(root)[:MAX_LISTED] if _is_same_job(folder, job)][:MAX_READ]
-    own = own_settings(job)
-    found = (earlier_run(RunReader(folder).poll(), own) for folder in same)
-    return tuple(run for run in found if run is not None)
+    command_settings = own_settings(job)
+    runs = (earlier_run(RunReader(folder).poll(), command_settings) for folder in same)
+    return tuple(run for run in runs if run is not None)
 
 
 def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
@@ -177,9 +177,9 @@ def total_samples(
     """Samples that the training will process; None if the size of the dataset is unknown."""
     if settings.max_steps is not None:
         return float(settings.max_steps * settings.effective_batch(replicas))
-    known = [run.samples_an_epoch for run in same if run.samples_an_epoch is not None]
+    epochs = [run.samples_an_epoch for run in same if run.samples_an_epoch is not None]
     limit = job.max_samples if isinstance(job, BuiltinJob) else None
-    epoch = known[0] if known else limit
+    epoch = epochs[0] if epochs else limit
     return None if epoch is None else epoch * settings.num_train_epochs
 
 
@@ -221,15 +221,16 @@ def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> boo
     return not model.guessed and model.width == BERT_BASE_WIDTH and settings.max_length <= NOTED_TOKENS
 
 
-def earlier_run(view: RunView, own: Mapping[str, Value] = MappingProxyType({})) -> EarlierRun | None:
+def earlier_run(view: RunView, command_settings: Mapping[str, Value] = MappingProxyType({})) -> EarlierRun | None:
     """The speed that a run measured; None if it trained too briefly or its record is unreadable.
 
     A trial of a tuning is short, but measured only steady steps; one that measured nothing was ended early. A command
-    trains with the settings that it names itself, `own`, and with those observed, as far as it was given no others.
+    trains with the settings that it names itself, `command_settings`, and with those observed, as far as it was given
+    no others.
     """
     if view.record is None:
         return None
-    resolved = view.record.resolved.with_own(own)
+    resolved = view.record.resolved.with_own(command_settings)
     settings = effective_settings(resolved.settings, chosen_settings(resolved, view.record.job), view.state.in_effect)
     if view.record.tuning is not None:
         return _earlier_trial(view, view.record, settings)
@@ -258,9 +259,9 @@ def _earlier_trial(view: RunView, record: RunRecord, settings: Settings) -> Earl
     return EarlierRun(record.id, record.job, settings, mean * (1 - doubt), mean * (1 + doubt), samples_an_epoch=samples)
 
 
-def _is_as_fast(one: Settings, other: Settings) -> bool:
+def _is_as_fast(earlier: Settings, planned: Settings) -> bool:
     """Whether both agree in all settings that speed depends on; what one leaves open, the other has decided."""
-    pairs = ((getattr(one, name), getattr(other, name)) for name in SPEED_FIELDS)
+    pairs = ((getattr(earlier, name), getattr(planned, name)) for name in SPEED_FIELDS)
     return all(first == second or first in LEFT_OPEN or second in LEFT_OPEN for first, second in pairs)
 
 

@@ -270,9 +270,9 @@ def with_recommended(
     if isinstance(job, CommandJob):
         return resolved
     given = resolved.given
-    found = recommend(inventory, interpreter, job, given)
-    origins = {advised.name: Origin(OriginKind.RECOMMENDED, advised.reason) for advised in found.advised}
-    return Resolved(found.settings, {**origins, **{name: resolved.origins[name] for name in given}})
+    recommendation = recommend(inventory, interpreter, job, given)
+    origins = {advised.name: Origin(OriginKind.RECOMMENDED, advised.reason) for advised in recommendation.advised}
+    return Resolved(recommendation.settings, {**origins, **{name: resolved.origins[name] for name in given}})
 
 
 def _note_interpreter(draft: RecommendationDraft) -> None:
@@ -316,9 +316,9 @@ def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
     if target.on_gpu or not isinstance(target.job, BuiltinJob) or model.guessed:
         return
     asked = draft.settings.changed(max_length=max(8, workload.tokens))
-    found = estimate(model.shape, asked, target.device, target.processes)
-    if found.verdict == "too large":
-        size, has = format_size(found.total_bytes), format_size(target.inventory.memory.usable_bytes)
+    estimated = estimate(model.shape, asked, target.device, target.processes)
+    if estimated.verdict == "too large":
+        size, has = format_size(estimated.total_bytes), format_size(target.inventory.memory.usable_bytes)
         draft.note("too-large-for-host", size=size, has=has)
     elif model.parameters > SLOW_ON_A_PROCESSOR:
         draft.note("slow-on-cpu", model=model.label)

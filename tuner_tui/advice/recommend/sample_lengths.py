@@ -77,8 +77,8 @@ class SampleLengths:
 
     def padding_share(self, settings: Settings) -> float:
         """The share of a batch that is padding, with the sampling of `settings`."""
-        found = self.padding(settings.per_device_train_batch_size, settings.max_length)
-        return found.grouped if settings.train_sampling_strategy == "group_by_length" else found.random
+        shares = self.padding(settings.per_device_train_batch_size, settings.max_length)
+        return shares.grouped if settings.train_sampling_strategy == "group_by_length" else shares.random
 
     def padding(self, batch: int, max_length: int) -> PaddedBatches:
         """The padding of batches of `batch` samples, cut at `max_length` and padded to their longest one.
@@ -133,12 +133,12 @@ def measure_lengths(
 def _files_of(name: str, folder: Path) -> list[Path]:
     """The files by which a change of the data is noticed: its own, and those next to LLaMA-Factory's list."""
     path = folder / Path(name).expanduser()
-    folders = [place for place in (path, folder / "data") if place.is_dir()]
-    return [path, *_cached(name), *(file for place in folders for file in sorted(place.iterdir())[:MOST_FILES])]
+    folders = [root for root in (path, folder / "data") if root.is_dir()]
+    return [path, *_cached(name), *(file for root in folders for file in sorted(root.iterdir())[:MOST_FILES])]
 
 
 def _lists(folder: Path) -> list[Path]:
-    return [place / "dataset_info.json" for place in (folder / "data", folder)]
+    return [root / "dataset_info.json" for root in (folder / "data", folder)]
 
 
 def _cached(name: str) -> list[Path]:

@@ -59,8 +59,8 @@ class TrainingTarget:
     def memory_bytes(self) -> int | None:
         """Free memory of the smallest GPU, without other programs; None if a GPU does not report it."""
         free = [free_bytes(card) for card in self.cards]
-        known = [size for size in free if size is not None]
-        return min(known) if known and len(known) == len(free) else None
+        sizes = [size for size in free if size is not None]
+        return min(sizes) if sizes and len(sizes) == len(free) else None
 
     @property
     def device(self) -> Device:

@@ -58,8 +58,8 @@ class Workload:
     def has_large_logits(self) -> bool:
         """Whether a language model's logits are a large part of a sample's memory."""
         settings = Settings(max_length=max(8, self.tokens), precision="fp16")
-        one = activation_bytes(self.model.shape, settings, Device(on_gpu=True))
-        return one.loss_backward > LOGITS_SHARE * (self.model.shape.layers * one.block + one.loss_backward)
+        size = activation_bytes(self.model.shape, settings, Device(on_gpu=True))
+        return size.loss_backward > LOGITS_SHARE * (self.model.shape.layers * size.block + size.loss_backward)
 
 
 def workload_of(job: BuiltinJob | CommandJob, tokens: int) -> Workload:

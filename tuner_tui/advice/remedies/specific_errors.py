@@ -28,8 +28,8 @@ NODE_OPTIONS = ("--nnodes", "--num_machines", "--num-machines")
 
 def port_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     """The command with a free port, ready to apply where it can be written; then the end of the holder."""
-    said = "\n".join(situation.state.exited.evidence) if situation.state.exited is not None else ""
-    held, free = HELD.search(said), FREE.search(said)
+    evidence = "\n".join(situation.state.exited.evidence) if situation.state.exited is not None else ""
+    held, free = HELD.search(evidence), FREE.search(evidence)
     taken = None if held is None else held[1] or held[3]
     holder, free_port = remedy("end-holder"), remedy("free-port")
     if held is not None and held[2]:

@@ -37,9 +37,9 @@ def remedy(name: str, change: Mapping[str, Value] | None = None, /, **values: ob
 
 
 def _remedy(row: Mapping[str, Any], change: Mapping[str, Value], values: Mapping[str, object]) -> Remedy:
-    known = {**SOURCES, **values}
+    words = {**SOURCES, **values}
     texts: dict[str, Any] = {
-        field: PLACEHOLDER.sub(lambda word: str(known.get(word[1], word[0])), row[field])
+        field: PLACEHOLDER.sub(lambda word: str(words.get(word[1], word[0])), row[field])
         for field in TEXTS
         if field in row
     }
@@ -76,8 +76,8 @@ def remedy_if_it_applies(
     asked = {word for field in TEXTS for word in PLACEHOLDER.findall(row.get(field, ""))}
     values = {word: words[word] for word in asked if words.knows(word)}
     new = {f"new_{name}": value for name, value in change.items()}
-    place = {} if where is None else {"where": where}
-    return _remedy(row, change, {**place, **values, **new})
+    place_value = {} if where is None else {"where": where}
+    return _remedy(row, change, {**place_value, **values, **new})
 
 
 class _Words:

@@ -115,12 +115,12 @@ def _finished(state: RunState, event: ev.Finished) -> RunState:
 def _started(state: RunState, event: ev.Started) -> RunState:
     rank = event.rank or 0
     versions = {"python": event.python, "torch": event.torch, "transformers": event.transformers}
-    known = {name: version for name, version in versions.items() if version is not None}
+    installed = {name: version for name, version in versions.items() if version is not None}
     ranks = {**state.ranks, rank: RankState(rank=rank, pid=event.pid, host=event.host, independent=event.independent)}
     # An elastic launcher such as torchrun starts a failed rank again: its exception did not end the run.
     restarted = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
     raised = None if restarted else state.raised
-    return replace(state, ranks=ranks, versions={**state.versions, **known}, raised=raised)
+    return replace(state, ranks=ranks, versions={**state.versions, **installed}, raised=raised)
 
 
 def _phase(state: RunState, event: ev.Phase) -> RunState:
@@ -175,8 +175,8 @@ def _plan(state: RunState, event: ev.Plan) -> RunState:
 
 
 def _others_train(state: RunState, rank: int | None) -> bool:
-    others = (other for number, other in state.ranks.items() if number != (rank or 0))
-    return state.independent and any(not other.ended for other in others)
+    others = (rank_state for number, rank_state in state.ranks.items() if number != (rank or 0))
+    return state.independent and any(not rank_state.ended for rank_state in others)
 
 
 def _evaluated(state: RunState, event: ev.Evaluated) -> RunState:
@@ -214,8 +214,8 @@ def _is_same_evaluation(before: ev.Evaluated, event: ev.Evaluated, newest: bool)
 
 def _merged(before: ev.Evaluated, event: ev.Evaluated) -> ev.Evaluated:
     """The metrics of both, and the source of most of them."""
-    best, other = sorted((before, event), key=lambda each: (bool(each.metrics), ev.trust(each.source)), reverse=True)
-    return replace(best, metrics={**other.metrics, **best.metrics}, seconds=best.seconds or other.seconds)
+    best, lesser = sorted((before, event), key=lambda each: (bool(each.metrics), ev.trust(each.source)), reverse=True)
+    return replace(best, metrics={**lesser.metrics, **best.metrics}, seconds=best.seconds or lesser.seconds)
 
 
 def _injected(state: RunState, event: ev.Injected) -> RunState:
@@ -318,5 +318,5 @@ def _latest(earlier_t: float | None, t: float) -> float:
     return t if earlier_t is None or not math.isfinite(earlier_t) else max(earlier_t, t)
 
 
-def _greater(known: int | None, value: int) -> int:
-    return value if known is None else max(known, value)
+def _greater(current: int | None, value: int) -> int:
+    return value if current is None else max(current, value)

@@ -85,7 +85,7 @@ class RankTimes:
 
 def rank_times(ranks: Iterable[RankState]) -> tuple[RankTimes, ...]:
     """The times of each rank over the last seconds; empty unless every rank of several has measured them."""
-    found = []
+    times = []
     for rank in ranks:
         first, last = (rank.recent[0], rank.recent[-1]) if len(rank.recent) > 1 else (None, None)
         if first is None or last is None or first.rank_wait_s is None or last.rank_wait_s is None:
@@ -93,7 +93,7 @@ def rank_times(ranks: Iterable[RankState]) -> tuple[RankTimes, ...]:
         steps = last.own_steps - first.own_steps
         if steps <= 0:
             return ()
-        found.append(
+        times.append(
             RankTimes(
                 rank.rank,
                 step_s=(last.train_s - first.train_s) / steps,
@@ -102,7 +102,7 @@ def rank_times(ranks: Iterable[RankState]) -> tuple[RankTimes, ...]:
                 between_s=((last.between_s or 0.0) - (first.between_s or 0.0)) / steps,
             )
         )
-    return tuple(found) if len(found) > 1 else ()
+    return tuple(times) if len(times) > 1 else ()
 
 
 def _window(points: tuple[Steps, ...]) -> tuple[Steps, ...]:
@@ -367,5 +367,5 @@ def _finite(value: float) -> float | None:
 
 
 def _sum_known(values: list[float | None] | list[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None

@@ -69,13 +69,13 @@ def find_growth(minima: WindowMinima, least: int) -> MemoryGrowth | None:
     The first window, in which caches and optimizer states are allocated, is left out; at least `least` others must be
     known.
     """
-    known = [(n * minima.stride, value) for n, value in enumerate(minima.values) if value is not None][1:]
-    if len(known) < max(MIN_KNOWN_WINDOWS, least) or any(b <= a for (_, a), (_, b) in pairwise(known)):
+    windows = [(n * minima.stride, value) for n, value in enumerate(minima.values) if value is not None][1:]
+    if len(windows) < max(MIN_KNOWN_WINDOWS, least) or any(b <= a for (_, a), (_, b) in pairwise(windows)):
         return None
     # A cache that fills up grows ever more slowly, whereas memory retained at each step grows evenly: the second half
     # must grow at least half as fast as the first. Half, not equally fast, because windows differ by the batches in
     # them.
-    (first_step, first), (middle_step, middle), (last_step, last) = known[0], known[len(known) // 2], known[-1]
+    (first_step, first), (middle_step, middle), (last_step, last) = windows[0], windows[len(windows) // 2], windows[-1]
     early, late = (middle - first) / (middle_step - first_step), (last - middle) / (last_step - middle_step)
     return MemoryGrowth(late, last - first, last_step - first_step, first) if 2 * late >= early else None
 
@@ -230,7 +230,7 @@ class RunState:
         """
         if not rank:
             return True
-        return self.independent and all(other.ended for number, other in self.ranks.items() if number < rank)
+        return self.independent and all(rank_state.ended for number, rank_state in self.ranks.items() if number < rank)
 
     @property
     def first_rank(self) -> RankState | None:

@@ -46,10 +46,10 @@ def added_environment(
 
     The observer's folder precedes the user's `PYTHONPATH`. Output is unbuffered, so that the log is up to date.
     """
-    own = dict(job.env) if isinstance(job, CommandJob) else {}
-    path = own.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
+    job_env = dict(job.env) if isinstance(job, CommandJob) else {}
+    path = job_env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
     added = {
-        **own,
+        **job_env,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(OBSERVER_SITE), path])),
         "PYTHONUNBUFFERED": "1",
         RUN_VARIABLE: str(folder.path),
@@ -83,10 +83,10 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     """The command's own YAML file, if settings are written into one. Raises `SettingsError`."""
     if not isinstance(job, CommandJob) or job.apply != "yaml":
         return None
-    place = find_config_argument(job.command, dialect_by_name(job.dialect))
-    if place is None or CONFIG in job.command[place]:
+    index = find_config_argument(job.command, dialect_by_name(job.dialect))
+    if index is None or CONFIG in job.command[index]:
         return None
-    return read_tool_file(cwd / path_of_argument(job.command[place])).values
+    return read_tool_file(cwd / path_of_argument(job.command[index])).values
 
 
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:

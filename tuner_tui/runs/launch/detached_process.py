@@ -37,7 +37,7 @@ class ProcessSpec:
 
     def dump(self) -> bytes:
         """Return the spec as JSON, in ASCII because environment variables may hold any bytes."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         return json.dumps({**values, "job": self.job.model_dump(mode="json")}, default=dict).encode("ascii")
 
     @classmethod

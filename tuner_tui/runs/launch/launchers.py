@@ -172,8 +172,8 @@ def _found(name: str, cwd: Path, path: str) -> Path | None:
     """The program as the kernel would find it. Links are not followed: the python of an environment is one."""
     if "/" in name:
         return cwd / name if os.path.exists(cwd / name) else None  # noqa: PTH110  Path.exists raises where it may not look
-    found = shutil.which(name, path=path)
-    return None if found is None else Path(found)
+    program = shutil.which(name, path=path)
+    return None if program is None else Path(program)
 
 
 def _shebang(program: Path) -> list[str]:

@@ -66,10 +66,10 @@ def missing_path_problem(job: BuiltinJob, cwd: Path) -> str | None:
             "The preset has no data: name a CSV, JSONL or Parquet file or a Hub dataset (`--set data=…`, or e on the "
             "screen)."
         )
-    for what, name in (("model", job.model), ("data", job.data)):
-        is_file = what == "data" and Path(name).suffix in DATA_SUFFIXES
+    for kind, name in (("model", job.model), ("data", job.data)):
+        is_file = kind == "data" and Path(name).suffix in DATA_SUFFIXES
         if (is_file or name.startswith(PATH_PREFIXES)) and not (cwd / Path(name).expanduser()).exists():
-            return f"The {what} {name} does not exist (looked in {cwd})."
+            return f"The {kind} {name} does not exist (looked in {cwd})."
     return None
 
 
@@ -319,8 +319,8 @@ def checkpoints_on_sigterm(request: LaunchRequest, interpreter: Interpreter) -> 
 
 def working_folder(request: LaunchRequest) -> Path:
     """The absolute folder the command runs in: the job's `cwd`, relative to that of the request."""
-    own = request.job.cwd if isinstance(request.job, CommandJob) else None
-    return Path(request.cwd, own or "").absolute()
+    job_cwd = request.job.cwd if isinstance(request.job, CommandJob) else None
+    return Path(request.cwd, job_cwd or "").absolute()
 
 
 def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResume | None]:
@@ -331,25 +331,25 @@ def _checkpoint_to_resume(request: LaunchRequest) -> tuple[Path | None, OwnResum
     if request.parent is None or request.from_scratch:
         return None, None
     try:
-        found = lineage_checkpoint(request.parent)
+        checkpoint = lineage_checkpoint(request.parent)
     except RecordError as error:
         raise LaunchError(str(error)) from error
-    if found is None:
+    if checkpoint is None:
         raise LaunchError(f"Run {request.parent.id} has no complete checkpoint to resume from.")
-    if takes_checkpoint(request.job, found):
-        return found.path, None
+    if takes_checkpoint(request.job, checkpoint):
+        return checkpoint.path, None
     state = RunReader(request.parent).poll().state
-    own_resume = find_own_resume(request.job, working_folder(request), state, found.path)
-    if own_resume is None and found.weights_only:
+    own_resume = find_own_resume(request.job, working_folder(request), state, checkpoint.path)
+    if own_resume is None and checkpoint.weights_only:
         raise LaunchError(
-            f"Run {request.parent.id} has no complete checkpoint to resume from: {found.path} holds weights only."
+            f"Run {request.parent.id} has no complete checkpoint to resume from: {checkpoint.path} holds weights only."
         )
     if own_resume is None:
         raise LaunchError(
-            f"Run {request.parent.id} saved {found.path}, but its script has no known option to resume: put "
+            f"Run {request.parent.id} saved {checkpoint.path}, but its script has no known option to resume: put "
             f"{{checkpoint}} where the path goes, or use --apply hf-args."
         )
-    return found.path, own_resume
+    return checkpoint.path, own_resume
 
 
 def shared_outputs(root: Path, argv: Sequence[str], cwd: Path, parent: RunFolder | None) -> tuple[str, ...]:
@@ -362,7 +362,7 @@ def shared_outputs(root: Path, argv: Sequence[str], cwd: Path, parent: RunFolder
     # what a run of the same script has been seen to save. Two runs with different scripts and no such option pass
     # unnoticed.
     mine = {os.path.realpath(path) for path in named_outputs(argv, cwd)}
-    found = []
+    conflicts = []
     for folder in list_runs(root):
         if (parent is not None and folder.path == parent.path) or not read_status(folder).live:
             continue
@@ -372,8 +372,8 @@ def shared_outputs(root: Path, argv: Sequence[str], cwd: Path, parent: RunFolder
         theirs = {os.path.realpath(path) for path in named_outputs(record.argv, Path(record.cwd))}
         shared = sorted(mine & theirs) or (sorted(_saved(folder, record, argv, cwd)) if not mine | theirs else [])
         if shared:
-            found.append(f"run {folder.id} writes to {shared[0]} too")
-    return tuple(found)
+            conflicts.append(f"run {folder.id} writes to {shared[0]} too")
+    return tuple(conflicts)
 
 
 def _saved(folder: RunFolder, record: RunRecord, argv: Sequence[str], cwd: Path) -> Iterator[str]:
@@ -399,8 +399,8 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
     if prepared.accelerate is not None:
         lines.append(("accelerate", prepared.accelerate.summary))
     if prepared.checkpoint is not None:
-        own = prepared.own_resume
-        lines.append(("Resumes", str(prepared.checkpoint) if own is None else own.sentence))
+        resume = prepared.own_resume
+        lines.append(("Resumes", str(prepared.checkpoint) if resume is None else resume.sentence))
     if applied.inject:
         lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
     if _saves_on_sigterm(prepared):

@@ -126,9 +126,9 @@ def find_own_resume(job: Job, cwd: Path, state: RunState, checkpoint: Path) -> O
     script = read_training_script(job.command, cwd)
     options = [*state.options, *(script.options if script is not None else ())]
     switches = [*state.switches, *(script.switches if script is not None else ())]
-    found = min([*_ranked(options, has_value=True), *_ranked(switches, has_value=False)], default=None)
-    if found is not None:
-        _, is_switch, option, spellings = found
+    best = min([*_ranked(options, has_value=True), *_ranked(switches, has_value=False)], default=None)
+    if best is not None:
+        _, is_switch, option, spellings = best
         return OwnResume(checkpoint, spellings, (option,) if is_switch else (option, str(checkpoint)))
     if script is not None and INIT_FROM in script.configured:
         return OwnResume(checkpoint, (f"--{INIT_FROM}",), (f"--{INIT_FROM}=resume",))

@@ -78,8 +78,8 @@ def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
     streams: dict[int | None, list[LogLine]] = defaultdict(list)
     for line in lines:
         streams[line.rank].append(line)
-    found = [failure for stream in streams.values() for failure in _ExceptionParser(stream).parse()]
-    return tuple(sorted(found, key=lambda failure: failure.first))
+    failures = [failure for stream in streams.values() for failure in _ExceptionParser(stream).parse()]
+    return tuple(sorted(failures, key=lambda failure: failure.first))
 
 
 class _ExceptionParser:
@@ -175,18 +175,18 @@ class _ExceptionParser:
 
     def _frames_above(self) -> tuple[tuple[str, str], ...]:
         """The frames right above the current line: of a traceback whose beginning was cut off."""
-        found: list[tuple[str, str]] = []
+        frames: list[tuple[str, str]] = []
         # Read upwards, the line above a frame is the source of the frame before it; without indentation only its place
         # tells it from other output. The line above the exception is always such a source.
         source_follows = True
         for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
             frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
             if frame is not None:
-                found.append((frame["file"].strip(), (frame["function"] or "").rpartition(".")[2]))
+                frames.append((frame["file"].strip(), (frame["function"] or "").rpartition(".")[2]))
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
             source_follows = frame is not None
-        return tuple(reversed(found))
+        return tuple(reversed(frames))
 
     def _parse_exception(self, line: LogLine, frames: tuple[tuple[str, str], ...], traceback: bool) -> Failure:
         """Parses the exception at the current line, with the lines of its message."""
@@ -318,15 +318,15 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
     for line in lines:
         # torchrun lists the processes in the order in which it collected them; only under "Root Cause" is the first.
         in_root = in_root or ROOT_CAUSE.match(line.text) is not None
-        if in_root and (found := RANK.match(line.text)):
-            rank = int(found["rank"])
-        if in_root and (found := EXIT.match(line.text)):
-            code = int(found["code"])
-        elif code is None and (found := _search_any(EXIT_CODES, line.text)):
-            code = int(found["code"])
-            rank = int(found["rank"]) if rank is None and "rank" in found.re.groupindex else rank
-        elif code is None and number is None and (found := _search_any(SIGNALS, line.text)):
-            number = _signal_number(found.groupdict())
+        if in_root and (match := RANK.match(line.text)):
+            rank = int(match["rank"])
+        if in_root and (match := EXIT.match(line.text)):
+            code = int(match["code"])
+        elif code is None and (match := _search_any(EXIT_CODES, line.text)):
+            code = int(match["code"])
+            rank = int(match["rank"]) if rank is None and "rank" in match.re.groupindex else rank
+        elif code is None and number is None and (match := _search_any(SIGNALS, line.text)):
+            number = _signal_number(match.groupdict())
     reported_failure = code is not None or number is not None or in_root
     if code is not None and code < 0:
         return LauncherReport(rank, None, -code, reported_failure)
@@ -334,12 +334,12 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
 
 
 def _search_any(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
-    return next((found for pattern in patterns if (found := pattern.search(text))), None)
+    return next((match for pattern in patterns if (match := pattern.search(text))), None)
 
 
-def _signal_number(found: Mapping[str, str | None]) -> int | None:
+def _signal_number(groups: Mapping[str, str | None]) -> int | None:
     """The number of the signal in the groups of one of `SIGNALS`; None if it is unknown or a request."""
-    name, words, shell = found.get("name") or found.get("spawned"), found.get("words"), found.get("shell")
+    name, words, shell = groups.get("name") or groups.get("spawned"), groups.get("words"), groups.get("shell")
     if name is not None:
         number = int(signal.Signals.__members__.get(name, 0))
     elif words is not None:
@@ -347,7 +347,7 @@ def _signal_number(found: Mapping[str, str | None]) -> int | None:
     elif shell is not None:
         number = int(shell) - 128  # a shell's exit code for a process that a signal ended
     else:
-        number = int(found.get("number") or found.get("mpi") or 0)
+        number = int(groups.get("number") or groups.get("mpi") or 0)
     return None if not number or number in REQUESTS else number
 
 

@@ -169,7 +169,7 @@ class _FailureContext:
             return False
         # A program that retries logs the same error several times, and the last one, uncaught, ends it. Then the words
         # "retrying" after the first ones do not count.
-        raised_again = any(other.uncaught and other.headline == failure.headline for other in later)
+        raised_again = any(again.uncaught and again.headline == failure.headline for again in later)
         return (self._is_handled(failure) and not raised_again) or (
             not self._ended and self._is_far_from_end(failure, later)
         )
@@ -204,12 +204,12 @@ class _FailureContext:
         after = self._ordinary[bisect_right(self._ordinary, failure.last) :]
         if len(after) <= FAR:
             return False
-        in_failures = sum(bisect_right(after, other.last) - bisect_left(after, other.first) for other in later)
+        in_failures = sum(bisect_right(after, inner.last) - bisect_left(after, inner.first) for inner in later)
         return len(after) - in_failures > FAR
 
 
-def _is_of_rank(rank: int | None, other: int | None) -> bool:
-    return rank is None or other is None or rank == other
+def _is_of_rank(rank: int | None, wanted: int | None) -> bool:
+    return rank is None or wanted is None or rank == wanted
 
 
 def _furthest(bars: Iterable[_BarState]) -> dict[str, int]:
@@ -406,7 +406,7 @@ def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
 def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -> list[FailureMatch]:
     """Matches native messages, shells and kernels: patterns that need no exception."""
     in_exceptions = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
-    found = []
+    matches = []
     for line in lines:
         if line.quiet or line.number in in_exceptions:
             continue
@@ -415,8 +415,8 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = _first_pattern(text)
         if pattern is not None:
-            found.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
-    return found
+            matches.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
+    return matches
 
 
 OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})

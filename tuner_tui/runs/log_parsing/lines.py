@@ -230,9 +230,9 @@ def _without_prefixes(number: int, text: str) -> LogLine:
         match = next((match for prefix in PREFIXES if (match := prefix.match(text))), None)
         if match is None or not match.end():
             break
-        found = match.groupdict()
-        rank = int(found["rank"]) if found.get("rank") else rank
-        level = (found["level"] or "")[:1] if found.get("level") else level
+        groups = match.groupdict()
+        rank = int(groups["rank"]) if groups.get("rank") else rank
+        level = (groups["level"] or "")[:1] if groups.get("level") else level
         text = text[match.end() :]
     if "[repeated" in text:
         text = REPEATED.sub("", text)
@@ -355,8 +355,8 @@ RANK_WORD = re.compile(r"(?:rank|gpu|task|worker|trainer|proc(?:ess)?)\W{0,2}(?P
 
 def _learn_prefix(lines: Sequence[str], header: int) -> LearnedPrefix | None:
     """The prefix of the traceback with its header on line `header`; None if it has none or is no traceback."""
-    before, found, _ = lines[header].partition(HEADER)
-    if not found or not before or before.strip() in OWN_WORDS:
+    before, marker, _ = lines[header].partition(HEADER)
+    if not marker or not before or before.strip() in OWN_WORDS:
         return None
     blank = not before.strip()
     shape = re.compile(re.escape(before) if blank else _shape(before))

@@ -129,51 +129,51 @@ class PrintedMetrics:
         self._read_s = now.monotonic_s
         lines = self._lines(state, over)
         first, self._step = min(self._step, state.step), state.step
-        found: list[Event] = []
+        events: list[Event] = []
         evaluates = False
         for share, line in _thinned(lines):
             step = first + round((state.step - first) * share)
             records = list(parse_output(line.decode("utf-8", "replace")))
             trains = any(record.loss is not None for record in records)
             for record in records:
-                if trains and record.evaluation and self._repeats(record.evaluation, state, found):
+                if trains and record.evaluation and self._repeats(record.evaluation, state, events):
                     continue
                 evaluates = evaluates or bool(record.evaluation)
                 stated = stated_step(record, state, first)
                 if stated in self._evaluations.stated:  # `Steps: 75` may say how many steps an epoch has
                     stated = None
-                found += self._events_of(record, step, now.wall_s, stated)
-        found += self._plan(lines, state, first, now.wall_s)
+                events += self._events_of(record, step, now.wall_s, stated)
+        events += self._plan(lines, state, first, now.wall_s)
         if over or not evaluates:  # an evaluation may print many lines, of which the last one counts
-            found += self._take_evaluation()
-        evaluated = [event for event in found if isinstance(event, Evaluated)]
-        others = [event for event in found if not isinstance(event, Evaluated)]
+            events += self._take_evaluation()
+        evaluated = [event for event in events if isinstance(event, Evaluated)]
+        others = [event for event in events if not isinstance(event, Evaluated)]
         newest = None if self._stated is not None else self._evaluated
         return [*others, *self._evaluations.placed(evaluated, newest, state, over=over)]
 
     def _events_of(self, record: ProgressRecord, step: int, t: float, stated: int | None) -> list[Event]:
-        found: list[Event] = []
+        events: list[Event] = []
         if record.loss is not None:
-            found += self._take_evaluation()
-            found.append(_metrics(record, step, t))
+            events += self._take_evaluation()
+            events.append(_metrics(record, step, t))
         if record.evaluation:
             of_other_epoch = self._epoch is not None and record.epoch is not None and record.epoch != self._epoch
             if of_other_epoch or (stated is not None and self._stated not in (None, stated)):
-                found += self._take_evaluation()
+                events += self._take_evaluation()
             self._epoch = record.epoch
             self._stated = self._stated if stated is None else stated
             step = step if self._stated is None else self._stated
             earlier = {} if self._evaluated is None else self._evaluated.metrics
             self._last = {**earlier, **record.evaluation}
             self._evaluated = Evaluated(t=t, source=record.source, step=step, metrics=self._last)
-        return found
+        return events
 
-    def _repeats(self, metrics: Mapping[str, float], state: RunState, found: Sequence[Event]) -> bool:
+    def _repeats(self, metrics: Mapping[str, float], state: RunState, events: Sequence[Event]) -> bool:
         """Whether these are the last metrics again, maybe rounded, as LitGPT prints them with each loss.
 
         They are not if an evaluation that the observer saw has not printed any yet.
         """
-        printed = (self._evaluated is not None) + sum(isinstance(event, Evaluated) for event in found)
+        printed = (self._evaluated is not None) + sum(isinstance(event, Evaluated) for event in events)
         if self._evaluations.unprinted(state) > printed:
             return False
         last = self._last.values()
@@ -194,11 +194,11 @@ class PrintedMetrics:
         return []
 
     def _take_evaluation(self) -> list[Event]:
-        found, self._evaluated = self._evaluated, None
+        evaluated, self._evaluated = self._evaluated, None
         if self._stated is not None:
             self._evaluations.stated.add(self._stated)
             self._stated = None
-        return [] if found is None else [found]
+        return [] if evaluated is None else [evaluated]
 
     def _lines(self, state: RunState, over: bool) -> Sequence[bytes]:
         """The whole lines, or states of a progress bar, since the last call; those of an evaluation begin so."""
@@ -209,8 +209,8 @@ class PrintedMetrics:
         text = text.replace(b"\r", b"\n").replace(b"\b", b"\n")
         for began, ended in reversed(state.evaluation_output):
             first, last = max(0, began - start), end if ended is None else max(0, ended - start)
-            own = text[first:last].splitlines(keepends=True)
-            text = text[:first] + b"".join(b"Test: " + line for line in own) + text[max(first, last) :]
+            evaluation_lines = text[first:last].splitlines(keepends=True)
+            text = text[:first] + b"".join(b"Test: " + line for line in evaluation_lines) + text[max(first, last) :]
         return _LABEL_ALONE.sub(rb"\1 ", text).split(b"\n")
 
 
@@ -235,15 +235,16 @@ class EvaluationSteps:
         return sum(step > self._taken for step in state.evaluation_steps) - len(self._waiting)
 
     def placed(
-        self, found: Sequence[Evaluated], newest: Evaluated | None, state: RunState, *, over: bool
+        self, evaluations: Sequence[Evaluated], newest: Evaluated | None, state: RunState, *, over: bool
     ) -> list[Evaluated]:
-        """The evaluations that need not wait any longer, of those that waited and of the newly `found` ones.
+        """The evaluations that need not wait any longer, of those that waited and of the new `evaluations`.
 
         `newest` has printed lines after them, and may print more.
         """
-        certain = [event for event in found if event.step in self.stated]
+        certain = [event for event in evaluations if event.step in self.stated]
         self._taken = max([self._taken, *(event.step for event in certain)])
-        waited, printed = len(self._waiting), [*self._waiting, *(event for event in found if event not in certain)]
+        waited = len(self._waiting)
+        printed = [*self._waiting, *(event for event in evaluations if event not in certain)]
         count = len(printed) + (newest is not None)  # `newest` will need a step of its own
         steps = [step for step in state.evaluation_steps if step > self._taken]
         if state.phase == "evaluating" and len(steps) > count:
@@ -302,14 +303,16 @@ def _thinned(lines: Sequence[bytes]) -> list[tuple[float, bytes]]:
 
     An evaluation may first print its result, and then many lines, or last, after a line for each batch.
     """
-    found = [(line, lower) for line in lines if any(map((lower := line.lower()).__contains__, _FIGURES))]
-    of_evaluation = [any(map(lower.__contains__, _EVALUATION)) for _, lower in found]
+    figures = [(line, lower) for line in lines if any(map((lower := line.lower()).__contains__, _FIGURES))]
+    of_evaluation = [any(map(lower.__contains__, _EVALUATION)) for _, lower in figures]
     chosen = [index for index, evaluates in enumerate(of_evaluation) if evaluates]
     chosen = [*chosen[:2], *chosen[2:][2 - MAX_LINES :]]
-    others = [index for index, evaluates in enumerate(of_evaluation) if not evaluates and _LOSS.search(found[index][0])]
+    others = [
+        index for index, evaluates in enumerate(of_evaluation) if not evaluates and _LOSS.search(figures[index][0])
+    ]
     spacing = max(1, -(-len(others) // MAX_LINES))
     chosen = sorted({*chosen, *others[::-spacing]})
-    return [((index + 1) / len(found), found[index][0]) for index in chosen]
+    return [((index + 1) / len(figures), figures[index][0]) for index in chosen]
 
 
 MAX_EPOCH_BAR = 1000
@@ -346,19 +349,19 @@ class LogEventBuilder:
 
     def events(self, records: Iterable[ProgressRecord], now: float) -> list[Event]:
         """The events of records read at `now` (seconds since the epoch): every metric, and the newest counters."""
-        found: list[Event] = []
+        events: list[Event] = []
         before = (self._step, self._elapsed_s)
         for record in records:
-            found += self._events_of(record, now)
+            events += self._events_of(record, now)
         if self._step is not None and (self._step, self._elapsed_s) != before:
-            found.append(self._counters(now))
-        return found
+            events.append(self._counters(now))
+        return events
 
     def _events_of(self, record: ProgressRecord, now: float) -> list[Event]:
         evaluates = record.evaluating or (record.bar and not self._is_main(record))
-        found: list[Event] = self._phase(evaluates, record, now)
+        events: list[Event] = self._phase(evaluates, record, now)
         if evaluates:
-            return found
+            return events
         if record.bar or (record.per_epoch and record.total_steps is not None):
             self._follow_bar(record, now)
             self._set_step(self._before_steps + self._bar_done, record.source, now)
@@ -366,14 +369,14 @@ class LogEventBuilder:
             self._set_step(record.step, record.source, now)
             self._elapsed_s = now - self._first_t if record.elapsed_s is None else record.elapsed_s
         self._epochs = record.epochs or self._epochs
-        found += self._plan_events(record, now)
+        events += self._plan_events(record, now)
         step = self._step or 0
         if record.evaluation:
-            found.append(Evaluated(t=now, source=record.source, step=step, metrics=record.evaluation))
+            events.append(Evaluated(t=now, source=record.source, step=step, metrics=record.evaluation))
         if record.loss is not None:
             self.advanced, self.bars_alone = True, False
-            found.append(_metrics(record, step, now))
-        return found
+            events.append(_metrics(record, step, now))
+        return events
 
     def _is_main(self, record: ProgressRecord) -> bool:
         """Whether a bar is that of the training, not of an evaluation within it."""
@@ -433,8 +436,8 @@ class LogEventBuilder:
 
     def _counters(self, now: float) -> Steps:
         step = self._step or 0
-        own = step if self._bar_total is not None else step - (self._first_step or 0)
-        return Steps(t=now, source=self._source, step=step, own_steps=own, train_s=self._elapsed_s)
+        own_steps = step if self._bar_total is not None else step - (self._first_step or 0)
+        return Steps(t=now, source=self._source, step=step, own_steps=own_steps, train_s=self._elapsed_s)
 
 
 FIRST_LOOK_BYTES = 4 << 20
@@ -484,16 +487,16 @@ class LogOnlyFollower:
         )
         if not self._released:
             return []
-        found, self._held = self._held, []
-        return found
+        events, self._held = self._held, []
+        return events
 
     def _records_of_files(self, now: float, over: bool) -> list[ProgressRecord]:
         """What the newest file of a tool says beyond what it said before."""
         if now - self._files_t < FILES_EVERY_S and not over:
             return []
         self._files_t = now
-        found = find_tool_files(self._folders, self._since_t)
-        records = read_tool_file(found[-1]) if found else []
+        files = find_tool_files(self._folders, self._since_t)
+        records = read_tool_file(files[-1]) if files else []
         fresh = records[self._file_records :] if len(records) >= self._file_records else records
         self._file_records = len(records)
         return fresh
@@ -511,7 +514,7 @@ PLACES = (
 
 def find_tool_files(folders: Sequence[Path], since_t: float) -> list[Path]:
     """The files of tools in `folders` that were written after `since_t`, newest last."""
-    found: dict[Path, float] = {}
+    written_t: dict[Path, float] = {}
     for folder in folders:
         for pattern in PLACES:
             for path in folder.glob(pattern):
@@ -520,8 +523,8 @@ def find_tool_files(folders: Sequence[Path], since_t: float) -> list[Path]:
                 except OSError:
                     continue
                 if written >= since_t:
-                    found[path] = written
-    return sorted(found, key=lambda path: found[path])
+                    written_t[path] = written
+    return sorted(written_t, key=lambda path: written_t[path])
 
 
 def read_tool_file(path: Path) -> list[ProgressRecord]:
@@ -583,7 +586,7 @@ def metrics_csv(text: str) -> Iterator[ProgressRecord]:
     0."""
     for row in csv.DictReader(text.splitlines()):
         step = parse_count(row.get("step"))
-        numbers = {name: found for name, cell in row.items() if name and (found := parse_number(cell)) is not None}
+        numbers = {name: number for name, cell in row.items() if name and (number := parse_number(cell)) is not None}
         loss = next((numbers[name] for name in ("train_loss", "loss", "train_loss_step") if name in numbers), None)
         rate = next((value for name, value in numbers.items() if name.startswith("lr")), None)
         checked = {name: value for name, value in numbers.items() if name.startswith(("val_", "test_"))}

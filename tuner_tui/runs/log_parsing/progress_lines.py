@@ -57,8 +57,10 @@ def parse_number(value: Any) -> float | None:
 
 def parse_count(value: Any) -> int | None:
     """A non-negative whole number; else None."""
-    found = parse_number(value)
-    return int(found) if found is not None and math.isfinite(found) and found >= 0 and found == int(found) else None
+    number = parse_number(value)
+    if number is None or not math.isfinite(number) or number < 0 or number != int(number):
+        return None
+    return int(number)
 
 
 def parse_duration(text: Any) -> float | None:
@@ -125,8 +127,8 @@ def _thinned(pieces: list[str]) -> Iterator[str]:
     counts = {number: _COUNT.findall(pieces[number][-MAX_PIECE_CHARACTERS:]) for number in bars}
     kept = {
         number
-        for place, (number, following) in enumerate(zip(bars, [*bars[1:], None], strict=True))
-        if place % stride == 0 or following is None or not _goes_on(counts[number], counts[following])
+        for index, (number, following) in enumerate(zip(bars, [*bars[1:], None], strict=True))
+        if index % stride == 0 or following is None or not _goes_on(counts[number], counts[following])
     }
     yield from (piece for number, piece in enumerate(pieces) if number not in counts or number in kept)
 
@@ -188,7 +190,7 @@ def _dictionary(text: str) -> Iterator[ProgressRecord]:
         values: dict[str, Any] = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         values = _parse_loosely(text)
-    numbers = {name: found for name, value in values.items() if (found := parse_number(value)) is not None}
+    numbers = {name: number for name, value in values.items() if (number := parse_number(value)) is not None}
     evaluated = {name: value for name, value in numbers.items() if name.startswith("eval_")}
     if evaluated:
         yield ProgressRecord(LOG, evaluation=evaluated, epoch=numbers.get("epoch"))
@@ -217,14 +219,14 @@ def _printed_line(piece: str) -> Iterator[ProgressRecord]:
     row = _TABLE_ROW.fullmatch(text)
     if row is not None:
         text = "" if row[1].endswith("_loss") else f"{row[1]}: {row[2]}"  # `value_loss` is a part of the loss
-    found, bar = parse_line(text), _KERAS_BAR.match(text)
+    record, bar = parse_line(text), _KERAS_BAR.match(text)
     if bar is not None:
-        yield ProgressRecord(BARS, int(bar[1]), int(bar[2]), loss=found.loss, bar=True)
-    elif found.loss is not None:
-        yield replace(found, evaluation={})
-    if found.evaluation:
-        step = None if found.per_epoch or found.total_steps is not None else found.step
-        yield ProgressRecord(LOG, evaluation=found.evaluation, epoch=found.epoch, evaluation_step=step)
+        yield ProgressRecord(BARS, int(bar[1]), int(bar[2]), loss=record.loss, bar=True)
+    elif record.loss is not None:
+        yield replace(record, evaluation={})
+    if record.evaluation:
+        step = None if record.per_epoch or record.total_steps is not None else record.step
+        yield ProgressRecord(LOG, evaluation=record.evaluation, epoch=record.epoch, evaluation_step=step)
 
 
 # All patterns are for text in lower case: ignoring the case would take several times as long. Each begins with a plain
@@ -364,20 +366,20 @@ def _losses(text: str, labels: _Labels) -> tuple[float | None, dict[str, float]]
 
 def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
     """The metrics of an evaluation. `evaluates`: all metrics of the line are."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for match in _METRIC.finditer(text):
         words, value = {*_name(match).split("_"), match["of_set"] or ""}, _value(match)
         if value is None or words & (_RECORDS | _TRAINING):
             continue
         if evaluates or _STARRED.match(text) or _is_evaluation(words, labels, match.start()):
             value = value / float(match["of"]) if match["of"] and float(match["of"]) else value
-            found.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
+            metrics.setdefault("eval_" + match["key"].lower().replace(" ", "_"), value)
     for match in _NAMED_BY_LABEL.finditer(text):
-        found["eval_" + match["key"]] = float(match["value"])
+        metrics["eval_" + match["key"]] = float(match["value"])
     sentence = _ACCURACY_OF.search(text)
     if sentence is not None and (value := _value(sentence)) is not None and not re.search(r"\btrain", sentence[0]):
-        found["eval_accuracy"] = value
-    return found
+        metrics["eval_accuracy"] = value
+    return metrics
 
 
 def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:

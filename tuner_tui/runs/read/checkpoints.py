@@ -52,8 +52,8 @@ class SavedCheckpoint:
 
 def complete_checkpoints(output_dir: Path) -> list[SavedCheckpoint]:
     """The complete checkpoints in the output folder of a Trainer, newest step first."""
-    found = [saved for path in _candidates(output_dir) if (saved := read_checkpoint(path)) is not None]
-    return sorted(found, key=lambda saved: saved.step, reverse=True)
+    checkpoints = [saved for path in _candidates(output_dir) if (saved := read_checkpoint(path)) is not None]
+    return sorted(checkpoints, key=lambda saved: saved.step, reverse=True)
 
 
 def read_checkpoint(path: Path) -> SavedCheckpoint | None:
@@ -79,9 +79,9 @@ def lineage_checkpoint(folder: RunFolder) -> SavedCheckpoint | None:
     """
     record = read_record(folder)
     for run in (folder, *(RunFolder(folder.path.with_name(name)) for name in reversed(record.lineage))):
-        found = newest_checkpoint(run)
-        if found is not None:
-            return found
+        newest = newest_checkpoint(run)
+        if newest is not None:
+            return newest
     return None
 
 
@@ -101,9 +101,9 @@ def newest_checkpoint(folder: RunFolder) -> SavedCheckpoint | None:
         if saved is not None:
             return replace(saved, by_trainer=True)
     shared = {*named_dirs(folder, record), *(Path(event.path).parent for event in reported[-1:])}
-    own = [saved for path in shared for saved in complete_checkpoints(path) if _written_since(saved, record.created_t)]
-    own += complete_checkpoints(Path(record.output_dir))
-    newest = max(own, key=lambda saved: saved.step, default=None)
+    mine = [saved for path in shared for saved in complete_checkpoints(path) if _written_since(saved, record.created_t)]
+    mine += complete_checkpoints(Path(record.output_dir))
+    newest = max(mine, key=lambda saved: saved.step, default=None)
     return _saved_by_script(folder) if newest is None else replace(newest, by_trainer=bool(reported))
 
 
@@ -155,11 +155,11 @@ def named_dirs(folder: RunFolder, record: RunRecord) -> Iterator[Path]:
     cwd = Path(record.cwd)
     yield from named_outputs(record.argv, cwd)
     try:
-        found = OUTPUT_LINE.search(read_regular(folder.config).decode("utf-8", "replace"))
+        match = OUTPUT_LINE.search(read_regular(folder.config).decode("utf-8", "replace"))
     except OSError:
         return
-    if found:
-        yield cwd / found[1].strip("'\"")
+    if match:
+        yield cwd / match[1].strip("'\"")
 
 
 def _written_since(saved: SavedCheckpoint, t: float) -> bool:
@@ -192,5 +192,5 @@ def _shards_present(file: Path) -> bool:
 def _has_optimizer(path: Path) -> bool:
     """DeepSpeed and FSDP store the optimizer in folders."""
     return any((path / name).is_file() for name in OPTIMIZER_FILES) or any(
-        found.is_dir() for pattern in ("global_step*", "optimizer_*") for found in path.glob(pattern)
+        folder.is_dir() for pattern in ("global_step*", "optimizer_*") for folder in path.glob(pattern)
     )

@@ -153,11 +153,11 @@ def measured_figures(view: RunView) -> list[tuple[str, str, float | None]]:
     return rows
 
 
-def compare_losses(first: RunView, second: RunView, one: Series, other: Series) -> tuple[LossAt, ...]:
+def compare_losses(first: RunView, second: RunView, first_series: Series, second_series: Series) -> tuple[LossAt, ...]:
     """Both losses at shares of the samples that both runs have seen; empty if either run has none."""
     # Both curves are read at the same numbers of samples: a quarter, half, three quarters and all of what both have
     # seen. A resumed run begins later; places before its first loss move to it.
-    curves = [over_samples(view, series) for view, series in ((first, one), (second, other))]
+    curves = [over_samples(view, series) for view, series in ((first, first_series), (second, second_series))]
     if not all(curves):
         return ()
     start, end = max(curve[0][0] for curve in curves), min(curve[-1][0] for curve in curves)

@@ -130,10 +130,10 @@ def _middle(descriptor: int, end: int, count: int) -> Iterator[bytes]:
 
 def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
     needle = b"\n" + STORY_PREFIX
-    found = 0
+    count = 0
     offset = 0
     carried = b"\n"  # so that a story in the very first line is found like every other
-    while offset < end and found < MAX_STORY_LINES:
+    while offset < end and count < MAX_STORY_LINES:
         data = _next_data(descriptor, offset, end)
         if data > offset:  # a hole holds no line, and may be of any size
             offset, carried = data, b""
@@ -142,7 +142,7 @@ def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
         offset = start + len(chunk)
         newline = chunk.find(needle)
         while newline >= 0:
-            found += 1
+            count += 1
             yield start + newline + 1, _line_at(descriptor, start + newline + 1)
             newline = chunk.find(needle, newline + 1)
         carried = chunk[-(len(needle) - 1) :]  # a needle may lie across two chunks
@@ -217,5 +217,5 @@ class RankClocks:
 def read_events(folder: RunFolder) -> list[Event]:
     """The events of all ranks, ordered by time; a sample of long files."""
     paths = folder.event_files()
-    found = [event for path in paths for event in decode_events(sampled_new_lines(LineTail(path), len(paths)))]
-    return sorted(RankClocks().corrected(found, time.time()), key=lambda event: event.t)
+    events = [event for path in paths for event in decode_events(sampled_new_lines(LineTail(path), len(paths)))]
+    return sorted(RankClocks().corrected(events, time.time()), key=lambda event: event.t)

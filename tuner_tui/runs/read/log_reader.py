@@ -154,9 +154,9 @@ class _File:
         end = offset
         while end > 0:
             start = max(0, end - CHUNK_BYTES)
-            found = self._read(start, end).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            position = self._read(start, end).rfind(b"\n")
+            if position >= 0:
+                return start + position + 1
             end = start
         return 0
 
@@ -164,9 +164,9 @@ class _File:
         """Where the line after the one that contains byte `offset` begins, or the end of the file."""
         start, length = offset, LINE_BYTES
         while start < self.size:
-            found = self._read(start, start + length).find(b"\n")
-            if found >= 0:
-                return start + found + 1
+            position = self._read(start, start + length).find(b"\n")
+            if position >= 0:
+                return start + position + 1
             start, length = start + length, CHUNK_BYTES
         return self.size
 
@@ -183,9 +183,9 @@ class _File:
         """The first match from `start`; `wanted` is lower case."""
         offset, limit = start, min(self.size, start + SEARCH_BYTES)
         while offset < limit:
-            found = self._read(offset, offset + CHUNK_BYTES + len(wanted) - 1).lower().find(wanted)
-            if found >= 0:
-                return LogMatch(self.line_start(offset + found), True)
+            position = self._read(offset, offset + CHUNK_BYTES + len(wanted) - 1).lower().find(wanted)
+            if position >= 0:
+                return LogMatch(self.line_start(offset + position), True)
             offset += CHUNK_BYTES
         return LogMatch(None, limit >= self.size)
 
@@ -194,9 +194,9 @@ class _File:
         end, limit = start, max(0, start - SEARCH_BYTES)
         while end > limit:
             offset = max(limit, end - CHUNK_BYTES)
-            found = self._read(offset, end + len(wanted) - 1).lower().rfind(wanted)
-            if found >= 0:
-                return LogMatch(self.line_start(offset + found), True)
+            position = self._read(offset, end + len(wanted) - 1).lower().rfind(wanted)
+            if position >= 0:
+                return LogMatch(self.line_start(offset + position), True)
             end = offset
         return LogMatch(None, limit == 0)
 

@@ -140,8 +140,8 @@ class MachineMonitor:
         runs = self._runs.read()
         use = gpu_use_by_pid(sample.gpus) if self._host_pids else {}
         self._find(pid, use.keys(), {run.training for run in runs if run.training is not None})
-        found = (self._job(tree, use, runs) for tree in self._trees)
-        jobs = [job for job in found if job.processes]  # the others ended since the table was read
+        all_jobs = (self._job(tree, use, runs) for tree in self._trees)
+        jobs = [job for job in all_jobs if job.processes]  # the others ended since the table was read
         if pid is None:
             shown = {process.pid for job in jobs for process in job.processes}
             return jobs + [job_of_hidden_process(number, use[number]) for number in use if number not in shown]
@@ -186,8 +186,8 @@ class MachineMonitor:
     def _job(
         self, tree: JobTree, use: Mapping[int, Sequence[tuple[int, GpuProcess]]], runs: Iterable[LiveRun]
     ) -> WatchedJob:
-        found = (self._watch(member, use.get(member.process.pid, ())) for member in tree.members)
-        processes = [process for process in found if process is not None]
+        watched = (self._watch(member, use.get(member.process.pid, ())) for member in tree.members)
+        processes = [process for process in watched if process is not None]
         lead, pids = tree.lead, {process.pid for process in processes}
         run = next((run for run in runs if run.training in pids), None)
         job = WatchedJob(tree.root, lead.user, redacted_command(lead), lead.started_s, tuple(processes), run)
@@ -226,11 +226,11 @@ def redacted_command(process: HostProcess) -> tuple[str, ...]:
 
 def gpu_use_by_pid(gpus: Iterable[GpuSample]) -> dict[int, list[tuple[int, GpuProcess]]]:
     """For each process on a GPU: the GPU indices and what it uses there."""
-    found: dict[int, list[tuple[int, GpuProcess]]] = {}
+    by_pid: dict[int, list[tuple[int, GpuProcess]]] = {}
     for gpu in gpus:
         for process in gpu.processes or ():
-            found.setdefault(process.pid, []).append((gpu.index, process))
-    return found
+            by_pid.setdefault(process.pid, []).append((gpu.index, process))
+    return by_pid
 
 
 def summarize_gpu_use(use: Sequence[tuple[int, GpuProcess]]) -> tuple[tuple[int, ...], int | None, float | None]:
@@ -270,8 +270,8 @@ Figure = TypeVar("Figure", int, float)
 
 def known_sum(values: Iterable[Figure | None]) -> Figure | None:
     """The sum of the known values; None if none is known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None
 
 
 def open_machine_monitor(root: Path) -> MachineMonitor:
@@ -358,10 +358,10 @@ class LiveRuns:
         for folder in list_runs(self._root):
             if folder.id in self._ended:
                 continue
-            found = read_status(folder, snapshot=snapshot)
-            if found.live:
+            status = read_status(folder, snapshot=snapshot)
+            if status.live:
                 followed[folder.id] = self._followed.get(folder.id) or _Followed(folder)
-            elif found.kind in ("ended", "broken"):
+            elif status.kind in ("ended", "broken"):
                 self._ended.add(folder.id)
         self._followed = followed
 
@@ -394,8 +394,8 @@ class _Followed:
         )
 
     def _follow(self, now_s: float) -> None:
-        found = list(decode_events(sampled_new_lines(self._tail)))
-        self._state = fold_all(self._state, self._clocks.corrected(found, now_s))
+        events = list(decode_events(sampled_new_lines(self._tail)))
+        self._state = fold_all(self._state, self._clocks.corrected(events, now_s))
 
 
 def recorded_preset(folder: RunFolder) -> str | None:

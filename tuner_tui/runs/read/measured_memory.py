@@ -36,20 +36,20 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
     Runs of a command have the settings that it names itself, and the micro batch that was observed. At most `MAX_RUNS`
     of the `MAX_CANDIDATES` newest runs.
     """
-    own = own_settings(job)
-    found: list[MeasuredRun] = []
+    command_settings = own_settings(job)
+    runs: list[MeasuredRun] = []
     for folder in list_runs(root)[:MAX_CANDIDATES]:
         record = readable_record(folder)
         if record is None or not _same_job(record.job, job):
             continue
         run = measured_run(folder, record)
         if run is not None and isinstance(record.job, CommandJob):
-            run = _with_own_settings(run, folder, record, own)
+            run = _with_own_settings(run, folder, record, command_settings)
         if run is not None:
-            found.append(run)
-        if len(found) == MAX_RUNS:
+            runs.append(run)
+        if len(runs) == MAX_RUNS:
             break
-    return tuple(found)
+    return tuple(runs)
 
 
 def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
@@ -77,14 +77,14 @@ def last_counters(events: Path) -> Steps | None:
 
 
 def _with_own_settings(
-    run: MeasuredRun, folder: RunFolder, record: RunRecord, own: Mapping[str, Value]
+    run: MeasuredRun, folder: RunFolder, record: RunRecord, command_settings: Mapping[str, Value]
 ) -> MeasuredRun | None:
-    """Replaces defaults by the command's `own` settings, and the micro batch by the observed one.
+    """Replaces defaults by `command_settings`, and the micro batch by the observed one.
 
     None if the micro batch was neither observed nor chosen.
     """
     seen = RunReader(folder).poll().state.in_effect.get(MICRO)
-    settings = record.resolved.with_own(own).settings
+    settings = record.resolved.with_own(command_settings).settings
     if type(seen) is int:
         return replace(run, settings=settings.changed(**{MICRO: seen}))
     return replace(run, settings=settings) if MICRO in record.resolved.given else None

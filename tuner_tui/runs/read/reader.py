@@ -76,8 +76,8 @@ class RunReader:
         samples = self._samples.read()
         record, problem = self.record()
         if self._host is None:
-            known = read_supervisor_state(self.folder.state)
-            self._host = None if known is None else known.machine.host
+            supervisor = read_supervisor_state(self.folder.state)
+            self._host = None if supervisor is None else supervisor.machine.host
         return RunView(
             state=self._state,
             history=self._history.history(),
@@ -95,36 +95,36 @@ class RunReader:
         An end is held back until the run has ended that way: the training writes to the same files.
         """
         paths = self.folder.event_files()
-        found = self._clocks.corrected(
+        events = self._clocks.corrected(
             [event for path in paths for event in self._new_events(path, len(paths))], time.time()
         )
-        found = self._without_false_ends(sorted((*self._unconfirmed, *found), key=lambda event: event.t))
-        found = self._events_from_log(found) + found  # before the end, where that is among them
-        self._state = fold_all(self._state, found)
-        for event in found:
+        events = self._without_false_ends(sorted((*self._unconfirmed, *events), key=lambda event: event.t))
+        events = self._events_from_log(events) + events  # before the end, where that is among them
+        self._state = fold_all(self._state, events)
+        for event in events:
             self._history.add(event)
-        return found
+        return events
 
     @property
     def state(self) -> RunState:
         """The state as of the last poll."""
         return self._state
 
-    def _without_false_ends(self, found: list[Event]) -> list[Event]:
+    def _without_false_ends(self, events: list[Event]) -> list[Event]:
         # Any process of the training can write to the event files. An end counts when the supervisor, by its state and
         # lock, says the same; while the run goes on it is held back and looked at again.
-        ends = [event for event in found if isinstance(event, Finished)]
+        ends = [event for event in events if isinstance(event, Finished)]
         if not ends:
-            return found
+            return events
         status = read_status(self.folder)
         goes_on = status.kind == "running" or status.training_alive
         self._unconfirmed = [*ends] if goes_on else []
         rejected = [event for event in ends if goes_on or status.outcome not in (None, event.outcome)]
-        return [event for event in found if event not in rejected]
+        return [event for event in events if event not in rejected]
 
-    def _events_from_log(self, found: list[Event]) -> list[Event]:
+    def _events_from_log(self, events: list[Event]) -> list[Event]:
         """Events derived from the output, until the observer reports a step."""
-        self._observed = self._observed or any(_is_observed(event) for event in found)
+        self._observed = self._observed or any(_is_observed(event) for event in events)
         record = None if self._observed else self.record()[0]
         if record is None:
             return []
@@ -133,8 +133,8 @@ class RunReader:
             self._log_follower = LogOnlyFollower(
                 self.folder.output_log, folders, record.created_t, self._first_look_bytes
             )
-        over = self._state.finished is not None or any(isinstance(event, Finished) for event in found)
-        started = bool(self._state.ranks) or any(isinstance(event, Started) for event in found)
+        over = self._state.finished is not None or any(isinstance(event, Finished) for event in events)
+        started = bool(self._state.ranks) or any(isinstance(event, Started) for event in events)
         return self._log_follower.events(time.time(), over=over, observed=started)
 
     def _new_events(self, path: Path, files: int) -> Iterator[Event]:

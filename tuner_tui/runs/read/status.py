@@ -112,29 +112,29 @@ def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorSt
     if ended is not None and not job.waits_again:
         return _ended(ended)
     listed = read_list(folder.path.parent.parent, job)
-    found = listed.find(job)
+    state = listed.find(job)
     if ended is not None:
-        return _requeued(ended, job, found, listed)
+        return _requeued(ended, job, state, listed)
     asked_before_start = supervision is not None and listed.answered_t < supervision.started_t
-    if found is None or asked_before_start:
+    if state is None or asked_before_start:
         return _unlisted(folder, job, supervision, listed)
-    if found.waits:
+    if state.waits:
         again = " again" if supervision is not None else ""
-        return RunStatus("pending", f"{job.name} waits to start{again}: {found.reason_words}.")
-    if found.ended:
-        return _ended_in_slurm(folder, job, supervision, found, here)
+        return RunStatus("pending", f"{job.name} waits to start{again}: {state.reason_words}.")
+    if state.ended:
+        return _ended_in_slurm(folder, job, supervision, state, here)
     if supervision is None or supervision.training is None:
-        return RunStatus("starting", f"{job.name} starts {found.place}".rstrip() + ".")
-    return RunStatus("running", f"Running {found.place}as {job.name}.", problems=supervision.problems)
+        return RunStatus("starting", f"{job.name} starts {state.place}".rstrip() + ".")
+    return RunStatus("running", f"Running {state.place}as {job.name}.", problems=supervision.problems)
 
 
-def _requeued(ended: SupervisorState, job: SlurmJob, found: JobState | None, listed: JobList) -> RunStatus:
+def _requeued(ended: SupervisorState, job: SlurmJob, state: JobState | None, listed: JobList) -> RunStatus:
     """The status of a run that its time limit ended, and that its job will continue."""
-    gone = found is not None and found.ended
+    gone = state is not None and state.ended
     if gone or listed.knows_nothing_of(job):
-        words = ENDS[found.state][1] if found is not None else "ended"
+        words = ENDS[state.state][1] if state is not None else "ended"
         return _ended(replace(ended, sentence=f"{ended.sentence} {job.name} {words} before it continued the run."))
-    why = f": {found.reason_words}" if found is not None and found.waits else ""
+    why = f": {state.reason_words}" if state is not None and state.waits else ""
     return RunStatus("pending", f"{ended.sentence} {job.name} reached its time limit and continues the run{why}.")
 
 
@@ -154,14 +154,14 @@ def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | N
 
 
 def _ended_in_slurm(
-    folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, found: JobState, here: Machine
+    folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, state: JobState, here: Machine
 ) -> RunStatus:
     """How a run ended that could not record it, by its own files or else by the state of its job."""
     if is_locked(folder.lock):
-        return RunStatus("running", f"{job.name} {ENDS[found.state][1]}; its supervisor records the end.")
+        return RunStatus("running", f"{job.name} {ENDS[state.state][1]}; its supervisor records the end.")
     settled = None if supervision is None else settle(folder, supervision, read_events(folder))
     if settled is None:
-        outcome, words = ENDS[found.state]
+        outcome, words = ENDS[state.state]
         if supervision is None:
             outcome, words = ("stopped", words) if outcome == "stopped" else ("failed", words)
             words += " before the training started"
@@ -220,9 +220,9 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
     if training is not None and is_alive(training):
         pid, sentence = training.pid, f"The supervisor is gone; the training continues as process {training.pid}."
     elif training is not None:
-        found = find_processes(folder.path, training, snapshot=snapshot)
-        if names := found.names():
-            pid = (*found.own, *found.detached)[0].pid
+        processes = find_processes(folder.path, training, snapshot=snapshot)
+        if names := processes.names():
+            pid = (*processes.own, *processes.detached)[0].pid
             sentence = f"The supervisor and its process are gone; other processes of the training continue: {names}."
     if pid is not None:
         return RunStatus("lost", sentence, pid=pid, training_alive=True, problems=supervision.problems)

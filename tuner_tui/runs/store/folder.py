@@ -138,13 +138,13 @@ def find_run(name: str, root: Path) -> RunFolder:
 
     Raises `RunNotFoundError` with a sentence that lists the newest runs.
     """
-    found = RUNS.find(name, root)
-    if found is not None:
-        return RunFolder(found)
+    path = RUNS.find(name, root)
+    if path is not None:
+        return RunFolder(path)
     none = (
         f"There is no run folder {name}, or you have no permission to read it"
         if "/" in name
         else f"There is no run {name!r}"
     )
-    known = ", ".join(folder.id for folder in list_runs(root)[:5])
-    raise RunNotFoundError(f"{none}. " + (f"The newest are {known}." if known else "There are no runs yet."))
+    newest = ", ".join(folder.id for folder in list_runs(root)[:5])
+    raise RunNotFoundError(f"{none}. " + (f"The newest are {newest}." if newest else "There are no runs yet."))

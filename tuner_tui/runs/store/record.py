@@ -113,8 +113,8 @@ def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
 def resolved_from_json(settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]]) -> Resolved:
     """Resolved settings from their stored form; unknown and invalid settings keep their defaults."""
     kinds = {kind.value: kind for kind in OriginKind}
-    known = {name: Origin(kinds[kind], detail) for name, (kind, detail) in origins.items() if kind in kinds}
-    return Resolved(_settings(settings), known)
+    read_origins = {name: Origin(kinds[kind], detail) for name, (kind, detail) in origins.items() if kind in kinds}
+    return Resolved(_settings(settings), read_origins)
 
 
 def read_record(folder: RunFolder) -> RunRecord:

@@ -95,9 +95,9 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 def send_order(folder: RunFolder, order: Order) -> None:
     """Write an order and wake the supervisor. Raises `OSError`."""
     write_order(folder.control, order)
-    known = read_supervisor_state(folder.state)
-    if known is not None and known.machine == this_machine():
-        send_signal(known.supervisor, signal.SIGUSR1)  # it checks once a second anyway
+    state = read_supervisor_state(folder.state)
+    if state is not None and state.machine == this_machine():
+        send_signal(state.supervisor, signal.SIGUSR1)  # it checks once a second anyway
 
 
 def write_order(path: Path, order: Order) -> None:

@@ -102,7 +102,7 @@ class RunWriter:
         if sentence not in self.supervision.problems:
             self.update(problems=(*self.supervision.problems, sentence))
 
-    def _append(self, path: Path, line: bytes, what: str) -> None:
+    def _append(self, path: Path, line: bytes, content: str) -> None:
         try:
             if path not in self._files:
                 if not self.in_place:
@@ -111,7 +111,7 @@ class RunWriter:
             self._files[path].append(line)
         except OSError as error:
             self.lacks_space = self.lacks_space or error.errno in NO_SPACE
-            self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {what} are missing from now on.")
+            self.problem(f"{path.name}: {os.strerror(error.errno or 0)}; {content} are missing from now on.")
 
 
 def log_line(text: str) -> None:
@@ -181,8 +181,8 @@ class TrainingMonitor:
         for path in self._folder.event_files():
             tail = self._tails.setdefault(path.name, LineTail(path))
             ours = (Exited, Finished) if self._training.subreaper is not None else ()
-            found = (event for event in decode_events(tail.lines()) if not isinstance(event, ours))
-            self._state = fold_all(self._state, found)
+            events = (event for event in decode_events(tail.lines()) if not isinstance(event, ours))
+            self._state = fold_all(self._state, events)
 
     def _read_output(self, now: ClockReading, over: bool) -> None:
         """Record what the training prints of its loss and metrics; they come back with the other events."""
@@ -192,10 +192,10 @@ class TrainingMonitor:
     def _take_orders(self, now: ClockReading) -> None:
         # The time of the file tells a repeated order from one that was taken already; its confirmation in `state.json`
         # is what `launch.orders` waits for.
-        found = read_order(self._folder.control)
-        if found is None or found[1] == self._last_order_ns:
+        received = read_order(self._folder.control)
+        if received is None or received[1] == self._last_order_ns:
             return
-        order, self._last_order_ns = found
+        order, self._last_order_ns = received
         self._ordered(order, now)
         self._writer.update(order_ns=self._last_order_ns)
 
@@ -206,8 +206,8 @@ class TrainingMonitor:
     def _processes(self) -> RunProcesses:
         """The living processes of the run; a stop means those that detached themselves too."""
         run = self._folder.path if self._writer.in_place else None
-        found = find_processes(run, self._training.process, self._observed(), self._training.subreaper)
-        return found.with_marked() if self._escalation.order is not None else found
+        processes = find_processes(run, self._training.process, self._observed(), self._training.subreaper)
+        return processes.with_marked() if self._escalation.order is not None else processes
 
     def _observed(self) -> frozenset[int]:
         return self._state.pids_on(self._writer.supervision.machine.host)

@@ -63,9 +63,9 @@ def cgroup_oom_kills(proc: Path = PROC) -> int | None:
     """
     for folder in Cgroups.of_this_process(proc).memory:
         for name in ("memory.events", "memory.oom_control"):
-            found = re.search(r"^oom_kill (\d+)$", read_text(folder / name), re.MULTILINE)
-            if found:
-                return int(found[1])
+            match = re.search(r"^oom_kill (\d+)$", read_text(folder / name), re.MULTILINE)
+            if match:
+                return int(match[1])
     return None
 
 
@@ -99,8 +99,8 @@ def _last_error(tail: str) -> str | None:
     if missing is not None:
         return _printable(missing[1])
     text = tail.rpartition("\n")[2].strip()
-    found = _ERROR_LINE.match(text)
-    return None if found is None else _printable(text[found.end() :])
+    match = _ERROR_LINE.match(text)
+    return None if match is None else _printable(text[match.end() :])
 
 
 def _printable(text: str) -> str:
@@ -125,16 +125,16 @@ def _find_kill(descriptor: int, pid: int) -> str | None:
     # /dev/kmsg gives one record a read, `priority,sequence,time,flags;text`, from the oldest that the kernel still has;
     # without O_NONBLOCK the last read would wait for the next record.
     wanted = re.compile(rf"[Kk]illed process {pid} \(")
-    found = None
+    kill = None
     while True:
         try:
             record = os.read(descriptor, 8192).decode("utf-8", "replace")
         except BrokenPipeError:  # the oldest record was overwritten; the next read continues after it
             continue
         except OSError:  # the end of the log
-            return found
+            return kill
         if wanted.search(record):
-            found = record.partition(";")[2].splitlines()[0][:200]
+            kill = record.partition(";")[2].splitlines()[0][:200]
 
 
 TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
@@ -144,7 +144,7 @@ MAX_COMMAND_CHARS = 120
 
 def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
     """What a log that says that a port is taken does not: the process that holds it, and a port that is free."""
-    port = next((found for line in log_tail.splitlines() if TAKEN.search(line) and (found := _port(line))), None)
+    port = next((number for line in log_tail.splitlines() if TAKEN.search(line) and (number := _port(line))), None)
     if port is None:
         return ()
     pid = next(iter(listening_pids(port)), None)
@@ -155,8 +155,8 @@ def taken_port_evidence(log_tail: str) -> tuple[str, ...]:
 
 
 def _port(line: str) -> int | None:
-    found = PORT.search(line)
-    return None if found is None else int(found[1] or found[2])
+    match = PORT.search(line)
+    return None if match is None else int(match[1] or match[2])
 
 
 def _named_process(pid: int) -> str:
@@ -252,10 +252,10 @@ _SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z
 
 def slurm_end(state: RunState, job_log: Path, failed_node: str | None = None) -> RunOutcome | None:
     """How Slurm ended the job of the run, by the output of its script; None if it did not."""
-    found = _SLURM_END.search(read_log_tail(job_log))
-    if found is None:
+    match = _SLURM_END.search(read_log_tail(job_log))
+    if match is None:
         return None
-    reason = found[1] or ""
+    reason = match[1] or ""
     outcome, words = SLURM_ENDS[next((key for key in SLURM_ENDS if key and reason.startswith(key)), "")]
     node = "a node" if failed_node is None else f"node {failed_node}"
     return RunOutcome(outcome, f"{words.format(node=node)}{_at_step(state)}.")

@@ -104,15 +104,15 @@ def find_processes(
     # after the training: reading those of all is most of the cost of a look.
     later = (each for each in processes if each.start_ticks >= training.start_ticks and each.pid != os.getpid())
     marked = frozenset(each.pid for each in later if run is not None and snapshot.names_run(each.pid, run))
-    found = {each.pid: each for each in processes if each.pid in marked}
+    by_pid = {each.pid: each for each in processes if each.pid in marked}
     alive = is_alive(training)
     roots = ([subreaper] if subreaper is not None else []) + ([training.pid] if alive else [])
-    found |= {each.pid: each for each in descendants_in(processes, roots)}
+    by_pid |= {each.pid: each for each in descendants_in(processes, roots)}
     if alive:
-        found |= {each.pid: each for each in processes if each.session == training.pid}
+        by_pid |= {each.pid: each for each in processes if each.session == training.pid}
     sessions = {training.pid, *observed}
-    own = tuple(each for each in found.values() if sessions & {each.pid, each.session})
-    detached = tuple(each for each in found.values() if not sessions & {each.pid, each.session})
+    own = tuple(each for each in by_pid.values() if sessions & {each.pid, each.session})
+    detached = tuple(each for each in by_pid.values() if not sessions & {each.pid, each.session})
     return RunProcesses(own, detached, marked)
 
 
@@ -123,8 +123,8 @@ def named_run(pid: int) -> str | None:
             environment = file.read()
     except OSError:
         return None
-    _, found, value = (b"\0" + environment).partition(f"\0{RUN_VARIABLE}=".encode())
-    return os.fsdecode(value.partition(b"\0")[0]) if found else None
+    _, separator, value = (b"\0" + environment).partition(f"\0{RUN_VARIABLE}=".encode())
+    return os.fsdecode(value.partition(b"\0")[0]) if separator else None
 
 
 def is_named(run: Path, named: str | None) -> bool:

@@ -138,8 +138,8 @@ def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
 
     def literal(match: re.Match[str]) -> str:
         value = flat.get(match[1])
-        known = isinstance(value, str | int | float) and "${" not in str(value)
-        return str(value) if known else match[0]
+        is_literal = isinstance(value, str | int | float) and "${" not in str(value)
+        return str(value) if is_literal else match[0]
 
     # Only references to single values of the same file are put in, once and not recursively: what OmegaConf computes
     # (`${oc.env:X}`, `${eval:…}`) stays as it is and counts as filled in at start.
@@ -163,9 +163,9 @@ def write_settings(
     settings: Settings,
     targets: Collection[str] | None,
     only: Collection[str],
-    own: Mapping[str, Any] | None = None,
+    file_values: Mapping[str, Any] | None = None,
 ) -> ExportedSettings:
-    """The settings `only` as the tool spells them, to be put into a file with the values `own`.
+    """The settings `only` as the tool spells them, to be put into a file with the values `file_values`.
 
     `targets` are the fields of the installed `TrainingArguments`.
     """
@@ -174,10 +174,10 @@ def write_settings(
     notes: list[str] = []
     keys_of: dict[str, Collection[str]] = {}
     for name in (field_name for field_name in FIELDS if field_name in only):
-        written = _written_keys(dialect, name, getattr(settings, name), own or {})
+        written = _written_keys(dialect, name, getattr(settings, name), file_values or {})
         why: tuple[str, ...] = (_no_place(dialect, name, settings),)
         if written is None and dialect.extends_hf and not {name} & {*dialect.names, *dialect.values}:
-            given = {*(own or {}), *keys_in_file(dialect, own or {})}
+            given = {*(file_values or {}), *keys_in_file(dialect, file_values or {})}
             extra = [name] if given.intersection(hf.argument_names(name)) else []  # the script has it, if no release
             carried = hf.to_hf(settings, targets, only=[name], extra=extra)
             written, why = None if carried.unsupported else carried.values, carried.notes
@@ -190,9 +190,9 @@ def write_settings(
     # Keys that depend on several settings are known only now. A setting whose every key they removed has no place in
     # the file, unless it is what was computed (`computed`), such as the global batch instead of the accumulation.
     if dialect.complete is not None:
-        complete = dialect.complete({**(own or {}), **values})
+        complete = dialect.complete({**(file_values or {}), **values})
         values |= complete
-        gone = {key for key, value in complete.items() if value is None and key not in (own or {})}
+        gone = {key for key, value in complete.items() if value is None and key not in (file_values or {})}
         dropped = [name for name, keys in keys_of.items() if keys and gone.issuperset(keys)]
         dropped = [name for name in dropped if dialect.computed.get(name) not in complete]
         for key in (key for name in dropped for key in keys_of[name]):
@@ -224,22 +224,22 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     notes: list[str] = []
     flat = flatten(values) if dialect.nested else values
     places = keys_in_file(dialect, flat)
-    flat = {**flat, **{key: flat[place] for key, place in places.items()}}
+    flat = {**flat, **{key: flat[path] for key, path in places.items()}}
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
-    found: dict[str, Any] = {}
+    read: dict[str, Any] = {}
     # From the least to the most specific: what only a function of the tool can read, then values that several keys say
     # together, then words of the tool, then plain keys. What was read leaves `plain`, whose rest is read by the names
     # of TrainingArguments.
     if dialect.read_more is not None:
-        found |= dialect.read_more(values)
+        read |= dialect.read_more(values)
     for name in FIELDS:
         spellings = _spellings(dialect, name)
         for value, written in spellings:
             if _says(values, written, dialect.assumed):
-                found[name] = value  # a later entry is more specific: DoRA is LoRA with one more key
+                read[name] = value  # a later entry is more specific: DoRA is LoRA with one more key
         for key in {key for _, written in spellings for key in written}:
-            if name in found:
+            if name in read:
                 plain.pop(key, None)
     left_open = {key: why for key, value in plain.items() if (why := _left_open(key, value)) is not None}
     settings_keys = {key for name in FIELDS for key in dialect_keys(dialect, name)}
@@ -255,13 +255,13 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
             plain[key] = words[word]
             notes.append(f"{key} {word} is read as {'on' if words[word] is True else words[word]}")
     for name in FIELDS:
-        own = dialect.names.get(name)
-        if name not in found and own is not None and own in plain:
-            found[name] = plain.pop(own)
+        own_key = dialect.names.get(name)
+        if name not in read and own_key is not None and own_key in plain:
+            read[name] = plain.pop(own_key)
     # A near miss of an argument is one only among arguments.
-    known = sum(setting_of_argument(key) in FIELDS for key in plain)
-    strict = dialect.extends_hf and not dialect.names and dialect.form == "yaml" and known > 1
-    imported = from_hf({**plain, **found}, strict=strict)
+    hf_keys = sum(setting_of_argument(key) in FIELDS for key in plain)
+    strict = dialect.extends_hf and not dialect.names and dialect.form == "yaml" and hf_keys > 1
+    imported = from_hf({**plain, **read}, strict=strict)
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
     keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
     spelled = values.keys() & {*keys_of_tool, dialect.warmup_ratio}
@@ -279,7 +279,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
 
 def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     """The dialect's keys to those that the file has in their places, by `leaves`."""
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for key, leaves in dialect.leaves.items():
         if key in flat:
             continue
@@ -289,22 +289,22 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
         # their own (a variant).
         for leaf in leaves:
             ending = [
-                own
-                for own in flat
+                path
+                for path in flat
                 # W&B keeps `lr: {value: 0.1, desc: …}`.
-                if f".{own}".lower().removesuffix(".value").endswith(f".{leaf.lower()}")
-                and not OTHER_USE.search(own.lower())
+                if f".{path}".lower().removesuffix(".value").endswith(f".{leaf.lower()}")
+                and not OTHER_USE.search(path.lower())
             ]
-            literal = [own for own in ending if _left_open(own, flat[own]) is None]
+            literal = [path for path in ending if _left_open(path, flat[path]) is None]
             base = min(ending, key=len, default="")
-            if all(own.endswith(f".{base}") for own in ending if own != base):
+            if all(path.endswith(f".{base}") for path in ending if path != base):
                 literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
             if len(literal) == 1:
-                found[key] = literal[0]
+                keys[key] = literal[0]
                 break
             if ending:
                 break  # several, of which none is known to be meant
-    return found
+    return keys
 
 
 def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str]) -> Mapping[str, Any]:
@@ -315,11 +315,11 @@ def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str])
         if value is None or (old != new.key and values.get(new.key) is not None):
             continue
         value = _typed(value, new.values or ())
-        known = new.values is None or (isinstance(value, Hashable) and value in new.values)
-        if not known and old == new.key:
+        is_current = new.values is None or (isinstance(value, Hashable) and value in new.values)
+        if not is_current and old == new.key:
             continue
         del current[old]
-        if known:
+        if is_current:
             current[new.key] = value if new.values is None else new.values[value]
             notes.append(f"{old} {shorten_text(str(value))} is read as {new.key} {current[new.key]}: {new.since}")
     return current
@@ -349,19 +349,19 @@ def _says(values: Mapping[str, Any], written: WrittenKeys, assumed: Mapping[str,
     )
 
 
-def _typed(value: Any, known: Collection[Any]) -> Any:
-    """`value`, which an option of a command line gives as text, as the one of `known` that is written so."""
-    if not isinstance(value, str) or value in known:
+def _typed(value: Any, choices: Collection[Any]) -> Any:
+    """`value`, which an option of a command line gives as text, as the one of `choices` that is written so."""
+    if not isinstance(value, str) or value in choices:
         return value
-    spelled = {str(word).lower(): word for word in known if isinstance(word, bool | int)}
+    spelled = {str(word).lower(): word for word in choices if isinstance(word, bool | int)}
     return spelled.get(value.lower(), value)
 
 
-def _written_keys(dialect: Dialect, name: str, value: Value, own: Mapping[str, Any]) -> WrittenKeys | None:
-    """How the tool spells a value; where the file `own` has other keys for the setting, by those."""
+def _written_keys(dialect: Dialect, name: str, value: Value, file_values: Mapping[str, Any]) -> WrittenKeys | None:
+    """How the tool spells a value; where `file_values` have other keys for the setting, by those."""
     usual = {key for written in dialect.values.get(name, {}).values() for key in written}
     for written, said in dialect.also_read.get(name, ()):
-        if said == value and written.keys() <= own.keys() - usual:
+        if said == value and written.keys() <= file_values.keys() - usual:
             return written
     if name == "warmup_steps" and dialect.warmup_ratio is not None and isinstance(value, float):
         return {dialect.warmup_ratio: value} if 0 < value < 1 else {"warmup_steps": int(value)}
@@ -424,9 +424,9 @@ def dialect_of_command(command: Sequence[str]) -> Dialect:
     """The dialect of the tool that a command starts, by its program or module, or the plain Hugging Face one."""
     programs = {program: dialect for dialect in dialects().values() for program in dialect.programs}
     for word in command[:4]:
-        found = programs.get(PurePath(word).name.partition(".")[0])
-        if found is not None:
-            return found
+        named = programs.get(PurePath(word).name.partition(".")[0])
+        if named is not None:
+            return named
     return dialects()[HF]
 
 

@@ -62,10 +62,10 @@ def parse_file(text: str, path: Path) -> ToolFile:
         case ".py":
             return read_python(text, source)
         case ".ipynb":
-            found = read_notebook(text, source)
-            configures = any("." not in key and not key.endswith(CALLED) for key in found.values)
+            notebook = read_notebook(text, source)
+            configures = any("." not in key and not key.endswith(CALLED) for key in notebook.values)
             commands = "" if configures else shell_lines(text, source)
-            return read_shell(commands, source) if commands else found
+            return read_shell(commands, source) if commands else notebook
         case ".args":
             return ToolFile(dict(read_options(tuple(text.split()))))  # as `HfArgumentParser` reads it
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
@@ -139,18 +139,18 @@ class FileChanges:
 
 def file_changes(
     dialect: Dialect,
-    own: Mapping[str, Any],
+    file_values: Mapping[str, Any],
     settings: Settings,
     names: Collection[str],
     targets: Collection[str] | None = None,
 ) -> FileChanges:
-    """The keys of the tool's file `own` that must change to give it the settings `names`.
+    """The keys of the tool's file, `file_values`, that must change to give it the settings `names`.
 
     A key whose setting has the value already stays: it may say more, as `adapter: qlora` is LoRA on quantized weights.
     """
-    given = read_settings(dialect, own).settings
+    given = read_settings(dialect, file_values).settings
     changed = [n for n in FIELDS if n in names and (n not in given or given[n] != getattr(settings, n))]
-    flat = flatten(own) if dialect.nested else own
+    flat = flatten(file_values) if dialect.nested else file_values
     if targets is None and dialect.extends_hf:
         targets = hf.arguments_of_file(flat.keys())
     written = write_settings(dialect, settings, targets, changed, flat)
@@ -167,7 +167,7 @@ def file_changes(
     for name in (setting for setting in changed if setting not in written.unsupported):
         spelled = write_settings(dialect, settings, targets, [name], flat).values
         new = {key: place_of(key) for key in spelled if not _is_default(place_of(key), spelled[key], flat)}
-        reasons = [why for place in new.values() if place not in flat and (why := _no_place(dialect, own, place))]
+        reasons = [why for key in new.values() if key not in flat and (why := _no_place(dialect, file_values, key))]
         if reasons:  # a part of a setting may say another one
             unsupported.append(name)
             notes += reasons
@@ -177,23 +177,24 @@ def file_changes(
     for name in (setting for setting in changed if setting not in unsupported):
         gone = sorted(key for key in dialect_keys(dialect, name) if written.values.get(key) is None)
         kept = {places.get(key, key) for key, value in written.values.items() if value is not None}
-        sections = {place.rpartition(".")[0] for place in kept}
+        sections = {key_path.rpartition(".")[0] for key_path in kept}
         gone = [
-            place
+            key_path
             for key in gone
             # An old name in another section than the new one is a key of the user's own.
-            if (place := places.get(key, key)) in flat and (key not in renamed or place.rpartition(".")[0] in sections)
+            if (key_path := places.get(key, key)) in flat
+            and (key not in renamed or key_path.rpartition(".")[0] in sections)
         ]
-        for place in (old for old in gone if old not in kept):  # both names with one value: each has a reader
-            same = place in renamed and flat[place] is not None
-            twins = [written.values.get(new) for new in kept if same and flat.get(new) == flat[place]]
-            values[_path(dialect, place)] = next(iter(twins), None)
+        for key_path in (old for old in gone if old not in kept):  # both names with one value: each has a reader
+            same = key_path in renamed and flat[key_path] is not None
+            twins = [written.values.get(new) for new in kept if same and flat.get(new) == flat[key_path]]
+            values[_path(dialect, key_path)] = next(iter(twins), None)
     for key, value in written.values.items():
-        place = place_of(key)
-        if value is None or key in without or _is_default(place, value, flat):
+        key_path = place_of(key)
+        if value is None or key in without or _is_default(key_path, value, flat):
             continue
-        if place not in flat or flat[place] != value:
-            values[_path(dialect, place)] = value
+        if key_path not in flat or flat[key_path] != value:
+            values[_path(dialect, key_path)] = value
     return FileChanges(values, tuple(unsupported), tuple(notes))
 
 
@@ -206,13 +207,13 @@ def _own_spellings(dialect: Dialect, flat: Mapping[str, Any], targets: Collectio
     return {key: other for other, key in renamed.items() if other in flat and key not in flat}
 
 
-def _is_default(place: str, value: Any, flat: Mapping[str, Any]) -> bool:
+def _is_default(key_path: str, value: Any, flat: Mapping[str, Any]) -> bool:
     """Whether a key that the file lacks is without effect: fp16 is off in every tool; bf16 is on in some."""
-    off = place.rpartition(".")[2] == "fp16" or place in ("fp16.enabled", "bf16.enabled")
+    off = key_path.rpartition(".")[2] == "fp16" or key_path in ("fp16.enabled", "bf16.enabled")
     return (
         bool(flat)
-        and flat.get(place) is None
-        and ((off and value is False) or (place == "warmup_steps" and value == 0))
+        and flat.get(key_path) is None
+        and ((off and value is False) or (key_path == "warmup_steps" and value == 0))
     )
 
 
@@ -220,26 +221,26 @@ def _section_of_arguments(dialect: Dialect, places: Mapping[str, str]) -> str:
     """The section, with its dot, that most arguments of Hugging Face's are in; empty where they have none."""
     if not dialect.extends_hf:
         return ""
-    sections = Counter(place.removesuffix(key) for key, place in places.items() if place.endswith(f".{key}"))
+    sections = Counter(key_path.removesuffix(key) for key, key_path in places.items() if key_path.endswith(f".{key}"))
     return sections.most_common(1)[0][0] if sections else ""
 
 
-def _no_place(dialect: Dialect, own: Mapping[str, Any], place: str) -> str | None:
+def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -> str | None:
     """Why the file cannot take a key that it does not have; None if it can."""
     if dialect.form == "overrides":
-        return f"{place} is in another file of the configuration, if it is there at all"
-    section = place.rpartition(".")[0]
-    if dialect.takes_more is False or (dialect.takes_more is not None and not dialect.takes_more(own, section)):
-        return f"{place} is not in the file, and the script that reads it may have no such argument"
-    if place.startswith(tuple(dialect.users_sections)):
-        return f"{place} is not in the file, and the class that takes it may have no such argument"
+        return f"{key_path} is in another file of the configuration, if it is there at all"
+    section = key_path.rpartition(".")[0]
+    if dialect.takes_more is False or (dialect.takes_more is not None and not dialect.takes_more(file_values, section)):
+        return f"{key_path} is not in the file, and the script that reads it may have no such argument"
+    if key_path.startswith(tuple(dialect.users_sections)):
+        return f"{key_path} is not in the file, and the class that takes it may have no such argument"
     if dialect.form == "json":
         return None  # DeepSpeed has defaults for the rest of each of its sections
-    inner: Any = own
-    for name in place.split(".")[:-1] if dialect.nested and own else ():
+    inner: Any = file_values
+    for name in key_path.split(".")[:-1] if dialect.nested and file_values else ():
         inner = inner.get(name) if isinstance(inner, Mapping) else None
         if not isinstance(inner, Mapping):
-            return f"the file has no section {name} for {place}"
+            return f"the file has no section {name} for {key_path}"
     return None
 
 
@@ -269,21 +270,21 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
 
 def _with_new_sections(root: yaml.MappingNode, changes: Mapping[KeyPath, Any], suffix: str) -> dict[KeyPath, Any]:
     """`changes` with those of a section that a JSON file lacks put together as the value of that section."""
-    found: dict[KeyPath, Any] = {}
+    sections: dict[KeyPath, Any] = {}
     for path, value in changes.items():
         section: yaml.Node | None = root
         for depth, key in enumerate(path[:-1]):
             pairs = section.value if isinstance(section, yaml.MappingNode) else ()
             section = next((node for name, node in pairs if name.value == key), None)
             if section is None and suffix == ".json":
-                inner = found.setdefault(path[: depth + 1], {})
+                inner = sections.setdefault(path[: depth + 1], {})
                 for name in path[depth + 1 : -1]:
                     inner = inner.setdefault(name, {})
                 inner[path[-1]] = value
                 break
         else:
-            found[path] = value
-    return found
+            sections[path] = value
+    return sections
 
 
 def _path(dialect: Dialect, key: str) -> KeyPath:

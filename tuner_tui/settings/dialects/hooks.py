@@ -43,10 +43,10 @@ def complete_axolotl_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     strategies = {f"{what}_steps": values.get(f"{what}_strategy", "steps") for what in ("save", "eval")}
     dropped = (steps for steps, strategy in strategies.items() if steps in values and strategy != "steps")
-    found: dict[str, Any] = dict.fromkeys(dropped)
+    keys: dict[str, Any] = dict.fromkeys(dropped)
     if values.get("adapter") in ("lora", "qlora"):
-        found["adapter"] = "qlora" if values.get("load_in_4bit") is True else "lora"
-    return found
+        keys["adapter"] = "qlora" if values.get("load_in_4bit") is True else "lora"
+    return keys
 
 
 LIGHTNING_CLI = r"LightningCLI[()]"
@@ -82,14 +82,14 @@ def read_litgpt_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
 
     Warmup may be a fraction of one epoch, where the setting is one of all steps.
     """
-    found: dict[str, Value] = {"peft_method": "lora"} if "lora_r" in values else {}
+    settings: dict[str, Value] = {"peft_method": "lora"} if "lora_r" in values else {}
     whole, samples = values.get("train.global_batch_size"), _samples_at_once(values)
     if isinstance(whole, int) and samples is not None:
-        found["gradient_accumulation_steps"] = max(1, whole // samples)
+        settings["gradient_accumulation_steps"] = max(1, whole // samples)
     fraction, epochs = values.get("train.lr_warmup_fraction"), values.get("train.epochs", 1)
     if isinstance(fraction, float) and isinstance(epochs, int) and 0 < fraction < epochs:
-        found["warmup_steps"] = fraction / epochs
-    return found
+        settings["warmup_steps"] = fraction / epochs
+    return settings
 
 
 def name_global_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -225,18 +225,18 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
 
     A file with the rank of LoRA trains by it, unless a switch of its own says otherwise.
     """
-    found: dict[str, Value] = {}
+    settings: dict[str, Value] = {}
     switches = [str(values[key]).lower() for key in LORA_SWITCHES if values.get(key) is not None]
     if any(word in ("true", "1") for word in switches) or (not switches and values.get("lora_r") is not None):
-        found["peft_method"] = "lora"
+        settings["peft_method"] = "lora"
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
     if str(values.get("bits")) in kinds:
-        found["quantization"] = kinds[str(values["bits"])]
+        settings["quantization"] = kinds[str(values["bits"])]
     precision = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}.get(str(values.get("mixed_precision")))
     # The script's own option wins over the launcher's.
     if precision is not None and not {"bf16", "fp16"} & values.keys():
-        found["precision"] = precision
-    return found
+        settings["precision"] = precision
+    return settings
 
 
 BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})

@@ -40,12 +40,12 @@ def group_of(path: Path) -> Group | None:
 
     A primary configuration has a defaults list and lies above its groups; the usual names of one count first.
     """
-    place = path.absolute()
+    config = path.absolute()
     # Folder by folder upwards: a group is named by its path below the primary configuration
     # (`conf/optimizer/adam.yaml` is `optimizer=adam` of `conf/config.yaml`), so the first folder with a primary that
     # chooses such a group is the root.
-    for above in [*place.parents][1 : FOLDERS_UP + 1]:
-        name = place.parent.relative_to(above).as_posix()
+    for above in [*config.parents][1 : FOLDERS_UP + 1]:
+        name = config.parent.relative_to(above).as_posix()
         listed = {file: chosen for file in sorted(above.glob("*.yaml")) if (chosen := _chosen_groups(file)) is not None}
         related = {file: chosen for file, chosen in listed.items() if chosen & _with_parents(name)}
         if not related and listed and is_named(next(iter(listed))):
@@ -74,21 +74,21 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     # The primary configuration is composed as Hydra does it. Then the opened file takes the place of what it chooses
     # for this group; a global file (`@package _global_`) overrides all of it.
     group = group_of(path)
-    own = _composed(values, path, 0, [])
+    composed = _composed(values, path, 0, [])
     if group is None:
-        return own
+        return composed
     try:
         whole = _composed(parse_tool_text(read_text(group.primary), str(group.primary)).values, group.primary, 0, [])
         is_global = GLOBAL_PACKAGE in read_text(path)[:HEADER_BYTES]
     except PresetError:
-        return own
+        return composed
     if is_global:
         for replaced in _chosen_groups(path, "override ") or ():
             _remove(whole, replaced.split("/"))
     else:
         _remove(whole, group.name.split("/"))
-        own = unflatten({group.name.replace("/", "."): own})
-    _merge(whole, own)
+        composed = unflatten({group.name.replace("/", "."): composed})
+    _merge(whole, composed)
     return whole
 
 
@@ -123,21 +123,21 @@ def _remove(values: dict[str, Any], sections: list[str]) -> None:
 
 
 def _composed(values: Mapping[str, Any], path: Path, level: int, read: list[Path]) -> dict[str, Any]:
-    own = {key: value for key, value in values.items() if key != "defaults"}
+    entries = {key: value for key, value in values.items() if key != "defaults"}
     defaults = values.get("defaults")
     if not isinstance(defaults, list):
-        return own
+        return entries
     merged: dict[str, Any] = {}
     for entry in defaults if SELF in defaults else [*defaults, SELF]:
         if entry == SELF:
-            _merge(merged, own)
+            _merge(merged, entries)
             continue
         for group, name in _choices(entry):
-            found = _find(path, group, name)
-            if found is None or found in read or len(read) >= MOST_FILES or level >= MOST_LEVELS:
+            file = _find(path, group, name)
+            if file is None or file in read or len(read) >= MOST_FILES or level >= MOST_LEVELS:
                 continue
-            read.append(found)
-            _merge(merged, _part(found, group, level, read))
+            read.append(file)
+            _merge(merged, _part(file, group, level, read))
     return merged
 
 
@@ -156,7 +156,7 @@ def _choices(entry: object) -> Iterator[tuple[str, str]]:
 def _find(path: Path, group: str, name: str) -> Path | None:
     file = Path(group, name if name.endswith(".yaml") else f"{name}.yaml")
     places = (folder / file for folder in [*path.absolute().parents][: FOLDERS_UP + 1])
-    return next((place for place in places if place.is_file() and place != path.absolute()), None)
+    return next((candidate for candidate in places if candidate.is_file() and candidate != path.absolute()), None)
 
 
 def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any]:

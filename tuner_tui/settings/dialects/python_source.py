@@ -54,13 +54,13 @@ def read_notebook(text: str, source: str) -> ToolFile:
 
 def shell_lines(text: str, source: str) -> str:
     """The commands that the cells of a notebook give to a shell: `!torchrun …`, and cells of `%%bash`."""
-    found = []
+    cells = []
     for code in _cells(text, source):
         if re.match(r"\s*%%(bash|sh)\b", code):
-            found.append(code.partition("\n")[2])
+            cells.append(code.partition("\n")[2])
         else:
-            found += re.findall(r"^[ \t]*!((?:[^\n]*\\\n)*[^\n]*)", code, re.MULTILINE)
-    commands = "\n".join(found)
+            cells += re.findall(r"^[ \t]*!((?:[^\n]*\\\n)*[^\n]*)", code, re.MULTILINE)
+    commands = "\n".join(cells)
     return commands if "--" in commands else ""
 
 
@@ -123,12 +123,14 @@ def _read(codes: list[str], source: str) -> ToolFile:
             first = FIRST_ARGUMENT.get(section)
             if first is not None and call.args:
                 keywords = {first: call.args[0]} | keywords
-            found = {name: _value(node, names, code) for name, node in keywords.items()}
+            arguments = {name: _value(node, names, code) for name, node in keywords.items()}
             if section:
-                found = {f"{section}.{name}": value for name, value in found.items()} | {f"{section}{CALLED}": True}
+                arguments = {f"{section}.{name}": value for name, value in arguments.items()}
+                arguments[f"{section}{CALLED}"] = True
                 if section == "from_pretrained" and isinstance(call.func, ast.Attribute):
-                    found[f"{section}.{CLASS}"] = last_name(call.func.value)
-            for key, value in found.items():  # of several calls the first counts: of two loaders that is the training's
+                    arguments[f"{section}.{CLASS}"] = last_name(call.func.value)
+            # Of several calls the first counts: of two loaders that is the training's.
+            for key, value in arguments.items():
                 values.setdefault(key, value)
                 lines.setdefault(key, call.lineno)
     return ToolFile(values, lines)
@@ -204,10 +206,10 @@ def _edit(
 
 
 def _line_offsets(code: str) -> list[int]:
-    found = [0]
+    offsets = [0]
     for line in code.split("\n"):  # where `ast` ends a line; str.splitlines also ends one at a form feed
-        found.append(found[-1] + len(line) + 1)
-    return found
+        offsets.append(offsets[-1] + len(line) + 1)
+    return offsets
 
 
 def _offset(line: int, column: int, code: str, offsets: list[int]) -> int:
@@ -237,17 +239,17 @@ def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
     for `TrainingArguments`.
     """
     # `ast.walk` goes breadth first: an inner call would come after an outer one that begins later in the source.
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for node in sorted(found, key=lambda call: (call.lineno, call.col_offset)):
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for node in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
         section = _section(node)
         if section is not None:
             yield section, node
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    found |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return {name.partition(".")[0] for name in found}
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in modules}
 
 
 def _section(call: ast.Call) -> str | None:
@@ -275,33 +277,33 @@ def _constants(trees: list[ast.Module]) -> dict[str, Any]:
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             if isinstance(target, ast.Name):
                 bound.setdefault(target.id, []).append(node.value)
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     # A name that is bound twice may have either value, so it is unknown. Names are evaluated in the order in which
     # they are first bound: a constant may use those before it.
     for name, values in bound.items():
         try:
             if len(values) == 1:
-                found[name] = evaluate_literal(values[0], found)
+                constants[name] = evaluate_literal(values[0], constants)
         except (ValueError, TypeError, ArithmeticError):
             continue
-    return found
+    return constants
 
 
 def _defaults(trees: list[ast.Module]) -> dict[str, tuple[int, ast.expr]]:
     """The arguments of the script's command line that have one literal default, with the tree that it is in."""
-    found: dict[str, list[tuple[int, ast.expr | None]]] = {}
+    defaults: dict[str, list[tuple[int, ast.expr | None]]] = {}
     for index, tree in enumerate(trees):
         for call, words in declared_options(tree):
             options = [word[2:].replace("-", "_") for word in words if word.startswith("--")]
             if last_name(call.func) == "add_argument":
-                found.setdefault(options[0] if options else "", []).append((index, keyword_value(call, "default")))
+                defaults.setdefault(options[0] if options else "", []).append((index, keyword_value(call, "default")))
         for node in ast.walk(tree):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 default = node.value
                 if isinstance(default, ast.Call) and last_name(default.func) == "field":
                     default = keyword_value(default, "default")
-                found.setdefault(node.target.id, []).append((index, default))
-    single = {name: places[0] for name, places in found.items() if len(places) == 1}
+                defaults.setdefault(node.target.id, []).append((index, default))
+    single = {name: places[0] for name, places in defaults.items() if len(places) == 1}
     return {
         name: (index, node) for name, (index, node) in single.items() if isinstance(node, ast.Constant | ast.UnaryOp)
     }

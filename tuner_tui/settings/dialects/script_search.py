@@ -40,8 +40,8 @@ def _matches(path: Path, marker: str) -> Iterator[dict[Path, str]]:
             script for inner in (folder, folder / "src", folder / "scripts") for script in sorted(inner.glob("*.py"))
         ]
         for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
-            if found := {script: source for script in candidates if pattern.search(source := read_source(script))}:
-                yield found
+            if scripts := {script: source for script in candidates if pattern.search(source := read_source(script))}:
+                yield scripts
 
 
 def find_script(path: Path, marker: str, wanted: str | None = None) -> Path | None:
@@ -52,14 +52,14 @@ def find_script(path: Path, marker: str, wanted: str | None = None) -> Path | No
     word `wanted` in its name counts before nearer ones without.
     """
     if wanted is not None:
-        for found in _matches(path, marker):
+        for scripts in _matches(path, marker):
             named = {
-                script: source for script, source in found.items() if wanted in re.split(r"[^a-z0-9]+", script.stem)
+                script: source for script, source in scripts.items() if wanted in re.split(r"[^a-z0-9]+", script.stem)
             }
             if named and (script := _likeliest(path, named)):
                 return script
-    found = find_scripts(path, marker)
-    return _likeliest(path, found) if found else None
+    scripts = find_scripts(path, marker)
+    return _likeliest(path, scripts) if scripts else None
 
 
 def find_shell_scripts(path: Path) -> Iterator[Path]:
@@ -120,21 +120,21 @@ def _whole_checkout(folder: Path) -> list[Path]:
     return list(islice(kept, MOST_SCRIPTS))
 
 
-def _likeliest(path: Path, found: dict[Path, str]) -> Path | None:
-    training = {script: source for script, source in found.items() if not script.stem.lower().startswith(EVALUATES)}
-    found = training or found
-    named = [script for script, source in found.items() if names_file(source, path)]
-    if len(named) == 1 or len(found) == 1:
-        return next(iter(named or found))
-    trains = [script for script in found if any(word in script.stem for word in TRAINS)]
-    trains = trains or [script for script in found if script.stem in ENTRIES]
+def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
+    training = {script: source for script, source in scripts.items() if not script.stem.lower().startswith(EVALUATES)}
+    scripts = training or scripts
+    named = [script for script, source in scripts.items() if names_file(source, path)]
+    if len(named) == 1 or len(scripts) == 1:
+        return next(iter(named or scripts))
+    trains = [script for script in scripts if any(word in script.stem for word in TRAINS)]
+    trains = trains or [script for script in scripts if script.stem in ENTRIES]
     if len(trains) == 1:
         return trains[0]
     wanted = _words(path.stem) | _words(path.absolute().parent.name)
     scores: dict[tuple[int, int], list[Path]] = {}
-    for one in named or trains or found:
-        words = _words(f"{one.parent.name} {one.stem}")
-        scores.setdefault((len(wanted & words), -len(words - wanted)), []).append(one)
+    for likely in named or trains or scripts:
+        words = _words(f"{likely.parent.name} {likely.stem}")
+        scores.setdefault((len(wanted & words), -len(words - wanted)), []).append(likely)
     shared, best = max(scores.items())
     return best[0] if len(best) == 1 and shared[0] else None
 

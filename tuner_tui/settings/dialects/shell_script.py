@@ -108,13 +108,13 @@ def _with_option(text: str, name: str, value: str | None, source: str) -> str:
     override = re.compile(rf"(?<!\S)\+{{0,2}}{re.escape(name)}=(?P<value>{_VALUE})")
     # The command itself, else what its variables hold; of several the last one counts.
     parts = ((command.start, command.end), (0, len(text)))
-    found = next(
+    option_match = next(
         (all_[-1] for part in parts for one in (option, override) if (all_ := [*one.finditer(text, *part)])), None
     )
-    if found is None:
+    if option_match is None:
         return text if value is None else _with_new_option(text, command, f"--{name} {value}")
-    start, end = found.span()
-    given = found["value"]
+    start, end = option_match.span()
+    given = option_match["value"]
     if value is None:
         return text[:start].rstrip(" \t") + text[end:]
     if given is None:
@@ -144,7 +144,7 @@ def _with_variable(text: str, variable: str, value: str, name: str, source: str)
     start, end = places[0].span("value")
     given = places[0]["value"]
     if default:
-        start, end = (start + place for place in default.span("value"))
+        start, end = (start + offset for offset in default.span("value"))
         given = default["value"]
     quote = given[0] if given[:1] in ('"', "'") else ""
     return f"{text[:start]}{quote}{value}{quote}{text[end:]}"
@@ -156,13 +156,13 @@ def _with_new_option(text: str, command: _Command, option: str) -> str:
     last = [*begins.finditer(text, command.start, command.end)] or [*begins.finditer(text)]
     if not last:
         return text
-    place = last[-1].start()
-    line = text.rfind("\n", 0, place) + 1
-    indent = text[line:place]
+    offset = last[-1].start()
+    line = text.rfind("\n", 0, offset) + 1
+    indent = text[line:offset]
     if indent.strip():
-        return f"{text[:place]}{option} {text[place:]}"
+        return f"{text[:offset]}{option} {text[offset:]}"
     newline = "\r\n" if "\r\n" in text else "\n"
-    return f"{text[:place]}{option} \\{newline}{indent}{text[place:]}"
+    return f"{text[:offset]}{option} \\{newline}{indent}{text[offset:]}"
 
 
 def option_word(value: Any) -> str:
@@ -190,11 +190,13 @@ def _find_command(text: str) -> _Command:
         words = tuple(_words(_computed(_filled(line, variables), variables)))
         assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
         if words and all(assigned):
-            found = {match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE}
-            found = {name: value for name, value in found.items() if not _CALLERS.fullmatch(value)}
-            variables |= found
-            exported |= found if words[0] == "export" else {}
-            for value in found.values():
+            assignments = {
+                match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE
+            }
+            assignments = {name: value for name, value in assignments.items() if not _CALLERS.fullmatch(value)}
+            variables |= assignments
+            exported |= assignments if words[0] == "export" else {}
+            for value in assignments.values():
                 inner = tuple(_words(value))
                 if _score(inner) > _score(of_variable.words):
                     of_variable = _Command(inner, start, end)
@@ -230,17 +232,17 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
 
     An array goes on until a line ends with its bracket.
     """
-    start = place = 0
+    start = end = 0
     for line in text.splitlines(keepends=True):
-        place += len(line)
+        end += len(line)
         comment = line.lstrip().startswith("#")
-        if _ARRAY.match(text, start) and not _without_comment(line).endswith(")") and place - start < LONGEST_VALUE:
+        if _ARRAY.match(text, start) and not _without_comment(line).endswith(")") and end - start < LONGEST_VALUE:
             continue
         if comment or not line.rstrip().endswith("\\"):
-            yield start, place
-            start = place
-    if start < place:
-        yield start, place
+            yield start, end
+            start = end
+    if start < end:
+        yield start, end
 
 
 def _score(words: tuple[str, ...]) -> int:
@@ -258,7 +260,7 @@ def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
 
 def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
     """`--name value` and `--name=value` by name; a switch without a value is `true`, `--no_name` is `false`."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for word, following in zip_longest(words, words[1:], fillvalue="--"):
         if not word.startswith("--") or len(word) < 3:
             continue
@@ -266,10 +268,10 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
         name = name.replace("-", "_")
         alone = not equals and following.startswith("--")
         if alone and name.startswith("no_") and name not in known_options():
-            found[name.removeprefix("no_")] = "false"
+            options[name.removeprefix("no_")] = "false"
         else:
-            found[name] = value if equals else "true" if alone else following
-    return found
+            options[name] = value if equals else "true" if alone else following
+    return options
 
 
 def _words(line: str) -> list[str]:
@@ -290,8 +292,8 @@ def _computed(line: str, variables: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         terms = match[1] or match[2] or ""
-        known = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), terms.replace("\\*", "*"))
-        number = _arithmetic(known)
+        expression = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0], name[0]), terms.replace("\\*", "*"))
+        number = _arithmetic(expression)
         return "$(…)" if number is None else str(number)
 
     return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)|\$\(\s*expr\s+([^()]*)\)|\$\([^()]*\)?\)", value, line)

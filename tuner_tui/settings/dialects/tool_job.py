@@ -60,8 +60,8 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     flat = flatten(file.values) if dialect.nested else file.values
     if file.words or dialect.form == "arguments":
         return _job_of_shell(dialect, file, path, flat)
-    if dialect.of_launcher and (found := _job_of_launcher(dialect, path)) is not None:
-        return found
+    if dialect.of_launcher and (job := _job_of_launcher(dialect, path)) is not None:
+        return job
     chosen = None if dialect.choose_command is None else dialect.choose_command(file.values, path)
     command = chosen or dialect.command
     script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
@@ -74,10 +74,10 @@ def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | No
     group = group_of(path) if dialect.form == "overrides" else None
     if group is not None:
         command = f"python {{script}} {shlex.quote(f'{group.override}={path.stem}')}"
-    known = {"{config}": file_path, "{script}": script or UNKNOWN_SCRIPT, "{folder}": file_path.parent}
-    known |= {"{stem}": Path(path.stem)}
+    paths = {"{config}": file_path, "{script}": script or UNKNOWN_SCRIPT, "{folder}": file_path.parent}
+    paths |= {"{stem}": Path(path.stem)}
     words = tuple(
-        str(known.get(word, word.replace("{config}", str(file_path)))) for word in shlex.split(command) if word
+        str(paths.get(word, word.replace("{config}", str(file_path)))) for word in shlex.split(command) if word
     )
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
     if apply == "yaml" and dialect.name == HF and path.suffix.lower() == ".json":
@@ -124,8 +124,8 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     if not file.command:
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
     if dialect.form == "overrides":
-        own = {"apply": "placeholders", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
-        return CommandJob.model_validate({**common, **own, "command": file.command, "env": file.environment})
+        job_keys = {"apply": "placeholders", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
+        return CommandJob.model_validate({**common, **job_keys, "command": file.command, "env": file.environment})
     tool = dialect_of_command(file.command).name
     spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **keys_in_file(dialect, flat)}
     aliases = {name: key for name, key in spelled.items() if name in FIELDS} if tool == HF else {}
@@ -138,7 +138,7 @@ def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     """The keys of the file for the settings that it has."""
     places = {key: key for key in flat} | keys_in_file(dialect, flat)
     keys = {name: dialect_keys(dialect, name) & places.keys() for name in FIELDS}
-    return {name: places[min(found)] for name, found in keys.items() if len(found) == 1}
+    return {name: places[min(indices)] for name, indices in keys.items() if len(indices) == 1}
 
 
 def _task(
@@ -156,7 +156,7 @@ def _task(
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     """The first that is given; in sections, where one key ends so."""
     for key in keys:
-        ending = [key] if key in values else [own for own in values if own.endswith(f".{key}")]
+        ending = [key] if key in values else [key_path for key_path in values if key_path.endswith(f".{key}")]
         if len(ending) == 1 and (text := _text_of(values[ending[0]])):
             return text
     return None
