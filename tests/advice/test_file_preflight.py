@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fakes.inventories import box, python
 from tests.memory.shapes import GPT2
@@ -23,6 +24,7 @@ from tuner_tui.core.units import GIB
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
+EXAMPLES = yaml.load(Path(__file__).with_name("file_preflight.yaml").read_text("utf-8"), yaml.CSafeLoader)
 JOB = CommandJob(command=("axolotl", "train", "/work/my.yml"), apply="yaml", model="gpt2", task="causal-lm")
 
 
@@ -52,24 +54,10 @@ def test_a_file_that_needs_nothing_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("values", "there", "name", "advice"),
-    [
-        ({}, (), "Program", "pip install axolotl"),
-        ({"flash_attention": True}, (), "Packages", "/env/bin/python -m pip install flash-attn --no-build-isolation"),
-        ({"deepspeed": "acme/zero3"}, (), "Packages", "/env/bin/python -m pip install deepspeed"),
-        (
-            {"datasets": [{"path": "x", "data_files": "chat.jsonl"}]},
-            (),
-            "Files",
-            "Create it, or change datasets.data_files",
-        ),
-        ({"datasets": [{"path": "./chat"}]}, ("/work/chat",), "Files", "cd /work"),
-        ({"deepspeed": "ds/zero3.json"}, (), "Files", "change deepspeed in /work/my.yml"),
-    ],
+    EXAMPLES["missing"],
 )
-def test_what_is_missing_names_the_remedy(
-    values: dict[str, Any], there: tuple[str, ...], name: str, advice: str
-) -> None:
-    found = checks(values, resolved(), there)[name]
+def test_what_is_missing_names_the_remedy(values: dict[str, Any], there: list[str], name: str, advice: str) -> None:
+    found = checks(values, resolved(), tuple(there))[name]
     assert found.state == "wrong"
     assert advice in found.advice
 
@@ -103,19 +91,7 @@ def test_the_size_of_a_checkpoint() -> None:
 
 @pytest.mark.parametrize(
     ("values", "packages"),
-    [
-        ({"load_in_4bit": True, "adapter": "qlora"}, ["bitsandbytes"]),
-        ({"load_in_4bit": False, "flash_attention": None, "deepspeed": ""}, []),
-        ({"attn_implementation": "flash_attention_2", "use_liger_kernel": True}, ["flash-attn", "liger-kernel"]),
-        (
-            {"plugins": ["axolotl.integrations.liger.LigerPlugin"], "optimizer": "paged_adamw_8bit"},
-            ["liger-kernel", "bitsandbytes"],
-        ),
-        ({"distributed_type": "DEEPSPEED", "report_to": ["wandb", "none"]}, ["deepspeed", "wandb"]),
-        ({"flash_attn": "fa2", "quantization_bit": 4, "report_to": "none"}, ["flash-attn", "bitsandbytes"]),
-        ({"train": {"x": 1}, "quantize": "bnb.nf4"}, ["bitsandbytes"]),
-        ({"deepspeed": "${DS}"}, []),
-    ],
+    EXAMPLES["packages"],
 )
 def test_the_packages_that_values_ask_for(values: dict[str, Any], packages: list[str]) -> None:
     assert list(required_packages(values)) == packages
