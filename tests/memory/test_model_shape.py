@@ -26,6 +26,7 @@ LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 100,
     "intermediate_size": 128, "max_position_embeddings": 256, "torch_dtype": "bfloat16",
 }  # fmt: skip
+DROPOUT = read_data_file(Path(__file__).with_name("dropout.yaml"))["dropout"]
 OTHER_TASK = {"small-roberta", "other-bert", "other-modernbert"}
 MODELS = [
     *((name, task, "none") for name, tasks in read_data_file(BUILT_IN_FILE).items() for task in tasks),
@@ -101,23 +102,9 @@ def test_what_is_near_to_no_family_has_no_shape(model: str) -> None:
     assert shape_from_config(FAMILIES[model], model, "causal-lm") is None
 
 
-@pytest.mark.parametrize(
-    ("config", "task", "dropouts"),
-    [
-        (
-            {"model_type": "bert", "intermediate_size": 128, "max_position_embeddings": 256},
-            "classification",
-            (0.1, 0.1),
-        ),
-        ({"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 3, "n_positions": 256}, "causal-lm", (0.1, 0.1)),
-        ({"model_type": "llama", "intermediate_size": 128, "max_position_embeddings": 256}, "causal-lm", (0.0, 0.0)),
-        ({"model_type": "own"}, "classification", (0.1, 0.1)),
-        ({"model_type": "own"}, "causal-lm", (0.0, 0.0)),
-        ({"model_type": "own", "attention_dropout": 0.2}, "causal-lm", (0.2, 0.0)),
-    ],
-)
+@pytest.mark.parametrize(("config", "task", "dropouts"), DROPOUT)
 def test_dropout_that_no_configuration_names_is_the_family_s(
-    config: dict[str, object], task: Task, dropouts: tuple[float, float]
+    config: dict[str, object], task: Task, dropouts: list[float]
 ) -> None:
     """The defaults of the configuration classes of Transformers."""
     sizes = {
@@ -126,7 +113,7 @@ def test_dropout_that_no_configuration_names_is_the_family_s(
     }  # fmt: skip
     shape = shape_from_config({**sizes, **config}, "m", task)
     assert shape is not None
-    assert (shape.attention_dropout, shape.hidden_dropout) == dropouts
+    assert [shape.attention_dropout, shape.hidden_dropout] == dropouts
 
 
 def test_a_model_of_pictures_has_no_shape() -> None:

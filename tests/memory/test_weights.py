@@ -41,14 +41,7 @@ def test_parameters_are_counted_to_the_last(name: str, parameters: int) -> None:
     assert count_parameters(shape(name), Settings()).total == parameters
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"), ("meta-llama/Llama-3.2-1B", "llama-3.2-1b"),
-        ("google/gemma-3-1b-it", "gemma-3-1b"), ("microsoft/deberta-v3-base", "deberta-v3-base"),
-        ("Qwen/Qwen2.5-72B", None), ("unsloth/Qwen2.5-7B-bnb-4bit", None), ("org/llama-3.2-1base", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("model", "name"), PUBLISHED["a Hub id is known by the beginning of its name"])
 def test_a_hub_id_is_known_by_the_beginning_of_its_name(model: str, name: str | None) -> None:
     assert known_config(model) == (None if name is None else known_configs()[name])
 

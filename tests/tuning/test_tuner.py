@@ -86,24 +86,17 @@ def micros(runner: ListedCards) -> list[int]:
     return [trial.settings.per_device_train_batch_size for trial in runner.ran]
 
 
-def test_one_trial_after_another_until_the_search_is_done(bench: Bench) -> None:
-    runner = ListedCards([measured(100), measured(150), measured(120), measured(151)])
-    ended = bench.tune(runner)
-    assert micros(runner) == [8, 16, 32, 16]
-    assert ended.status == "finished"
-    assert ended.verdict is not None
-    assert ended.verdict.winner.per_device_train_batch_size == 16
-
-
 def test_what_is_written_is_what_is_read(bench: Bench) -> None:
-    bench.tune(ListedCards([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)]))
+    runner = ListedCards([measured(100), measured(150, peak_bytes=50), measured(120), measured(151)])
+    ended = bench.tune(runner)
+    assert (micros(runner), ended.status) == ([8, 16, 32, 16], "finished")
     view = TuningReader(bench.folder).poll()
     assert (view.status, view.id, view.capacity_bytes, view.limit_bytes) == ("finished", "t001", 100, 97)
     assert [one.measurement.throughput for one in view.tried] == [100, 150, 120, 151]
     assert view.tried[1].trial.settings == START.changed(per_device_train_batch_size=16)
     assert view.skipped[0].knob == "torch_compile"
     assert view.verdict is not None
-    assert view.verdict.ratio == 1.5
+    assert (view.verdict.ratio, view.verdict.winner.per_device_train_batch_size) == (1.5, 16)
     assert view.running == ()
 
 
