@@ -126,11 +126,11 @@ class IgnoreSigtermInWorker:
     A worker ends with its loader or its trainer.
     """
 
-    def __init__(self, own: Any = None) -> None:
-        """`own` is the loader's own `worker_init_fn`."""
-        self._own = own
+    def __init__(self, worker_init_fn: Any = None) -> None:
+        """`worker_init_fn` is the one that the loader has."""
+        self._worker_init_fn = worker_init_fn
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if self._own is not None:
-            self._own(worker)
+        if self._worker_init_fn is not None:
+            self._worker_init_fn(worker)

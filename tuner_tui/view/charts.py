@@ -262,7 +262,7 @@ def history_rows(trace: Trace, recent: Sequence[Sample], now_s: float, width: in
     if height < 1:
         return []
     room = max(0, min(MOST_COLUMNS, width - LABEL - SCALE))
-    # `known` columns have values so far. The widest cells with which they fit are taken, so a chart starts wide and
+    # `filled` columns have values so far. The widest cells with which they fit are taken, so a chart starts wide and
     # becomes finer a few times in its life, instead of growing from the right edge for an hour.
     filled = 1 + math.ceil((now_s - recent[0].time_s) / (CHART_BUCKETS * BUCKET_S)) if recent else room
     cells = next((cells for cells in COLUMN_CELLS if filled * cells <= room), 1)

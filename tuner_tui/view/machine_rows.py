@@ -253,7 +253,7 @@ def find_gpu(sample: Sample, index: int) -> GpuSample | None:
 
 def _histories(scene: GpuScene, gpu: GpuSample, width: int, height: int) -> list[Row]:
     busy, *others = _traces(gpu)
-    traces = [(busy, height)] if height < TRACES_FROM else [(busy, height - TRACES), *((other, 1) for other in others)]
+    traces = [(busy, height)] if height < TRACES_FROM else [(busy, height - TRACES), *((trace, 1) for trace in others)]
     return [
         row for trace, rows in traces for row in history_rows(trace, scene.recent, scene.sample.time_s, width, rows)
     ]
