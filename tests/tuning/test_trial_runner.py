@@ -117,6 +117,14 @@ def test_a_trainer_would_take_its_own_number_of_steps(trials: Trials, max_steps:
     assert found.job_steps == steps
 
 
+@pytest.mark.train
+def test_a_command_that_ignores_its_settings_is_found_out(trials: Trials) -> None:
+    found = trials.run(trials.runner(command("ignores")), per_device_train_batch_size=16).measurement
+    assert found.outcome == "not-applied"
+    assert found.not_applied == ("per_device_train_batch_size",)
+    assert "16 was requested, but batches of 4 were observed" in found.sentence
+
+
 @pytest.mark.full
 @pytest.mark.train
 def test_ranks_are_added_up_and_all_of_them_ended(trials: Trials) -> None:

@@ -1,6 +1,7 @@
-"""A plain PyTorch loop as people write it: `plain_loop.py BATCH WORKERS [slow] [samples=N] [ranks]`.
+"""A plain PyTorch loop as people write it: `plain_loop.py BATCH WORKERS [slow] [samples=N] [ignores] [ranks]`.
 
 `slow`: putting a batch together takes a fifth of a second of sleep, so that a busy machine changes little.
+`ignores`: the batch it is given is not what it takes.
 """
 
 import sys
@@ -33,9 +34,10 @@ def collate_slowly(samples: list[tuple[torch.Tensor, torch.Tensor]]) -> list[tor
 def main() -> None:
     words = sys.argv[3:]
     count = next((int(word.partition("=")[2]) for word in words if word.startswith("samples=")), 640)
+    batch = 4 if "ignores" in words else int(sys.argv[1])
     collate = collate_slowly if "slow" in words else None
     loader = DataLoader(
-        Samples(count), batch_size=int(sys.argv[1]), num_workers=int(sys.argv[2]), shuffle=True, collate_fn=collate
+        Samples(count), batch_size=batch, num_workers=int(sys.argv[2]), shuffle=True, collate_fn=collate
     )
     if "ranks" in words:
         torch.distributed.init_process_group("gloo")

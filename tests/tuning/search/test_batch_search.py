@@ -50,6 +50,13 @@ def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
     assert searched.best is None
 
 
+def test_a_good_estimate_needs_two_or_three_runs() -> None:
+    machine = SimulatedGpu(80 * GIB, 10 * GIB, GIB, 16 * GIB, 0.0, 0.01, 0.001, (0.0, 0.0), True, 1)
+    best, probes = search(machine, 512)
+    assert len(probes) <= 3
+    assert best >= 0.92 * machine.true_maximum(512)
+
+
 def test_an_estimate_twice_too_small_costs_at_most_one_out_of_memory() -> None:
     machine = SimulatedGpu(24 * GIB, 6 * GIB, GIB, 6 * GIB, 0.0, 0.01, 0.001, (-0.5, -0.5), True, 1)
     best, probes = search(machine, 512)
@@ -79,6 +86,15 @@ def test_targets_over_many_machines(finder: Finder) -> None:
     assert max(ooms) <= 1
     assert statistics.median(shares) >= 0.95
     assert quantile(shares, 0.1) >= 0.88
+
+
+def test_peaks_alone_lead_to_most_of_the_card() -> None:
+    found = finds(search_by_peaks_alone, [random_gpu(seed) for seed in range(5_000_000, 5_000_400)])
+    shares = [one.best / one.true_maximum for one in found]
+    assert statistics.median(shares) >= 0.95
+    assert quantile(shares, 0.1) >= 0.85
+    assert statistics.mean(one.ooms for one in found) <= 0.08
+    assert max(one.ooms for one in found) <= 2
 
 
 def test_fragmented_memory_that_grows_in_blocks_costs_little() -> None:

@@ -1,0 +1,1 @@
+"""Everything that the five field notes ask for, item by item."""
