@@ -21,7 +21,7 @@ ASSUMED_CUDA = "13.0"
 """CUDA version assumed for the interpreter there, whose torch may be a CPU build here."""
 _COUNT = re.compile(r"(?:(\d{1,3}) ?[x×*] ?)?(.+)", re.IGNORECASE)
 _SIZED = re.compile(r"(.+?)[- ]?(\d{1,3}) ?(?:gi?b?)?", re.IGNORECASE)
-_BRANDS = ("nvidia ", "tesla ", "geforce ", "rtx ", "gtx ")
+_BRANDS = ("nvidia ", "tesla ", "quadro ", "geforce ", "rtx ", "gtx ")
 
 
 @dataclass(frozen=True, slots=True)

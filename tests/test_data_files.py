@@ -1,0 +1,86 @@
+"""The YAML files to which anybody may add a row: each row is complete and its keys are spelled right.
+
+A message names the row, so that whoever added it finds the mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from tuner_tui.advice.remedies import table
+from tuner_tui.core.files import read_data_file
+from tuner_tui.hardware import known_cards
+from tuner_tui.runs.log_parsing import fatal_failure
+from tuner_tui.settings.dialects import dialect
+from tuner_tui.settings.model import FIELDS
+
+CRASH_REQUIRED = ("cause", "say", "example")
+CRASH_KEYS = (
+    *("cause", "say", "match", "any", "headline", "frame", "depth", "replaces", "confidence", "bare", "consequence"),
+    *("topic", "source", "example", "counter_example"),
+)
+GPU_KEYS = ("name", "memory", "architecture", "capability", "source")
+SETTINGS_OF_TOOLS = ("names", "values", "defaults", "also_read", "computed", "whole")
+"""Parts of a tool in `tools.yaml` whose keys are names of settings."""
+
+
+def misspelled(row: Mapping[str, Any], required: Collection[str], known: Collection[str]) -> Iterator[str]:
+    yield from (f"lacks {key}" for key in required if key not in row)
+    yield from (f"has an unknown key {key}" for key in row if key not in known)
+
+
+def test_crashes() -> None:
+    document = read_data_file(fatal_failure.FILE)
+    problems = []
+    for row in (*document["messages"], *document["frames"]):
+        name = row.get("say", row)
+        problems += [f"{name}: {problem}" for problem in misspelled(row, CRASH_REQUIRED, CRASH_KEYS)]
+        for key in ("example", "counter_example"):
+            texts = row.get(key, [])
+            if not all(isinstance(text, str) for text in ([texts] if isinstance(texts, str | Mapping) else texts)):
+                problems.append(f"{name}: {key} is no text; put it in quotes")
+    assert problems == []
+
+
+def test_remedies() -> None:
+    rows = read_data_file(table.FILE)["remedies"]
+    problems = [
+        f"{name}: {problem}"
+        for name, row in rows.items()
+        for problem in misspelled(row, ("title", "why"), (*table.TEXTS, "if", "set"))
+    ]
+    words = {*table.FACTS, *table.WORDS, *FIELDS}
+    problems += [
+        f"{name}: no setting {key}" for name, row in rows.items() for key in row.get("set", {}).keys() - FIELDS
+    ]
+    problems += [f"{name}: no word {key}" for name, row in rows.items() for key in row.get("if", {}).keys() - words]
+    assert problems == []
+
+
+def test_gpus() -> None:
+    problems: list[str] = []
+    architectures: dict[float, str] = {}
+    for row in read_data_file(known_cards.FILE):
+        name, generation = row.get("name", row), row.get("architecture")
+        problems += [f"{name}: {problem}" for problem in misspelled(row, GPU_KEYS, GPU_KEYS)]
+        if architectures.setdefault(row.get("capability"), generation) != generation:
+            problems.append(f"{name}: capability {row['capability']} is {architectures[row['capability']]} elsewhere")
+    assert problems == []
+
+
+def test_tools() -> None:
+    problems = []
+    parts = {field.name for field in fields(dialect.Dialect)} - {"name"}
+    for tool, row in read_data_file(dialect.TABLES).items():
+        if tool == "shared":
+            continue
+        problems += [f"{tool}: {problem}" for problem in misspelled(row, ("tool", "command"), parts)]
+        problems += [
+            f"{tool}: {part} has {name}, which is no setting"
+            for part in SETTINGS_OF_TOOLS
+            for name in row.get(part, ())
+            if name not in FIELDS
+        ]
+    assert problems == []
