@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.advice.remedies import table
 from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import known_cards
@@ -57,6 +58,20 @@ def test_remedies() -> None:
     ]
     problems += [f"{name}: no word {key}" for name, row in rows.items() for key in row.get("if", {}).keys() - words]
     assert problems == []
+
+
+def test_findings() -> None:
+    required = ("when", "severity", "confidence", "sentence")
+    rows = read_data_file(rows_of_findings.FILE)
+    problems = [
+        f"{name}: {problem}"
+        for name, row in rows.items()
+        for problem in misspelled(row, required, (*required, "of", "where"))
+    ]
+    assert (
+        problems + [f"{name}: no row {row['of']}" for name, row in rows.items() if row.get("of", name) not in rows]
+        == []
+    )
 
 
 def test_gpus() -> None:

@@ -9,7 +9,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.docs.reference import PAGES, ROOT, commands, key_bindings
+from tests.advice.crash.outputs import read, whole_logs
+from tests.docs.reference import PAGES, ROOT, commands, findings, key_bindings
 from tuner_tui.cli.main import ALIASES
 
 PROSE = sorted(
@@ -60,6 +61,18 @@ def test_commands_and_options_exist(page: Path) -> None:
     assert set(COMMAND.findall(code)) <= known
     said = {option for line in code.splitlines() if "tuner-tui" in line for option in OPTION.findall(line)}
     assert said - FOREIGN_OPTIONS <= set(OPTION.findall(reference))
+
+
+CAUSE = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
+
+
+def test_every_cause_that_a_finding_may_name_is_listed() -> None:
+    listed = {*CAUSE.findall(findings())}
+    reported = {finding.cause for output in whole_logs() for finding in read(output.log)}
+    for path in (ROOT / "tuner_tui" / "advice").rglob("*.py"):
+        reported.update(re.findall(r'\b(?:finding|CrashCause)\(\s*"([\w-]+)"', path.read_text("utf-8")))
+    assert len(reported) > 40
+    assert reported - listed == set()
 
 
 def test_every_key_has_an_explanation() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.recommend.recommendation import SMALL_SHM_BYTES
 from tuner_tui.advice.recommend.target import describe_cards, other_processes_bytes, select_cards
 from tuner_tui.advice.thresholds import DISK_FREE_BYTES
@@ -181,19 +182,16 @@ def environment_findings(
     findings = []
     if names and interpreter.python_version is not None:
         command = f"{interpreter.path} -m pip install {' '.join(names)}"
-        install = Remedy(command, "Without these packages the training cannot start.")
-        sentence = f"{interpreter.path} has no {' and no '.join(names)}."
-        findings.append(_environment_finding("missing-package", sentence, (install, CHOOSE_INTERPRETER)))
+        remedies = (Remedy(command, "Without these packages the training cannot start."), CHOOSE_INTERPRETER)
+        missing = " and no ".join(names)
+        findings.append(finding("missing-package", None, remedies=remedies, python=interpreter.path, names=missing))
     elif interpreter.problem is not None:
-        findings.append(_environment_finding("interpreter", interpreter.problem, (CHOOSE_INTERPRETER,)))
-    for number, problem in enumerate(find_incompatibilities(inventory, interpreter)):
-        update = Remedy(problem.advice, "No setting can make up for it.")
-        findings.append(_environment_finding(f"misfit-{number}", problem.sentence, (update,), interpreter.path))
+        findings.append(finding("interpreter", None, remedies=(CHOOSE_INTERPRETER,), problem=interpreter.problem))
+    for number, misfit in enumerate(find_incompatibilities(inventory, interpreter)):
+        update = Remedy(misfit.advice, "No setting can make up for it.")
+        cause, problem = f"misfit-{number}", misfit.sentence
+        findings.append(finding(cause, None, interpreter.path, row="misfit", remedies=(update,), problem=problem))
     return tuple(findings)
-
-
-def _environment_finding(cause: str, sentence: str, remedies: tuple[Remedy, ...], *evidence: str) -> Finding:
-    return Finding(cause, "warning", sentence, evidence, "certain", "interpreter", remedies)
 
 
 INSTALL: Mapping[str, str] = {"flash-attn": "flash-attn --no-build-isolation", "tensorboard": "tensorboard"}

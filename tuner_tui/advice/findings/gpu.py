@@ -37,7 +37,6 @@ XID_FAULTS = {
 
 
 def throttled(situation: Situation) -> Finding | None:
-    """The GPU reduced its clocks, because of heat, power or a fault, in most of the recent samples."""
     samples = recent_samples(situation)
     if not covers_window(samples) or situation.state.outcome is not None:
         return None
@@ -58,7 +57,6 @@ def throttled(situation: Situation) -> Finding | None:
 
 
 def other_process(situation: Situation) -> Finding | None:
-    """Another program uses the training's GPU. Only reported if the training's own processes are visible on it."""
     samples = recent_samples(situation)
     if not samples or situation.state.outcome is not None:
         return None
@@ -75,7 +73,6 @@ def other_process(situation: Situation) -> Finding | None:
 
 
 def lost_gpu(situation: Situation) -> Finding | None:
-    """A GPU does not respond to the driver any more."""
     newest = situation.samples[-1] if situation.samples else None
     lost = [] if newest is None or situation.state.outcome else [gpu for gpu in newest.gpus if gpu.lost]
     if not lost:
@@ -85,7 +82,6 @@ def lost_gpu(situation: Situation) -> Finding | None:
 
 
 def driver_error(situation: Situation) -> Finding | None:
-    """The driver reported a critical error (Xid) on a GPU of the training. Also reported after the run has ended."""
     mine = {index for sample in situation.samples for index in gpu_indexes(situation, (sample,))}
     for gpu in situation.samples[-1].gpus if situation.samples else ():
         if gpu.xid is None or (mine and gpu.index not in mine):
@@ -99,7 +95,6 @@ def driver_error(situation: Situation) -> Finding | None:
 
 
 def gpu_memory_near_limit(situation: Situation) -> Finding | None:
-    """Tensors almost fill the GPU's memory, or the allocator had to free its cache to continue."""
     samples = recent_samples(situation)
     if not samples or not is_warmed_up(situation):
         return None
@@ -140,7 +135,6 @@ def _cached_bytes(counters: Steps) -> int:
 
 
 def gpu_underused(situation: Situation) -> Finding | None:
-    """The GPU idles although the training does not wait for data."""
     busy = _settled_utilisation(situation)
     if busy is None or busy >= thresholds.GPU_BUSY_GOOD_PCT or launch_bound(situation) is not None:
         return None
@@ -163,7 +157,6 @@ def gpu_underused(situation: Situation) -> Finding | None:
 
 
 def gpu_memory_unused(situation: Situation) -> Finding | None:
-    """A busy GPU has much memory left, and there is something to use it for."""
     busy, figures = _settled_utilisation(situation), _fullest(situation)
     if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT or figures is None:
         return None
@@ -188,7 +181,6 @@ def _fullest(situation: Situation) -> tuple[int, int] | None:
 
 
 def launch_bound(situation: Situation) -> Finding | None:
-    """High GPU-Util at low power with very short steps: the GPU waits for kernel launches."""
     busy, power, step_s = _settled_utilisation(situation), _power_share(situation), situation.state.rates.step_time_s
     if busy is None or step_s is None or power is None or busy < thresholds.GPU_LOW_PCT:
         return None
@@ -200,7 +192,6 @@ def launch_bound(situation: Situation) -> Finding | None:
 
 
 def slow_kernels(situation: Situation) -> Finding | None:
-    """The GPU is busy, and a supported feature that would make its work cheaper is off."""
     busy = _settled_utilisation(situation)
     if busy is None or busy < thresholds.GPU_BUSY_GOOD_PCT:
         return None
@@ -211,7 +202,6 @@ def slow_kernels(situation: Situation) -> Finding | None:
 
 
 def compiling(situation: Situation) -> Finding | None:
-    """`torch.compile` has been compiling for a while."""
     state = situation.state
     if state.phase != "compiling" or state.phase_since_t is None or state.outcome is not None:
         return None

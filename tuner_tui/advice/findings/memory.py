@@ -26,7 +26,6 @@ MemoryLocation = Literal["gpu", "host"]
 
 
 def host_memory_near_limit(situation: Situation) -> Finding | None:
-    """Host memory, or the cgroup's limit, is almost reached."""
     newest = _newest(situation)
     used, limit = (None, None) if newest is None else _host_memory_usage(situation, newest)
     if used is None or not limit or used / limit < thresholds.RAM_NEAR_LIMIT_SHARE:
@@ -46,7 +45,6 @@ def _host_memory_usage(situation: Situation, newest: Sample) -> tuple[float | No
 
 
 def swapping(situation: Situation) -> Finding | None:
-    """Pages are read back from swap continuously."""
     samples = recent_samples(situation)
     rate = median_known(sample.host.swap_in_bytes_s for sample in samples)
     if not covers_window(samples) or situation.state.outcome is not None or (rate or 0) < thresholds.SWAP_IN_BYTES_S:
@@ -56,7 +54,6 @@ def swapping(situation: Situation) -> Finding | None:
 
 
 def small_shm(situation: Situation) -> Finding | None:
-    """Little space is left in /dev/shm, through which loader workers pass batches."""
     newest = _newest(situation)
     workers = newest is not None and any(process.role == "worker" for process in newest.processes)
     free = newest.host.shm_free_bytes if newest is not None and workers else None
@@ -66,7 +63,6 @@ def small_shm(situation: Situation) -> Finding | None:
 
 
 def disk_nearly_full(situation: Situation) -> Finding | None:
-    """Little disk space is left for checkpoints."""
     newest = _newest(situation)
     free = None if newest is None else newest.host.disk_free_bytes
     if free is None or free >= thresholds.DISK_FREE_BYTES:
@@ -130,7 +126,6 @@ def _is_significant(growth: MemoryGrowth) -> bool:
 
 
 def memory_grows(situation: Situation) -> Finding | None:
-    """A leak fills GPU or host memory before the last step; the one that fills up first."""
     # The lowest memory between steps of each window of the run is compared: caches, evaluations and long samples raise
     # the peaks of a window, but only what is never freed raises its minimum, window after window.
     if not is_warmed_up(situation) or not situation.samples:

@@ -114,7 +114,6 @@ LOSS_IGNORES_ACCUMULATION = "loss_ignores_accumulation"
 
 
 def non_finite_values(situation: Situation) -> Finding | None:
-    """The loss is nan or infinite, or the gradient norm is while the Trainer logs 0.0 as the loss."""
     state = situation.state
     if state.outcome is not None:
         return None
@@ -137,10 +136,7 @@ LARGE_LOSS = 100.0
 
 
 def diverged(situation: Situation) -> Finding | None:
-    """The loss has risen far above its lowest value and stays there, without becoming nan.
-
-    Reported after the end too: such a run completes as if all were well.
-    """
+    """Reported after the end too: such a run completes as if all were well."""
     state = situation.state
     if state.outcome not in (None, "completed", "stopped"):
         return None
@@ -170,7 +166,6 @@ def _printed_trend(situation: Situation) -> tuple[float | None, float | None, in
 
 
 def loss_scale(situation: Situation) -> Finding | None:
-    """The model's loss is not divided by the number of accumulated batches, so loss and gradient grow with it."""
     seen = situation.state.in_effect
     times = seen.get("gradient_accumulation_steps")
     if seen.get(LOSS_IGNORES_ACCUMULATION) is not True or not isinstance(times, int) or times < 2:

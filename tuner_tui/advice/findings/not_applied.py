@@ -23,10 +23,7 @@ SETTLED_STEPS = 3
 
 
 def settings_not_in_effect(situation: Situation) -> Finding | None:
-    """Settings that differ from what was requested; also after the end, since a short run is over before one looks.
-
-    What never reached the training is known at once, other differences once it has done some steps.
-    """
+    """What never reached the training is known at once, other differences once it has done some steps."""
     unreachable = unreachable_settings(situation)
     settled = process_steps(situation) >= SETTLED_STEPS
     marks = [mark for mark in differing_settings(situation) if settled or mark.name in unreachable]
@@ -63,7 +60,6 @@ def _format_observed(value: object) -> str:
 
 
 def not_observed(situation: Situation) -> Finding | None:
-    """The observer does not run in the training's Python, so that only its output is read."""
     state = situation.state
     if state.unobserved is None or process_steps(situation):
         return None
@@ -72,7 +68,6 @@ def not_observed(situation: Situation) -> Finding | None:
 
 
 def fallback_cannot_act(situation: Situation) -> Finding | None:
-    """The run asked for the automatic fallback, which no restart of this training could carry out."""
     job = situation.job
     if job is None or not job.fallback or situation.state.outcome is not None or not situation.has_own_loop:
         return None
@@ -84,10 +79,7 @@ def fallback_cannot_act(situation: Situation) -> Finding | None:
 
 
 def not_resumed(situation: Situation) -> Finding | None:
-    """Steps count from 0 although the launch named a checkpoint.
-
-    Only a Trainer reports its first step; nothing is known of a loop that loads `{checkpoint}` itself.
-    """
+    """Only a Trainer reports its first step; nothing is known of a loop that loads `{checkpoint}` itself."""
     state, checkpoint = situation.state, situation.resumed_from
     if checkpoint is None or not state.accepts_orders or state.first_step > 0 or not process_steps(situation):
         return None
@@ -96,7 +88,6 @@ def not_resumed(situation: Situation) -> Finding | None:
 
 
 def shared_output(situation: Situation) -> Finding | None:
-    """Another run wrote to the same output folder when this one was launched."""
     if not situation.shared_outputs:
         return None
     evidence = "their checkpoints overwrite each other, and neither can be resumed safely"

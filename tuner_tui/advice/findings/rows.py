@@ -1,4 +1,4 @@
-"""The findings of a run that is alive, as rows of `findings.yaml` say them."""
+"""The findings of a run that is alive, as rows of `findings.yaml` say them, which also say when each is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("findings.yaml")
 
 def finding(
     cause: str,
-    situation: Situation,
+    situation: Situation | None,
     *evidence: str,
     row: str | None = None,
     where: str | None = None,
@@ -28,10 +28,12 @@ def finding(
 ) -> Finding:
     """The finding of `row`, the cause's own by default, with `figures` in its placeholders.
 
-    Its remedies are those of the cause for `ladder`, `where` by default.
+    Its remedies are those of the cause for `ladder`, `where` by default; without a situation none but those given.
     """
     text = read_data_file(FILE)[row or cause]
     where = where or (text["where"].format(**figures) if "where" in text else None)
+    if remedies is None:
+        remedies = () if situation is None else remedies_for(cause, situation, ladder or where)
     return Finding(
         cause=cause,
         severity=severity or text["severity"],
@@ -39,6 +41,6 @@ def finding(
         evidence=evidence,
         confidence=confidence or text["confidence"],
         where=where,
-        remedies=remedies_for(cause, situation, ladder or where) if remedies is None else remedies,
+        remedies=remedies,
         lost_share=lost_share,
     )

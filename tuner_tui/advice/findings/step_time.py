@@ -32,7 +32,6 @@ from tuner_tui.runs.events.progress import RankTimes, phase_at, rank_times
 
 
 def cpu_contended(situation: Situation) -> Finding | None:
-    """Other programs keep the cores busy, and the training waits for a core."""
     samples, share = recent_samples(situation), _other_programs_share(situation)
     queue = cpu_queue_pct(samples, "main")
     if share is None or queue is None or queue < thresholds.CPU_QUEUE_PCT or not is_warmed_up(situation):
@@ -118,7 +117,6 @@ def _find_slow_rank(situation: Situation) -> SlowRank | None:
 
 
 def slow_rank(situation: Situation) -> Finding | None:
-    """One rank computes longer than the others, which wait for it. One that waits for data is `data_wait`'s."""
     late = _find_slow_rank(situation)
     if late is None or late.by_data:
         return None
@@ -136,7 +134,6 @@ def _ms(seconds: float) -> str:
 
 
 def data_wait(situation: Situation) -> Finding | None:
-    """Data wait ÷ step time exceeds its threshold. The remedy depends on the load of workers and cores."""
     share = situation.state.rates.data_wait_share
     if share is None or share < thresholds.DATA_WAIT_HINT or not is_warmed_up(situation):
         return None
@@ -167,7 +164,6 @@ WORKER_WARNING = re.compile(
 
 
 def worker_warning(situation: Situation) -> Finding | None:
-    """PyTorch warned that a DataLoader has more workers than there are cores."""
     warning = next((match for line in situation.log if (match := WORKER_WARNING.search(line))), None)
     if warning is None or (situation.state.rates.data_wait_share is not None and is_warmed_up(situation)):
         return None  # measured: the rule on data wait says whether they are too many
@@ -248,7 +244,6 @@ def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
 
 
 def stalled(situation: Situation) -> Finding | None:
-    """No sign of life for much longer than a step takes, with what processes and workers do meanwhile."""
     state, samples = situation.state, recent_samples(situation)
     if state.outcome is not None or phase_at(state, situation.now_s) != "stalled":
         return None
@@ -269,11 +264,8 @@ def stalled(situation: Situation) -> Finding | None:
 
 
 def between_steps(situation: Situation) -> Finding | None:
-    """A large share of each step passes between the optimizer step and the next request for a batch.
-
-    A GPU computes asynchronously, and reading the loss waits for it at this point. So this time is only lost on a CPU,
-    or where the GPU is seen to idle.
-    """
+    # A GPU computes asynchronously, and reading the loss waits for it here: so this time is only lost on a CPU,
+    # or where the GPU is seen to idle.
     rates, samples = situation.state.rates, recent_samples(situation)
     share, busy = rates.between_share, gpu_busy_pct(situation, samples)
     if share is None or share < thresholds.BETWEEN_SHARE or not is_warmed_up(situation):
@@ -292,12 +284,10 @@ def between_steps(situation: Situation) -> Finding | None:
 
 
 def evaluation_share(situation: Situation) -> Finding | None:
-    """Evaluation takes a large share of the run."""
     return _share_finding("evaluation-share", situation, thresholds.EVAL_SHARE)
 
 
 def save_share(situation: Situation) -> Finding | None:
-    """Saving takes a large share of the run."""
     return _share_finding("save-share", situation, thresholds.SAVE_SHARE)
 
 
@@ -318,7 +308,6 @@ def _share_finding(cause: str, situation: Situation, threshold: float) -> Findin
 
 
 def padding(situation: Situation) -> Finding | None:
-    """A large share of each batch is padding."""
     share = situation.state.rates.padding_share
     if share is None or share < thresholds.PADDING_SHARE or not is_warmed_up(situation):
         return None
@@ -326,10 +315,7 @@ def padding(situation: Situation) -> Finding | None:
 
 
 def no_steps(situation: Situation) -> Finding | None:
-    """The program imported torch and exited with code 0 without an observed optimizer step.
-
-    Programs that evaluated are left out, since they did not mean to train.
-    """
+    """Programs that evaluated are left out, since they did not mean to train."""
     state = situation.state
     if state.outcome != "completed" or not state.ended_without_step or state.evaluations:
         return None
