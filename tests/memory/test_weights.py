@@ -32,8 +32,9 @@ def shape(name: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "millions"), PUBLISHED["millions"].items())
-def test_well_known_models_have_their_published_size(name: str, millions: int) -> None:
-    assert count_parameters(shape(name), Settings()).total / 1e6 == pytest.approx(millions, rel=0.01, abs=1)
+def test_well_known_models_have_their_published_size(name: str, millions: float) -> None:
+    share = 0.02 if shape(name).approximates else 0.01  # the nearest family may have positions where this one has none
+    assert count_parameters(shape(name), Settings()).total / 1e6 == pytest.approx(millions, rel=share)
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED["exactly"].items())
@@ -41,9 +42,30 @@ def test_parameters_are_counted_to_the_last(name: str, parameters: int) -> None:
     assert count_parameters(shape(name), Settings()).total == parameters
 
 
-@pytest.mark.parametrize(("model", "name"), PUBLISHED["a Hub id is known by the beginning of its name"])
-def test_a_hub_id_is_known_by_the_beginning_of_its_name(model: str, name: str | None) -> None:
+@pytest.mark.parametrize(("model", "name"), PUBLISHED["a model is known by the beginning of its name"])
+def test_a_model_is_known_by_the_beginning_of_its_name(model: str, name: str | None) -> None:
     assert known_config(model) == (None if name is None else known_configs()[name])
+
+
+@pytest.mark.parametrize(("model", "millions", "share"), PUBLISHED["the name tells the size"])
+def test_the_name_tells_the_size(model: str, millions: float, share: float) -> None:
+    shape = known_shape(model, "causal-lm")
+    assert shape is not None
+    assert count_parameters(shape, Settings()).total / 1e6 == pytest.approx(millions, rel=share)
+
+
+@pytest.mark.parametrize("model", PUBLISHED["the name does not tell the size"])
+def test_no_size_is_guessed_from_a_word(model: str) -> None:
+    assert known_shape(model, "causal-lm") is None
+    assert known_shape(model, "classification") is None
+
+
+@pytest.mark.parametrize("name", [name for name, config in known_configs().items() if "size" in config])
+def test_a_model_without_a_closed_form_has_its_size(name: str) -> None:
+    shape = known_shape(name, "causal-lm")
+    assert shape is not None
+    assert shape.size_only
+    assert count_parameters(shape, Settings()).total == pytest.approx(known_configs()[name]["size"] * 1e6, rel=0.01)
 
 
 @pytest.mark.parametrize(

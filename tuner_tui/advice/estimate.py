@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -17,14 +17,13 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, Earli
 from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
-from tuner_tui.advice.recommend.workload import model_of
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate, estimate_from_runs
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import config_path, known_shape
+from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.memory.trace import (
     MemoryBreakdown,
     MemoryTrace,
@@ -44,8 +43,6 @@ from tuner_tui.settings.model import Resolved, Settings, Value
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
 UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
 MICRO = "per_device_train_batch_size"
-NAME_ONLY_UNCERTAINTY = 0.3
-"""Relative uncertainty if only the model's name is known; judgement."""
 
 
 def limit_device_memory(device: Device, limit_bytes: int, import_footprint: ImportFootprint | None) -> Device:
@@ -101,16 +98,11 @@ class JobMemoryEstimator:
         return self.closed_form(settings) if trace is None else self._traced_estimate(trace, settings)
 
     def closed_form(self, settings: Settings) -> MemoryEstimate | None:
-        """The closed-form estimate, from the shape that the model's name suggests if need be; None without a shape."""
+        """The closed-form estimate; None without a shape."""
         shape = known_shape(self.job.model, self.job.task)
-        if shape is not None:
-            return self._calibrate(settings, lambda tried: estimate(shape, tried, self.device, self.processes))
-        guess = model_of(self.job.model, self.job.task)
-        if guess.guessed or config_path(self.job.model) is not None:  # its configuration says that it is none of ours
+        if shape is None:
             return None
-        rests_on = f"closed form, shape guessed from the name {guess.label}"
-        named = partial(replace, uncertainty=NAME_ONLY_UNCERTAINTY, rests_on=rests_on)
-        return self._calibrate(settings, lambda tried: named(estimate(guess.shape, tried, self.device, self.processes)))
+        return self._calibrate(settings, lambda tried: estimate(shape, tried, self.device, self.processes))
 
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
@@ -280,7 +272,7 @@ class MemoryEstimator:
             except TraceError:
                 self._untraceable.add((job.model, job.task))
         if best is None:
-            return MemoryOutlook(unknown=f"not known yet for {job.model}")
+            return MemoryOutlook(unknown=f"not known for {job.model}: a short run measures it")
         if device.limited and device.import_footprint is None and best.verdict != "fits":
             # The limit counts what the imports reserve, a gigabyte and more: a guess of it must not say "does not fit".
             return MemoryOutlook(unknown=UNMEASURED_IMPORTS)

@@ -12,7 +12,7 @@ from typing import Literal
 from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
-from tuner_tui.memory.model_shape import ModelShape
+from tuner_tui.memory.model_shape import ModelShape, count_parameters
 from tuner_tui.settings.model import Settings
 
 RESERVE_SHARE = 0.05
@@ -20,6 +20,8 @@ RESERVE_SHARE = 0.05
 CLOSED_FORM_UNCERTAINTY = 0.10
 NEAREST_FAMILY_UNCERTAINTY = 0.50
 """For an architecture estimated by the nearest family: of nine that were measured, the worst was a third off."""
+SIZE_ONLY_UNCERTAINTY = 0.30
+"""Where only the number of parameters is known; judgement."""
 DATA_PARALLEL_UNCERTAINTY = 0.25
 """Where one process splits a batch over several cards (DataParallel): the extra on the first was not measured."""
 COMPILE_SAVING = 0.45
@@ -183,6 +185,9 @@ class MemoryEstimate:
 def estimate(shape: ModelShape, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
     """The estimate by the closed form; `processes` train together, each on its own device (DDP)."""
     phases = memory_phases(shape, settings, device, processes)
+    if shape.size_only:
+        words = f"closed form of a model of {count_parameters(shape, Settings()).total / 1e9:.2g} billion parameters"
+        return estimate_from_phases(phases, settings, device, SIZE_ONLY_UNCERTAINTY, words)
     if shape.approximates:
         words = f"closed form of {shape.family} (used for {shape.approximates})"
         return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)

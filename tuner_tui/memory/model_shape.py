@@ -2,13 +2,14 @@
 
 Closed forms exist for four families: BERT, ModernBERT, GPT-2 and Llama, and what is built like them. Another
 architecture gets the nearest family, and says so, or no shape at all; then it has to be traced. Nothing is imported to
-find out.
+find out, and no size is guessed from a word such as `base`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -21,30 +22,6 @@ from tuner_tui.settings.model import Settings
 
 FILE = Path(__file__).with_name("models.yaml")
 BUILT_IN_FILE = Path(package).parent / "trainer" / "built_in.yaml"
-
-
-@cache
-def known_configs() -> Mapping[str, Mapping[str, Any]]:
-    """The configurations of well-known models by the beginning of their names."""
-    return {
-        name: {**group["defaults"], **dict(zip(group["columns"], row, strict=False))}
-        for group in read_data_file(FILE)
-        for name, row in group["models"].items()
-    }
-
-
-def known_config(model: str) -> Mapping[str, Any] | None:
-    """The configuration of a Hub id whose name begins with a known one, as `Qwen/Qwen2.5-7B-Instruct` does.
-
-    None for others, and for weights that are quantized already.
-    """
-    short = model.rstrip("/").rpartition("/")[2].lower()
-    if "bit" in short or "gptq" in short or "awq" in short:
-        return None
-    names = [name for name in known_configs() if short == name or short.startswith(f"{name}-")]
-    return known_configs()[max(names, key=len)] if names else None
-
-
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
 Task = Literal["classification", "causal-lm"]
 
@@ -52,6 +29,18 @@ BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite")
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 POSITIONS = 8192
+SIZE = re.compile(r"(?:(?<![a-z0-9._])([01]_\d)|(?<![a-z0-9.])(?<!\d_)(?:(\d+)x)?(\d+(?:\.\d+)?))([bm])(?![a-z0-9])")
+"""A number of parameters in a model's name: `7b`, `1.5b`, `1_8b`, `135m`, `8x7b`. Not the 3 billion that compute in
+`30b-a3b`, and not `2_7b`, which may be version 2."""
+EXPERTS = re.compile(r"moe|(?<![a-z0-9])\d+e(?![a-z0-9])")
+"""What is written in the names of mixtures of experts whose number of parameters may be that of the active ones."""
+SHARED_SHARE = 0.22
+"""What the experts of an `8x7b` share of each 7 billion: Mixtral's 8x7B and 8x22B are 46.7 and 140.6 billion."""
+ROUNDED_NAMES: Mapping[str, float] = {"1b": 1.25e9, "2b": 2.4e9}
+"""Names are rounded down: the models of `models.yaml` called 1b have 1.0 to 1.7 billion, those called 2b 2.2 to 2.7."""
+LEAST_PARAMETERS = 10e6
+"""A smaller number is not that of a model: `1m` is a context of a million tokens."""
+HEAD = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +50,7 @@ class ModelShape:
     `weight_bytes` is the size of one weight as saved (`loaded_shape` has it as loaded), `labels` the number of outputs
     of a classifier. `qkv_bias` and `query_norm` distinguish relatives of Llama, `dense_head` relatives of BERT: a
     classifier of two layers instead of a pooling layer and one layer. `approximates` is the architecture that this
-    family stands for; empty for the family itself.
+    family stands for; empty for the family itself. `size_only`: of the model only the number of parameters is known.
     """
 
     name: str
@@ -84,6 +73,7 @@ class ModelShape:
     dense_head: bool = False
     weight_bytes: int = 4
     approximates: str = ""
+    size_only: bool = False
 
     @property
     def language_model(self) -> bool:
@@ -109,22 +99,93 @@ def built_in_shape(name: str, task: Task) -> ModelShape | None:
 
 
 def known_shape(model: str, task: Task) -> ModelShape | None:
-    """The shape of a built-in name, a local folder, or a Hub id that was downloaded before or is well known.
+    """The shape of a built-in name, a local folder, or a Hub id: downloaded before, well known or with a size in it.
 
-    None without a readable `config.json` or for an architecture without a closed form. Reads at most one small file,
+    None for an architecture without a closed form, and where not even the size is known. Reads at most one small file,
     cached while it is unchanged.
     """
     built_in = built_in_shape(model, task)
-    if built_in is not None:
+    if built_in is not None or not model:
         return built_in
-    path = config_path(model) if model else None
+    path = config_path(model)
     if path is None:
         config = known_config(model)
-        return None if config is None else shape_from_config(config, model, task)
+        return _shape_by_size(model, task) if config is None else shape_from_config(config, model, task)
     try:
         return _read_config(path, path.stat().st_mtime_ns, model, task)
     except OSError:
         return None
+
+
+def known_config(model: str) -> Mapping[str, Any] | None:
+    """The configuration of a well-known model, such as `Qwen/Qwen2.5-7B-Instruct`; `size` is its only key for some.
+
+    None for others, and for weights that are quantized already.
+    """
+    name = model.rstrip("/").rpartition("/")[2].lower()
+    if any(part in name for part in read_data_file(FILE)["quantized"]):
+        return None
+    parts = re.split(r"(?<=[a-z0-9])(?=[-_])", name)
+    for count in range(len(parts), 0, -1):
+        config = known_configs().get("".join(parts[:count]))
+        rest = "".join(parts[count:])
+        if config is not None:
+            resized = set(re.split("[-_]", rest)) & set(read_data_file(FILE)["other-sizes"])
+            return None if resized or _sizes_in(rest) else config
+    return None
+
+
+@cache
+def known_configs() -> Mapping[str, Mapping[str, Any]]:
+    """The configurations of well-known models by their names; `size` alone where there is no closed form."""
+    data = read_data_file(FILE)
+    configs = {
+        names: {**group["defaults"], **dict(zip(group["columns"], row, strict=False))}
+        for group in data["shapes"]
+        for names, row in group["models"].items()
+    }
+    sizes = {names: {"size": size} for group in data["sizes"] for names, size in group["models"].items()}
+    return {name: config for names, config in (configs | sizes).items() for name in names.split()}
+
+
+def parameters_in_name(model: str) -> float | None:
+    """The number of parameters that a model's name says; None without one, and where it may be another number."""
+    name = model.rstrip("/").rpartition("/")[2].lower()
+    sizes = _sizes_in(name)
+    return sizes.pop() if len(sizes) == 1 and EXPERTS.search(name) is None else None
+
+
+def _sizes_in(name: str) -> set[float]:
+    sizes = set()
+    for match in SIZE.finditer(name):
+        decimal, experts, number, unit = match.groups()
+        each = float((decimal or number).replace("_", ".")) * (1e9 if unit == "b" else 1e6)
+        copies = SHARED_SHARE + (1 - SHARED_SHARE) * int(experts) if experts else 1
+        sizes.add(ROUNDED_NAMES.get(match[0], copies * each))
+    return {size for size in sizes if size >= LEAST_PARAMETERS}
+
+
+def _shape_by_size(model: str, task: Task) -> ModelShape | None:
+    """A decoder with as many parameters as the model's name says, in the proportions of Llama; None without a size."""
+    parameters = parameters_in_name(model)
+    return None if parameters is None else _decoder_of_size(parameters, model, task)
+
+
+@lru_cache(maxsize=64)
+def _decoder_of_size(parameters: float, model: str, task: Task) -> ModelShape:
+    vocab = 128_256 if parameters >= 4e8 else 50_257
+    # Decoders that carry their size in their names are saved in 16 bit. They have as many heads of 128 as layers.
+    shape = ModelShape(
+        model, "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072, weight_bytes=2, size_only=True
+    )
+    # A block of hidden size h has about 15 h² parameters with an MLP four times as wide: in all a cube of the layers.
+    while (total := count_parameters(shape, Settings()).total) < parameters:
+        layers, hidden = shape.layers + 1, shape.hidden + HEAD
+        shape = replace(
+            shape, layers=layers, hidden=hidden, heads=layers, kv_heads=max(1, layers // 4), intermediate=4 * hidden
+        )
+    surplus = (total - parameters) / (3 * shape.hidden * shape.layers)
+    return replace(shape, intermediate=max(HEAD, round(shape.intermediate - surplus)))
 
 
 def config_path(model: str) -> Path | None:
@@ -185,6 +246,8 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
     What a family's own configuration leaves out has the default of its class in Transformers. For another architecture
     positions and the width of the MLP are guessed, as they change the estimate less than its uncertainty.
     """
+    if "size" in config:
+        return _decoder_of_size(config["size"] * 1e6, model, task)
     kind = str(config.get("model_type"))
     family = _family_of(kind, config)
     approximates = "" if family else kind

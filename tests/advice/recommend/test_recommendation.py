@@ -108,6 +108,17 @@ def test_batch_by_memory(gpu, batch, accumulation):
     assert "starting point" in reason(found, "per_device_train_batch_size")
 
 
+@pytest.mark.parametrize("task", ["causal-lm", "classification"])
+def test_nothing_rests_on_the_memory_of_a_model_of_unknown_size(task):
+    found = recommend(box(RTX4060), python(), BuiltinJob(task=task, model="nobody/checkpoint-base"))
+    assert any("The size of nobody/checkpoint-base is not known" in note for note in found.notes)
+    texts = [*found.notes, *(value.reason for value in (*found.advised, *found.rejected))]
+    assert not [text for text in texts if "parameters" in text or "estimate:" in text or "GB" in text.split("8 GB")[0]]
+    assert not {"peft_method", "quantization", "gradient_checkpointing"} & found.values.keys()
+    if task == "causal-lm":
+        assert found.settings.per_device_train_batch_size == 1
+
+
 @pytest.mark.parametrize(
     ("gpu", "precision", "tf32"),
     [

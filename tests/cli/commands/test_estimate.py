@@ -151,7 +151,7 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
 
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
     document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
-    assert document["rests_on"] == "closed form, shape guessed from the name some-7b"
+    assert document["rests_on"] == "closed form of a model of 7 billion parameters"
     assert document["high_bytes"] == pytest.approx(1.3 * document["total_bytes"])
     # LoRA is recommended for it, on frozen weights in 16 bit.
     assert document["parts"]["weights"] == pytest.approx(2 * 7e9, rel=0.15)

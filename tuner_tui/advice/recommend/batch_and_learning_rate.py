@@ -58,7 +58,7 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends LoRA if a full training cannot fit at any batch size, on quantized weights where they are large."""
     target, memory, model = draft.target, draft.target.memory_bytes, workload.model
     is_command = isinstance(target.job, CommandJob)
-    if memory is None or (is_command and model.guessed):
+    if memory is None or model.shape is None:
         return
     optim = "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch"
     least = _full_bytes(workload, optim)
@@ -108,12 +108,13 @@ def _quantization(draft: RecommendationDraft, workload: Workload, memory: int) -
 
 def _frozen_bytes(workload: Workload, settings: Settings) -> float:
     """Bytes of the model's weights under an adapter."""
+    assert workload.model.shape is not None
     return fixed_sizes(workload.model.shape, settings).weights
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends gradient checkpointing if only a very small batch fits without it."""
-    if not draft.target.on_gpu:
+    if not draft.target.on_gpu or workload.model.shape is None:
         return
     without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
     if without is not None and without < COMFORTABLE_BATCH:
@@ -126,13 +127,13 @@ def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
 def largest_batch(
     draft: RecommendationDraft, workload: Workload, checkpointing: bool | None = None, accumulated: bool = False
 ) -> int | None:
-    """The largest micro batch that fits by estimate; None if GPU memory is unknown.
+    """The largest micro batch that fits by estimate; None if the memory of the GPU or the size of the model is unknown.
 
     `accumulated`: with gradient accumulation, whose gradients stay between micro batches. Evaluation is left out,
     because its batch is derived from this one.
     """
     settings = draft.settings
-    if draft.target.memory_bytes is None:
+    if draft.target.memory_bytes is None or workload.model.shape is None:
         return None
     return _estimate(
         draft,
@@ -147,18 +148,20 @@ def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) 
     asked = draft.settings.changed(
         **{"per_device_eval_batch_size": 1, "max_length": max(8, workload.tokens), **changes}
     )
+    assert workload.model.shape is not None  # nothing is estimated without a size
     return estimate(workload.model.shape, asked, draft.target.device, draft.target.processes)
 
 
 def _is_memory_short(draft: RecommendationDraft, workload: Workload) -> bool:
     memory = draft.target.memory_bytes
-    if memory is None or draft.settings.peft_method != "none":
+    if memory is None or workload.model.shape is None or draft.settings.peft_method != "none":
         return False
     return _full_bytes(workload, "adamw_torch") > MEMORY_SHORT_SHARE * memory
 
 
 def _full_bytes(workload: Workload, optim: str) -> float:
     """Estimated bytes of a full training before its first sample."""
+    assert workload.model.shape is not None
     return fixed_sizes(workload.model.shape, Settings(optim=optim)).before_a_sample
 
 
@@ -245,9 +248,11 @@ class MicroBatchLimit:
 def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: NotedBatch, share: int) -> MicroBatchLimit:
     """The notes' batch where the job is of their kind and it fits by estimate; else what fits.
 
-    The notes classify texts. For a language model of known size the estimate alone decides; where the size is not known
-    their batch is scaled to its tokens.
+    The notes classify texts. For a language model the estimate alone decides; where its size is not known, it is one
+    sample.
     """
+    if workload.language_model and workload.model.shape is None:
+        return MicroBatchLimit(1, *draft.why("batch-of-unknown-size"), from_notes=False)
     memory, scaled_to, micro = draft.target.memory_bytes, [], noted.micro
     fits = largest_batch(draft, workload)
     if fits is not None and fits < share:  # accumulated then
@@ -259,7 +264,7 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
         why = next(rejected, f"use {_ways_to_fit(draft)}")
         certainly = _certainly(draft, workload)
         draft.note("not-one-sample", model=_describe_model(workload), certainly=certainly, why=why)
-    if workload.language_model and fits is not None and not workload.model.guessed:
+    if workload.language_model and fits is not None:
         count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
         reason = f"estimate: {count} of {workload.tokens:,} tokens fit for {_describe_model(workload)}"
         return MicroBatchLimit(max(1, fits), reason, "estimate", False)
@@ -273,7 +278,7 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
         micro = max(1, fits)
         scaled_to.append(f"{_describe_model(workload)} (estimate: {fits} fit)")
     words = f" at {NOTES_TOKENS} tokens, scaled to {', '.join(scaled_to)}" if scaled_to else ""
-    if fits is not None and fits > micro and not workload.model.guessed:
+    if fits is not None and fits > micro:
         words += f"; estimate: {fits} fit for {_describe_model(workload)}"
     return MicroBatchLimit(
         micro, f"{noted.label}{words}", f"{fill_in(noted.source)}, for 128-token classification", not scaled_to
@@ -291,7 +296,7 @@ def samples_per_card(target: TrainingTarget, wanted: int) -> int:
 
 def _micro_batch(draft: RecommendationDraft, share: int, limit: MicroBatchLimit, workload: Workload) -> None:
     split = rebalance(share, 1, draft.target.replicas, min(limit.micro, share)).split
-    guess = f"; the size of {workload.model.label} is not known" if workload.model.guessed else ""
+    guess = f"; the size of {workload.model.label} is not known" if workload.model.shape is None else ""
     few = f"; {share} per GPU keep the effective batch reasonable" if share < limit.micro else ""
     draft.advise(
         "per_device_train_batch_size", split.micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source
@@ -326,7 +331,7 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
 
     As it is where memory or model are not known.
     """
-    if draft.target.memory_bytes is None or workload.model.guessed:
+    if draft.target.memory_bytes is None or workload.model.shape is None:
         return wanted
     for size in (wanted >> shift for shift in range(wanted.bit_length())):
         estimated = _estimate(draft, workload, per_device_train_batch_size=1, per_device_eval_batch_size=size)
@@ -336,7 +341,7 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
 
 
 def _describe_model(workload: Workload) -> str:
-    return f"{workload.model.label} of {workload.model.parameters / 1e6:,.0f} M parameters"
+    return f"{workload.model.label} of {(workload.model.parameters or 0) / 1e6:,.0f} M parameters"
 
 
 BASE_LEARNING_RATE, BASE_BATCH = 2e-5, 8
@@ -353,7 +358,7 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
             draft.note("rate-of-the-command", effective=effective)
     elif draft.settings.peft_method != "none":
         draft.advise("learning_rate", ADAPTER_LEARNING_RATE, *draft.why("rate-of-adapters"))
-    elif workload.language_model and workload.model.pretrained and workload.model.parameters > LARGE_MODEL:
+    elif workload.language_model and workload.model.pretrained and workload.model.is_large:
         draft.advise("learning_rate", BASE_LEARNING_RATE, *draft.why("rate-of-large-models"))
     elif workload.language_model or not workload.model.pretrained:
         kind = "a language model" if workload.language_model else "a model that starts from random weights"
@@ -362,8 +367,6 @@ def learning_rate(draft: RecommendationDraft, workload: Workload) -> None:
         _scaled_learning_rate(draft, effective, workload)
 
 
-LARGE_MODEL = 5e8
-"""Parameters from which models are usually trained in full with no more than the notes' base rate."""
 LARGEST_RATES = (("deberta-v3-large", 1e-5), ("deberta", 4e-5))
 """The largest rate of the authors' own search for models that larger ones keep from learning."""
 
@@ -374,7 +377,7 @@ def largest_rate(workload: Workload) -> tuple[float, str] | None:
     for name, rate in LARGEST_RATES:
         if name in label:
             return rate, "DeBERTaV3 (He et al. 2021)"
-    return (BASE_LEARNING_RATE, JUDGEMENT) if workload.model.parameters > LARGE_MODEL else None
+    return (BASE_LEARNING_RATE, JUDGEMENT) if workload.model.is_large else None
 
 
 def _scaled_learning_rate(draft: RecommendationDraft, effective: int, workload: Workload) -> None:

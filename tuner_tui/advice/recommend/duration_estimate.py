@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
-from tuner_tui.advice.recommend.workload import BERT_BASE_WIDTH, workload_of
+from tuner_tui.advice.recommend.workload import workload_of
 from tuner_tui.advice.situation import chosen_settings, effective_settings
 from tuner_tui.core.units import format_rough_duration, format_share
 from tuner_tui.runs.read.comparison import samples_a_step
@@ -27,6 +27,8 @@ MIN_TRIAL_SPREAD = 0.03
 """Minimum relative uncertainty of a trial of some seconds: later steps differ from those that it measured."""
 OTHER_SETTINGS = 0.3
 """Relative uncertainty for runs of the same job with other settings; judgement, shown with the estimate."""
+BERT_BASE_WIDTH = 12 * 768
+"""Layers × hidden size."""
 NOTED_TOKENS = 192
 NOTED_SIZES = (24_000, 50_000, 100_000)
 CHECKPOINTING = 1.2
@@ -217,8 +219,9 @@ def noted_share(noted: NotedSpeed, settings: Settings) -> tuple[float, float, tu
 def _matches_note(noted: NotedSpeed, job: BuiltinJob, settings: Settings) -> bool:
     if noted.model:
         return noted.model in job.model.lower() and "1b" in job.model.lower() and settings.peft_method == "dora"
-    model = workload_of(job, settings.max_length).model
-    return not model.guessed and model.width == BERT_BASE_WIDTH and settings.max_length <= NOTED_TOKENS
+    shape = workload_of(job, settings.max_length).model.shape
+    width = 0 if shape is None else shape.layers * shape.hidden
+    return width == BERT_BASE_WIDTH and settings.max_length <= NOTED_TOKENS
 
 
 def earlier_run(view: RunView, command_settings: Mapping[str, Value] = MappingProxyType({})) -> EarlierRun | None:

@@ -67,7 +67,8 @@ def _note_16_bit_weights(draft: RecommendationDraft) -> None:
     if isinstance(job, BuiltinJob) or modelled is None or settings.peft_method != "none":
         return
     shape = known_shape(modelled.model, modelled.task)
-    if shape is not None and shape.weight_bytes == 2 and settings.weights_dtype in ("auto", "saved"):
+    saved_in_16_bit = shape is not None and shape.weight_bytes == 2 and not shape.size_only
+    if saved_in_16_bit and settings.weights_dtype in ("auto", "saved"):
         draft.note("16-bit-weights", model=modelled.model)
 
 
@@ -179,8 +180,6 @@ def _prefetch(draft: RecommendationDraft) -> tuple[int, str]:
     return PREFETCH, "prefetch"
 
 
-SLOW_ON_A_PROCESSOR = 5e8
-"""Parameters from which a step takes a processor minutes; judgement."""
 DEFAULT_JOB = BuiltinJob(task="classification", model="bert-base-uncased")
 """The job of the field notes, assumed if none is named."""
 
@@ -233,6 +232,8 @@ def recommend(
     _note_gpus(draft)
     _note_shared_gpus(draft)
     workload = workload_of(job, draft.settings.max_length)
+    if (modelled := modelled_job(job)) is not None and workload.model.shape is None:
+        draft.note("size-unknown", model=modelled.model)
     precision(draft)
     tf32(draft)
     attention(draft)
@@ -313,14 +314,14 @@ def _note_gpus(draft: RecommendationDraft) -> None:
 def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
     """Notes on a training without a GPU: whether it fits the machine's memory, and whether it is worth its time."""
     target, model = draft.target, workload.model
-    if target.on_gpu or not isinstance(target.job, BuiltinJob) or model.guessed:
+    if target.on_gpu or not isinstance(target.job, BuiltinJob) or model.shape is None:
         return
     asked = draft.settings.changed(max_length=max(8, workload.tokens))
     estimated = estimate(model.shape, asked, target.device, target.processes)
     if estimated.verdict == "too large":
         size, has = format_size(estimated.total_bytes), format_size(target.inventory.memory.usable_bytes)
         draft.note("too-large-for-host", size=size, has=has)
-    elif model.parameters > SLOW_ON_A_PROCESSOR:
+    elif model.is_large:
         draft.note("slow-on-cpu", model=model.label)
 
 
