@@ -22,6 +22,7 @@ CRASH_KEYS = (
     *("cause", "say", "match", "any", "headline", "frame", "depth", "replaces", "confidence", "bare", "consequence"),
     *("topic", "source", "example", "counter_example"),
 )
+SIGNAL_KEYS = ("cause", "say", "signals", "spared", "confidence", "topic")
 GPU_KEYS = ("name", "memory", "architecture", "capability", "source")
 SETTINGS_OF_TOOLS = ("names", "values", "defaults", "also_read", "computed", "whole")
 """Parts of a tool in `tools.yaml` whose keys are names of settings."""
@@ -42,6 +43,10 @@ def test_crashes() -> None:
             texts = row.get(key, [])
             if not all(isinstance(text, str) for text in ([texts] if isinstance(texts, str | Mapping) else texts)):
                 problems.append(f"{name}: {key} is no text; put it in quotes")
+    for row in document["signals"]:
+        problems += [
+            f"{row['say']}: {problem}" for problem in misspelled(row, ("cause", "say", "signals"), SIGNAL_KEYS)
+        ]
     assert problems == []
 
 

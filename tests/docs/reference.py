@@ -92,7 +92,7 @@ def findings() -> str:
     """The causes of findings: before and while a training runs, and read from the output of one that failed."""
     live_rows = "".join(f"| `{cause}` | {when} |\n" for cause, when in sorted(_live_causes().items()))
     sentences: dict[str, dict[str, None]] = {}
-    for pattern in (*crash_table().messages, *crash_table().frames):
+    for pattern in crash_table().patterns:
         sentences.setdefault(pattern.cause, {})[pattern.sentence] = None
     crash_rows = "".join(f"| `{cause}` | {' · '.join(texts)} |\n" for cause, texts in sorted(sentences.items()))
     return (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,20 +14,19 @@ from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
 from tuner_tui.advice.oom_analysis import ALLOWED, format_limit, is_fragmented, limit_reached, other_processes
 from tuner_tui.advice.remedies.catalog import remedies_for
-from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed, unknown_argument, unsupported_precision
+from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
-from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import OutOfMemory
-from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport
+from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import (
-    GPU_MEMORY_FULL,
-    HOST_MEMORY_FULL,
+    KILLED,
     TRANSPARENT,
     Confidence,
     FailureMatch,
     Judgement,
+    explain_signal,
     judge,
 )
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
@@ -75,16 +73,13 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
         return ()
     lines = parse_lines(situation.log)
     ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
-    cause = (None if ended_well else _find_cause(situation, lines)) or _non_finite_cause(lines)
+    cause = None if ended_well else _find_cause(situation, lines)
+    # Who stops a training whose loss is nan has the nan for a reason.
+    is_open = cause is None or cause.cause == "interrupted"
+    if is_open and (non_finite := find_non_finite(lines)) is not None:
+        sentence, evidence, confidence = non_finite
+        cause = CrashCause("nan", sentence, confidence, evidence, "training")
     return () if cause is None else (_finding(cause, situation),)
-
-
-def _non_finite_cause(lines: Sequence[LogLine]) -> CrashCause | None:
-    cause = find_non_finite(lines)
-    if cause is None:
-        return None
-    sentence, evidence, confidence = cause
-    return CrashCause("nan", sentence, confidence, evidence, "training")
 
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:
@@ -105,7 +100,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
         exited = situation.state.exited
         evidence = (*evidence, *(() if exited is None else exited.evidence))
-    elif sentence == HOST_MEMORY_FULL:
+    elif cause.cause == "host-oom" and cause.topic is None:  # an allocation failed: nothing was killed for memory
         limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
     if not remedies or remedies == (remedy("correct-command"),):
@@ -121,40 +116,39 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
 def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | None:
     state = situation.state
     judgement = judge(lines, state, state.exited)
-    if judgement.by == "kernel":
-        return _cause_from_kernel(state)
-    if judgement.by == "log" and judgement.match is not None:
-        return _check_disk_full(_cause_from_log(judgement.match, judgement, lines), situation)
-    if judgement.by == "observer":
-        return _cause_from_observer(judgement)
-    return _cause_from_exit_status(judgement, lines, state) if judgement.by == "exit" else None
-
-
-def _cause_from_kernel(state: RunState) -> CrashCause:
-    counted = () if state.exited is None else state.exited.evidence
-    evidence = counted or ("the kernel counted an out-of-memory kill during this run",)
-    sentence = "The kernel killed the training: host memory was full"
-    return CrashCause("host-oom", sentence, "certain", evidence, _normalize_location(state.phase))
+    match judgement.by:
+        case "kernel":
+            counted = () if state.exited is None else state.exited.evidence
+            evidence = counted or ("the kernel counted an out-of-memory kill during this run",)
+            sentence, where = "The kernel killed the training: host memory was full", _normalize_location(state.phase)
+            return CrashCause("host-oom", sentence, "certain", evidence, where, topic=KILLED)
+        case "log" if judgement.match is not None:
+            return _check_disk_full(_cause_from_log(judgement.match, judgement, lines), situation)
+        case "observer":
+            return _cause_from_observer(judgement)
+        case "exit":
+            return _cause_from_exit(judgement, lines, state.exited is not None and state.exited.oom_kill is False)
+    return None
 
 
 def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
     event, pattern, cause = judgement.event, judgement.event_pattern, judgement.cause
     if event is None:
         return None
-    where = _normalize_location(event.where)
-    if isinstance(event, OutOfMemory):
-        sentence = HOST_MEMORY_FULL if cause == "host-oom" else GPU_MEMORY_FULL
-        return CrashCause(cause, sentence, "certain", (_shorten(event.message),), where, message=event.message)
-    evidence = (_shorten(f"{event.type}: {event.message}"),)
-    if pattern is None:
-        return CrashCause("unknown", f"The training raised {event.type}", "certain", evidence, where)
-    subject = _subject(cause, event.message)
-    return CrashCause(cause, pattern.sentence, pattern.confidence, evidence, where, subject, topic=pattern.topic)
+    where, ran_out = _normalize_location(event.where), isinstance(event, OutOfMemory)
+    evidence = (_shorten(event.message if isinstance(event, OutOfMemory) else f"{event.type}: {event.message}"),)
+    if pattern is None or pattern.cause != cause:
+        sentence = "The GPU's memory is full" if isinstance(event, OutOfMemory) else f"The training raised {event.type}"
+        return CrashCause(cause, sentence, "certain", evidence, where, message=event.message)
+    confidence, subject = "certain" if ran_out else pattern.confidence, _subject(cause, event.message)
+    return CrashCause(cause, pattern.sentence, confidence, evidence, where, subject, event.message, pattern.topic)
 
 
 def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine]) -> CrashCause:
     failure, pattern, cause = match.failure, match.pattern, match.cause
-    where = failure_location(failure, lines) if cause in CAUSES_WITH_LOCATION else None
+    where = None
+    if cause in CAUSES_WITH_LOCATION:
+        where = location_from_frames(failure.frames) or _location_from_output(failure, lines)
     if judgement.event is not None and judgement.event_cause == cause:
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
@@ -162,11 +156,12 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     subject = _subject(cause, failure.message)
     topic = None if pattern is None else pattern.topic
     if topic == "package-versions":
-        subject = _renamed_argument(failure.message) or ", ".join(_packages(failure)) or None
+        name = _unknown_argument(failure.message)
+        subject = name if is_renamed_or_removed(name) else ", ".join(_packages(failure)) or None
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
     if cause == "gpu-oom" and any(_pattern("pinning").search(f"{file}:{name}") for file, name in failure.frames):
-        cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", None
+        cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", KILLED
     checks = _check_the_call(failure) if cause == "unknown" else ()
     evidence = _evidence(failure, judgement.launcher)
     return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, checks)
@@ -221,8 +216,18 @@ def _subject(cause: str, message: str) -> str | None:
     if cause == "missing-package":
         return missing_package(message)
     if cause == "precision-unsupported":
-        return unsupported_precision(message)
-    return unknown_argument(message) if cause == "bad-arguments" else None
+        precisions = read_data_file(FILE)["precisions"]
+        return next((name for name, words in precisions.items() if re.search(words, message)), None)
+    return _unknown_argument(message) if cause == "bad-arguments" else None
+
+
+def _unknown_argument(message: str) -> str | None:
+    """The first argument of the message that was renamed or removed, else the first unknown one; None without one."""
+    names: list[str] = []
+    for listed in _named_groups("unknown-arguments", message):
+        options = [next(filter(None, groups)).replace("-", "_") for groups in _pattern("option").findall(listed)]
+        names += options or [listed]
+    return next(iter([*filter(is_renamed_or_removed, names), *names]), None)
 
 
 def _failing_package(failure: Failure) -> str | None:
@@ -249,11 +254,6 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
     """The group of each match that took part in it."""
     matches = _pattern(pattern, re.IGNORECASE if pattern == "libraries" else 0).finditer(text)
     return tuple(next(filter(None, match.groups())) for match in matches)
-
-
-def _renamed_argument(message: str) -> str | None:
-    name = unknown_argument(message)
-    return name if is_renamed_or_removed(name) else None
 
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
@@ -285,31 +285,17 @@ def _evidence(failure: Failure, launcher: LauncherReport) -> tuple[str, ...]:
     return tuple(evidence)
 
 
-def _cause_from_exit_status(judgement: Judgement, lines: Sequence[LogLine], state: RunState) -> CrashCause:
+def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
     last = tuple(_shorten(line.text) for line in lines if not line.blank)[-3:]
     if judgement.signal is None:
         sentence = f"The training ended with exit code {judgement.exit_code}; its output does not say why"
         return CrashCause("unknown", sentence, "possible", last)
-    not_for_memory = state.exited is not None and state.exited.oom_kill is False
-    return _cause_from_signal(judgement.signal, judgement.launcher, last, not_for_memory)
-
-
-def _cause_from_signal(
-    number: int, launcher: LauncherReport, last: tuple[str, ...], not_for_memory: bool
-) -> CrashCause:
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    who = f" on rank {launcher.rank}" if launcher.rank is not None else ""
-    evidence = (f"ended by {name}{who}", *last)
-    # Memory of /dev/shm is reserved when a page is first written; where none is left, the kernel sends SIGBUS.
-    if number == signal.SIGBUS:
-        return CrashCause("shm", "A bus error: shared memory (/dev/shm) is full", "likely", evidence)
-    if number == signal.SIGKILL and not_for_memory:
-        sentence = "The training was killed, but not by the kernel's out-of-memory killer"
-        return CrashCause("unknown", sentence, "likely", evidence)
-    if number == signal.SIGKILL:
-        sentence = "The training was killed without a message; the kernel does this when host memory is full"
-        return CrashCause("host-oom", sentence, "possible", evidence)
-    return CrashCause("unknown", f"The training crashed in native code ({name})", "possible", evidence)
+    name, pattern = signal_name(judgement.signal), explain_signal(judgement.signal, not_for_memory)
+    who = "" if judgement.launcher.rank is None else f" on rank {judgement.launcher.rank}"
+    sentence = pattern.sentence.replace("{signal}", name)
+    return CrashCause(
+        pattern.cause, sentence, pattern.confidence, (f"ended by {name}{who}", *last), topic=pattern.topic
+    )
 
 
 def _normalize_location(where: str | None) -> str | None:
@@ -322,17 +308,14 @@ def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
-def failure_location(failure: Failure, lines: Sequence[LogLine]) -> str | None:
-    """One of training, evaluation, loading, optimizer-step, checkpoint; None if neither stack nor output shows it."""
-    return location_from_frames(failure.frames) or _location_from_output(failure, lines)
-
-
 def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
     """The location by the stack: any frame decides for evaluation and saving, else the innermost known frame."""
     names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
     # Evaluation and saving are called from the training loop and run the same forward pass, so one frame of theirs
     # anywhere in the stack decides; loading and the optimizer are recognised by what is innermost.
-    if any(_pattern("evaluation").fullmatch(name) and not _is_library_eval(file) for file, name in names):
+    # `eval` of torch itself is no evaluation of a model.
+    own_frames = [(file, name) for file, name in names if "/torch/" not in file or "lightning" in file]
+    if any(_pattern("evaluation").fullmatch(name) for _, name in own_frames):
         return "evaluation"
     if any(_pattern("checkpoint").fullmatch(name) for _, name in names):
         return "checkpoint"
@@ -345,11 +328,6 @@ def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
         if _pattern("loading").fullmatch(name):
             return "loading"
     return "training" if any(_pattern("train-loop").fullmatch(name) for _, name in names) else None
-
-
-def _is_library_eval(file: str) -> bool:
-    """Whether `eval` is a function of torch itself, which is no evaluation of a model."""
-    return "/torch/" in file and "lightning" not in file
 
 
 def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:

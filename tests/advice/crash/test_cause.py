@@ -62,7 +62,7 @@ def test_an_error_is_read_behind_the_prefix_of_a_logger(prefix: str) -> None:
 
 
 def test_every_topic_has_remedies() -> None:
-    topics = {pattern.topic for pattern in (*crash_table().messages, *crash_table().frames) if pattern.topic}
+    topics = {pattern.topic for pattern in crash_table().patterns if pattern.topic}
     assert not [topic for topic in topics if not has_remedies(topic)]
 
 

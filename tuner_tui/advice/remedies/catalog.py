@@ -184,7 +184,7 @@ COMPUTED: Mapping[str, Ladder] = {
     "host-oom": _host_memory,
     "host-memory-near-limit": _host_memory,
     "swapping": _host_memory,
-    "killed-worker": _host_memory,
+    "killed": _host_memory,
     "precision-unsupported": specific_errors.precision,
     "missing-package": specific_errors.package,
     "broken-package": specific_errors.broken_package,

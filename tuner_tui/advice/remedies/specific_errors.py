@@ -75,26 +75,6 @@ def _is_several(words: Sequence[str], index: int) -> bool:
     return name in NODE_OPTIONS and value not in ("1", "1:1")
 
 
-UNKNOWN = (
-    re.compile(r"(?:unexpected|invalid) keyword argument '(\w+)'"),
-    re.compile(r"unrecognized arguments: (.+)"),
-    re.compile(r"not used by the HfArgumentParser:\s*\[(.+?)\]"),
-    re.compile(r"No such option:? '?(--[\w-]+)"),
-    re.compile(r"has no attribute '(\w+)'"),
-)
-OPTION = re.compile(r"--([A-Za-z][\w-]*)|'(\w+)'|^(\w+)$")
-
-
-def unknown_argument(message: str) -> str | None:
-    """The first argument of the message that was renamed or removed, else the first unknown one; None without one."""
-    names: list[str] = []
-    for pattern in UNKNOWN:
-        for match in pattern.finditer(message):
-            options = [next(filter(None, groups)).replace("-", "_") for groups in OPTION.findall(match[1])]
-            names += options or [match[1]]
-    return next(iter([*filter(is_renamed_or_removed, names), *names]), None)
-
-
 def is_renamed_or_removed(name: str | None) -> bool:
     """Whether the argument is known to have another name in other releases, or none."""
     return any(name in names for names in read_table("arguments").values())
@@ -116,30 +96,8 @@ def matching_releases(situation: Situation, where: str | None) -> tuple[Remedy, 
     return (remedy("matching-releases", packages=where or "the packages of the traceback", update=update),)
 
 
-def unsupported_precision(message: str) -> str | None:
-    """What an error about precision is about: tf32, scaler, fp8, mixed, bf16 or fp16; None if that is unknown."""
-    return next((name for name, pattern in PRECISION_WORDS if pattern.search(message)), None)
-
-
-PRECISION_WORDS = (
-    ("tf32", re.compile(r"(?i)\btf32\b|tf32")),
-    ("scaler", re.compile(r"unscale FP16 gradients|No inf checks were recorded")),
-    ("both", re.compile(r"At most one of fp16 and bf16")),
-    ("fp8", re.compile(r"(?i)fp8|float8|e4m3|e5m2")),
-    (
-        "mixed",
-        re.compile(
-            r"(?i)expected (?:m1 and m2|scalar type|mat1 and mat2|object of scalar)"
-            r"|same d?type|dtypes match|should be the same"
-        ),
-    ),
-    ("bf16", re.compile(r"(?i)bf16|bfloat16")),
-    ("fp16", re.compile(r"(?i)fp16|float16|\bhalf\b|'Half'|\bAMP\b")),
-)
-
-
 def precision(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    """What takes the place of the precision named by `where`, of those that `unsupported_precision` returns."""
+    """What takes the place of the precision named by `where`, one of `precisions` in `crash_words.yaml`."""
     if where == "tf32":
         settings = situation.settings
         return (remedy("tf32-off", {"tf32": None} if settings is None or settings.tf32 else {}),)

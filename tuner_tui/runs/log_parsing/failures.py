@@ -282,9 +282,12 @@ EXIT_CODES = (
 SIGNALS = (
     re.compile(r"died with <Signals\.(?P<name>SIG[A-Z]+): \d+>|process \d+ terminated with signal (?P<spawned>SIG\w+)"),
     re.compile(r"^srun: error: .*tasks? [\d,-]+: (?P<words>[A-Z][a-z]+(?: [a-z]+)*)"),
-    re.compile(r"(?i)\b(?:caught|received|by|with|on) signal:?[ (]+(?P<number>\d{1,2})\b"),
+    re.compile(r"(?i)\b(?:caught|received|got|by|with|on) signal:?[ (]+(?P<number>\d{1,2})\b"),
     re.compile(r"\(signal (?P<number>\d{1,2})\)|^(?:\[\S+\] )?Signal: [A-Z][\w ]+ \((?P<mpi>\d{1,2})\)$"),
     re.compile(r"(?i)\bexit code: (?P<shell>13[2-6]|139)\b"),
+    re.compile(
+        r"\b[Rr]eceived (?:Signals\.)?(?P<death>SIG(?:HUP|INT|TERM|USR[12]))\b|^\S+: line \d+: +\d+ (?P<words>Hangup)\b"
+    ),
     re.compile(
         r"(?i)\b(?:crash|exit|fail|terminat|died|kill)\w*\b.{0,20}\b(?:code|status)[ :=]{1,3}-(?P<number>[1-9]\d?)\b"
     ),
@@ -303,17 +306,21 @@ LAUNCHER_COMMAND = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LauncherReport:
-    """The rank that failed first and its exit; `reported_failure`: whether any launcher reported a failure."""
+    """The rank that failed first and its exit; `reported_failure`: whether any launcher reported a failure.
+
+    `request` is a signal that asked the training to end or to save, of `REQUESTS`.
+    """
 
     rank: int | None = None
     exit_code: int | None = None
     signal: int | None = None
     reported_failure: bool = False
+    request: int | None = None
 
 
 def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
     """The first failed process and how it ended, by the words of its launcher."""
-    rank, code, number = None, None, None
+    rank, code, number, request = None, None, None, None
     in_root = False
     for line in lines:
         # torchrun lists the processes in the order in which it collected them; only under "Root Cause" is the first.
@@ -326,11 +333,12 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
             code = int(match["code"])
             rank = int(match["rank"]) if rank is None and "rank" in match.re.groupindex else rank
         elif code is None and number is None and (match := _search_any(SIGNALS, line.text)):
-            number = _signal_number(match.groupdict())
+            ended_by = _signal_number(match.groupdict())
+            number, request = (number, ended_by) if ended_by in REQUESTS else (ended_by, request)
     reported_failure = code is not None or number is not None or in_root
     if code is not None and code < 0:
-        return LauncherReport(rank, None, -code, reported_failure)
-    return LauncherReport(rank, code, number, reported_failure)
+        return LauncherReport(rank, None, -code, reported_failure, request)
+    return LauncherReport(rank, code, number, reported_failure, request)
 
 
 def _search_any(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
@@ -338,8 +346,12 @@ def _search_any(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str]
 
 
 def _signal_number(groups: Mapping[str, str | None]) -> int | None:
-    """The number of the signal in the groups of one of `SIGNALS`; None if it is unknown or a request."""
-    name, words, shell = groups.get("name") or groups.get("spawned"), groups.get("words"), groups.get("shell")
+    """The number of the signal in the groups of one of `SIGNALS`; None if it is unknown."""
+    name, words = (
+        next((groups[key] for key in ("name", "spawned", "death") if groups.get(key)), None),
+        groups.get("words"),
+    )
+    shell = groups.get("shell")
     if name is not None:
         number = int(signal.Signals.__members__.get(name, 0))
     elif words is not None:
@@ -348,7 +360,15 @@ def _signal_number(groups: Mapping[str, str | None]) -> int | None:
         number = int(shell) - 128  # a shell's exit code for a process that a signal ended
     else:
         number = int(groups.get("number") or groups.get("mpi") or 0)
-    return None if not number or number in REQUESTS else number
+    return number or None
+
+
+def signal_name(number: int) -> str:
+    """The name of the signal, such as SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def is_launcher_error(type_name: str | None, headline: str) -> bool:

@@ -34,8 +34,8 @@ from tuner_tui.runs.log_parsing.lines import BAR, LogLine
 Confidence = Literal["certain", "likely", "possible"]
 
 FILE = Path(__file__).with_name("crashes.yaml")
-GPU_MEMORY_FULL = "The GPU's memory is full"
-HOST_MEMORY_FULL = "Host memory is full"
+KILLED = "killed"
+"""The topic of ends by want of memory in which no allocation failed: a process was killed, or memory was not pinned."""
 WRAPPERS = frozenset({"worker-crash", "compile-failed", "collective-timeout"})
 """Causes whose messages often wrap the real cause."""
 GENERAL = frozenset(
@@ -78,6 +78,17 @@ class FramePattern(CrashPattern):
     depth: int = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalPattern(CrashPattern):
+    """The end by one of the `signals`, or by any where there are none, of a process that said nothing else.
+
+    `spared` if the kernel is known not to have killed it for memory; None if that does not matter.
+    """
+
+    signals: frozenset[int]
+    spared: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CrashTable:
     """The patterns in the order in which they are tried; `bare` are those of `messages` for lines without exception."""
@@ -85,30 +96,48 @@ class CrashTable:
     messages: tuple[CrashPattern, ...]
     bare: tuple[CrashPattern, ...]
     frames: tuple[FramePattern, ...]
+    signals: tuple[SignalPattern, ...]
+
+    @property
+    def patterns(self) -> tuple[CrashPattern, ...]:
+        """All of them."""
+        return (*self.messages, *self.frames, *self.signals)
 
 
 @cache
 def crash_table() -> CrashTable:
     """The patterns of `crashes.yaml`, read when the first failure is looked at."""
     document = read_data_file(FILE)
-    messages, frames = (
-        [_pattern(row, document["fragments"]) for row in document[key]] for key in ("messages", "frames")
+    messages, frames, signals = (
+        [_pattern(row, document["fragments"]) for row in document[key]] for key in ("messages", "frames", "signals")
     )
-    by_frames = tuple(pattern for pattern in frames if isinstance(pattern, FramePattern))
-    return CrashTable(tuple(messages), tuple(pattern for pattern in messages if pattern.bare), by_frames)
+    return CrashTable(
+        tuple(messages),
+        tuple(pattern for pattern in messages if pattern.bare),
+        tuple(pattern for pattern in frames if isinstance(pattern, FramePattern)),
+        tuple(pattern for pattern in signals if isinstance(pattern, SignalPattern)),
+    )
 
 
 def _pattern(row: Mapping[str, Any], fragments: Mapping[str, str]) -> CrashPattern:
     def compile_form(form: str) -> re.Pattern[str]:
         return re.compile(FRAGMENT.sub(lambda name: fragments[name[1]], form))
 
-    optional = ("confidence", "bare", "consequence", "topic", "depth")
+    optional = ("confidence", "bare", "consequence", "topic", "depth", "spared")
     fields = {"cause": row["cause"], "sentence": row["say"]} | {name: row[name] for name in optional if name in row}
+    if "signals" in row:
+        return SignalPattern(signals=frozenset(int(signal.Signals[name]) for name in row["signals"]), **fields)
     if "frame" not in row:
         return CrashPattern(regexes=tuple(map(compile_form, row.get("any") or [row["match"]])), **fields)
     replaces = frozenset(row.get("replaces", GENERAL))
     headline, frame = compile_form(row["headline"]), compile_form(row["frame"])
     return FramePattern(headline=headline, frame=frame, replaces=replaces, **fields)
+
+
+def explain_signal(number: int, spared: bool) -> SignalPattern:
+    """What it means that a signal ended the training without a message; `spared`: it was not killed for memory."""
+    rows = (row for row in crash_table().signals if row.spared in (None, spared))
+    return next(row for row in rows if not row.signals or number in row.signals)
 
 
 NEAR = 4
@@ -422,7 +451,6 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
 OUT_OF_MEMORY_CAUSES = frozenset({"gpu-oom", "host-oom"})
 """Causes that count as out of memory. A full /dev/shm does not: a smaller batch would not help."""
 MEMORY_CAUSES = frozenset({*OUT_OF_MEMORY_CAUSES, "shm"})
-STOP_SIGNALS = frozenset({int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)})
 Witness = Literal["kernel", "observer", "log", "exit"]
 
 
@@ -483,13 +511,16 @@ def judge(lines: Sequence[LogLine], state: RunState, exited: Exited | None) -> J
     event = _fatal_event(state)
     if unseen and isinstance(event, OutOfMemory) and state.raised is None:
         event = None  # it may have been caught
+    match = find_fatal_failure(lines, launcher, failed)
+    # A request to end that the output reports explains the end where no error does.
+    signals = (number, launcher.signal, launcher.request if match is None else None)
     judgement = Judgement(
         launcher,
         event=event,
         event_pattern=None if event is None else _classify_event(event),
-        match=find_fatal_failure(lines, launcher, failed),
+        match=match,
         exit_code=code or launcher.exit_code,
-        signal=launcher.signal if number is None else number,
+        signal=next((number for number in signals if number is not None), None),
     )
     killed_for_memory = exited is not None and exited.oom_kill is True
     return replace(judgement, by="kernel" if killed_for_memory else _best_witness(judgement, state, lines, failed))
@@ -529,7 +560,7 @@ def _best_witness(
         return "observer"
     if match is not None and number is None:
         return "log"
-    if number in STOP_SIGNALS or (failed is None and reports_success(lines)):
+    if failed is None and reports_success(lines):
         return None
     return "exit" if number is not None or judgement.exit_code else None
 

@@ -21,7 +21,7 @@ from tuner_tui.hardware.system_info import Cgroups, listening_pids
 from tuner_tui.runs.events.fold import fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
-from tuner_tui.runs.log_parsing.failures import LauncherReport
+from tuner_tui.runs.log_parsing.failures import LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import Judgement, judge
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail, read_tail
 from tuner_tui.runs.slurm import LOG_FILE
@@ -343,14 +343,6 @@ def _rank_name(state: RunState, rank: int | None) -> str:
         return "The training"
     host = state.ranks[rank].host if rank in state.ranks and len(state.hosts) > 1 else None
     return f"Rank {rank}" + (f" on {host}" if host else "")
-
-
-def signal_name(number: int) -> str:
-    """The name of the signal, such as SIGKILL."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _exception(state: RunState) -> str:
