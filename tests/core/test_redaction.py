@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import random
+import re
 import shlex
+import string
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +17,73 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.core.redaction import HIDDEN, is_secret_name, redact_argv, redact_env, redact_text
 
 EXAMPLES = read_data_file(Path(__file__).with_name("redaction.yaml"))
+RULES = read_data_file(Path(redaction.FILE))
+KINDS = ("shape", "place", "sure", "likely", "vague", "harmless")
+ALPHABETS = {
+    "": string.ascii_letters + string.digits,
+    "h": string.digits + "abcdef",
+    "d": string.digits,
+    "A": string.ascii_uppercase + "234567",
+}
 HF = "hf_" + "aB3" * 11
-SECRETS = ("q7Wd2kPz9LmX4vTb", "aZ3kQ9xW1mB7vR5tY2nL8pC4sD6f", "0123456789abcdef" * 2 + "01234567")
+SECRETS = ("SECRET1x", "q7Wd2kPz9LmX4vTb", "aZ3kQ9xW1mB7vR5tY2nL8pC4sD6f", "0123456789abcdef" * 2 + "01234567")
 """A secret that no shape gives away, a random word, and a key in hexadecimal digits."""
 
 
 def hides(shown: str) -> bool:
     return not any(secret in shown for secret in SECRETS)
+
+
+def rules(*kinds: str) -> list[Any]:
+    """The rows of these kinds as parameters of a test."""
+    rows = [(kind, row) for row in RULES for kind in kinds if kind in row]
+    return [pytest.param(row, id=f"{kind}-{texts(row, 'example')[0]}") for kind, row in rows]
+
+
+def texts(row: dict[str, Any], key: str) -> list[str]:
+    value = row.get(key, [])
+    return [value] if isinstance(value, str) else value
+
+
+def expanded(shape: str) -> str:
+    """`shape` with random characters instead of `<20>` and `<20h>`."""
+    chance = random.Random(shape)
+    return re.sub(r"<(\d+)([hdA]?)>", lambda m: "".join(chance.choices(ALPHABETS[m[2]], k=int(m[1]))), shape)
+
+
+def test_rules_are_complete_and_read_alike_without_a_yaml_reader() -> None:
+    lines = Path(redaction.FILE).read_text()
+    for row in RULES:
+        (kind,) = set(row) & set(KINDS)
+        assert set(row) <= {kind, "example", "counter_example", "source"}
+        assert texts(row, "example"), row
+        assert all(isinstance(text, str) for key in ("example", "counter_example") for text in texts(row, key)), row
+        assert f"\n- {kind}: '{row[kind].replace(chr(39), chr(39) * 2)}'\n" in lines, row
+
+
+@pytest.mark.parametrize("row", rules("shape"))
+def test_shapes(row: dict[str, Any]) -> None:
+    for example in map(expanded, texts(row, "example")):
+        shown = redact_text(f"see {example} and more")
+        assert shown == f"see {HIDDEN} and more" or (example.startswith("https://") and HIDDEN in shown)
+    for example in texts(row, "counter_example"):
+        assert redact_text(f"see {example} and more") == f"see {example} and more"
+
+
+@pytest.mark.parametrize("row", rules("place"))
+def test_places(row: dict[str, Any]) -> None:
+    for example in texts(row, "example"):
+        assert hides(redact_text(example))
+        assert hides("\0".join(redact_argv(("sh", "-c", example))))
+    for example in texts(row, "counter_example"):
+        assert redact_text(example) == example
+
+
+@pytest.mark.parametrize("row", rules("sure", "likely", "vague", "harmless"))
+def test_names(row: dict[str, Any]) -> None:
+    harmless = "harmless" in row
+    for key, secret in (("example", not harmless), ("counter_example", harmless)):
+        assert {name: is_secret_name(name) for name in texts(row, key)} == dict.fromkeys(texts(row, key), secret)
 
 
 @pytest.mark.parametrize("example", EXAMPLES["commands"], ids=lambda example: example["given"][0])
@@ -69,6 +133,19 @@ def test_what_was_hidden_stays_as_it_is() -> None:
 def test_a_word_of_a_million_characters_takes_no_time() -> None:
     for word in ("a" * 1_000_000, "a-" * 500_000, "--a " * 250_000, "http://" * 150_000, "token" * 200_000):
         assert redact_argv((word,)) == (word,)
+    for part in (
+        "--token ",
+        "token: a b c d ",
+        "password='",
+        "api key ",
+        "echo a ",
+        "auth=('",
+        "a:b@",
+        "eyJ",
+        "set key ",
+        "\\",
+    ):
+        redact_text(part * (100_000 // len(part)))
 
 
 @pytest.mark.parametrize("argv", EXAMPLES["secret_commands"], ids=" ".join)
