@@ -21,6 +21,11 @@ TITLE = "\x1b]0;owned\x07"
         (TITLE, "\\x1b]0;owned\\x07"),
         ("a\rb\x9bc\x7f", "a\\rb\\x9bc\\x7f"),
         ("\u202eabc\u2066", "\\u202eabc\\u2066"),
+        ("ad\u200bmin\ufeff \xad\u2060", "ad\\u200bmin\\ufeff \\xad\\u2060"),
+        ("a\u200db\u200c c\ufe0f \u3164", "a\\u200db\\u200c c\\ufe0f \\u3164"),
+        ("\u034f\u17b4\u180e", "\\u034f\\u17b4\\u180e"),
+        ("میخواهم नमस्ते ❤️‍🔥 👩🏽‍💻 é", "میخواهم नमस्ते ❤️‍🔥 👩🏽‍💻 é"),
+        ("half \udc80", "half \\udc80"),
     ],
 )
 def test_what_would_steer_the_terminal_is_spelled_out(text: str, shown: str) -> None:

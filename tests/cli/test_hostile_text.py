@@ -18,8 +18,15 @@ from tuner_tui.runs.store.codec import encode_event
 __all__ = ["shell"]
 
 PROGRAM = [sys.executable, "-m", "tuner_tui"]
-HOSTILE = "\x1b]0;owned\x07 \x9b31m \u202egnp.exe\u2066 \x1b[31m"
-FORBIDDEN = (b"\x1b]0;", "\x9b".encode(), "\u202e".encode(), "\u2066".encode(), b"\x07")
+HOSTILE = "\x1b]0;owned\x07 \x9b31m \u202egnp.exe\u2066 \x1b[31m a\u200bb\u200dc\ufeff"
+FORBIDDEN = (
+    b"\x1b]0;",
+    "\x9b".encode(),
+    "\u202e".encode(),
+    "\u2066".encode(),
+    b"\x07",
+    *map(str.encode, ("\u200b", "\u200d", "\ufeff")),
+)
 SLEEP = f"'{HOSTILE}'; import time; time.sleep(600)"
 
 

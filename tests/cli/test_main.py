@@ -14,8 +14,8 @@ from tests.benchmarks.screen.first_paint import seconds_until
 from tests.benchmarks.screen.peers import OURS, commands, fake_box, open_terminal
 from tests.fakes.nvml.scenario import two_gpus
 from tuner_tui import __version__
-from tuner_tui.cli.commands import COMMANDS
-from tuner_tui.cli.main import ALIASES, main
+from tuner_tui.cli.commands import ALIASES, COMMANDS
+from tuner_tui.cli.main import main
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 
 
@@ -53,6 +53,23 @@ def test_commands_of_the_release_before_are_still_known(capsys: pytest.CaptureFi
     assert "There is no run 'r9'" in said(capsys, "attach", "r9")[2]
     assert json.loads(said(capsys, "detect", "--json")[1])["inventory"]
     assert "max_steps: 400" in said(capsys, "export", "demo", "--to", "hf")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("atach", "attach"), ("atach r001 --json", "attach"), ("exprt demo --to hf", "export"),
+        ("prests list", "presets"), ("recomend --jsn", "recommend"), ("--theme light detec", "detect"),
+        ("help", "--help"), ("--versoin", "--version"), ("presets lst", "list"), ("ps --jsn", "--json"),
+        ("slurm sbmit", "submit"), ("logs r001 --evnts", "--events"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_command_or_option_gets_the_nearest_one(
+    words: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = said(capsys, *words.split())
+    assert code == 2
+    assert meant in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.advice.crash.outputs import read, whole_logs
 from tests.docs.reference import PAGES, ROOT, commands, findings, key_bindings
-from tuner_tui.cli.main import ALIASES
+from tuner_tui.cli.commands import ALIASES
 
 PROSE = sorted(
     Path(name)

@@ -59,6 +59,16 @@ def test_the_page_ends_with_what_people_wrote() -> None:
     assert "REFERENCE.md\n\n" not in page
 
 
+INSTALLS_BY_NAME = re.compile(r"(?:install|uvx|pipx run|uv add)\b[^`\n&;]*\btuner[-_]tui\b(?!/)", re.IGNORECASE)
+
+
+def test_no_text_installs_the_program_by_its_name(texts: list[Text]) -> None:
+    """Whoever takes the name on the package index would run code on the hosts of those who follow the advice."""
+    pages = [Text(page, 1, page.read_text("utf-8")) for page in prose_pages()]
+    assert [text for text in (*texts, *pages) if INSTALLS_BY_NAME.search(text.words)] == []
+    assert INSTALLS_BY_NAME.search("python -m pip install -U 'tuner-tui[ray]==1.0'")
+
+
 def test_no_text_sounds_translated(texts: list[Text]) -> None:
     places = [
         f"{text.path.relative_to(PACKAGE)}:{text.line}: {text.words}"

@@ -148,7 +148,7 @@ def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None
     runner = ListedCards([measured(100, seconds=20.0), measured(101)])
     ended = bench.tune(runner)
     assert (ended.status, ended.early) == ("finished", True)
-    assert "tune --resume t001" in ended.sentence
+    assert f"tune --resume {bench.folder.argument}" in ended.sentence
     assert [trial.purpose for trial in runner.ran] == ["start", "confirm"]
 
 

@@ -41,7 +41,7 @@ def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
     sentence = quiet_line(UiState(folder=FOLDER, view=view))
     assert sentence.startswith("Stopped: ")
     assert "Checkpoint of step 40: /runs/r007/output/checkpoint-40" in sentence
-    assert "run --resume r007" in sentence
+    assert f"run --resume {FOLDER}" in sentence
 
 
 def test_a_run_that_goes_on_and_none_at_all() -> None:

@@ -76,12 +76,15 @@ def print_json(data: Any) -> None:
 def json_text(data: Any, indent: int | None = 2) -> str:
     """Return a JSON document, on one line without an `indent`."""
     separators = (",", ":") if indent is None else None
-    return json.dumps(to_json(data, whole=True), indent=indent, separators=separators)
+    return json.dumps(to_json(data, whole=True), indent=indent, separators=separators, allow_nan=False)
 
 
 def print_folder(kind: str, folder: RunFolder | TuningFolder, as_json: bool, **more: Any) -> None:
     """Print the name of a new folder or, as JSON, also its path."""
-    print_line(json.dumps({kind: folder.id, "path": str(folder.path), **more}) if as_json else folder.id)
+    if as_json:
+        print_line(json_text({kind: folder.id, "path": str(folder.path), **more}, indent=None))
+    else:
+        print_line(folder.id if folder.argument == folder.id else str(folder.path))
 
 
 def print_line(text: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import sys
 import time
@@ -83,7 +84,7 @@ def _pid_of(target: str) -> int:
 
     status = read_status(find_run_or_exit(target))
     if status.pid is None:
-        fail(f"{target}: {status.sentence} It has no process here; `tuner-tui {target}` shows it.")
+        fail(f"{target}: {status.sentence} It has no process here; `tuner-tui {shlex.quote(target)}` shows it.")
     return status.pid
 
 

@@ -13,17 +13,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
-from tuner_tui.cli.commands import COMMANDS
+from tuner_tui.cli.commands import ALIASES, COMMANDS
 from tuner_tui.cli.console import INTERRUPTED, fail, protect_streams, reopen_closed_streams, report_io_errors
 
-ALIASES = {
-    "attach": ("logs", "--follow", "--events"),
-    "detect": ("doctor", "--hardware"),
-    "export": ("presets", "export"),
-    "hosts": ("watch",),
-    "import": ("presets", "import"),
-}
-"""Commands of the release before, and what they are now."""
 GLOBAL_FLAGS = ("--help", "--version", "--install-completion", "--show-completion")
 
 
@@ -58,11 +50,21 @@ def dispatch(words: list[str]) -> None:
         from tuner_tui.cli.machine_watcher import open_watch
 
         open_watch(words[1:])
-    if words[0] not in (*COMMANDS, *GLOBAL_FLAGS):
+    if words[0] not in (*COMMANDS, *GLOBAL_FLAGS) and not _is_misspelt_flag(words[0]):
+        if not words[0].startswith("-"):
+            from tuner_tui.cli.screen_opener import resolve_name
+
+            resolve_name(words[0])  # otherwise the words behind a misspelt command would be the ones complained about
         words = ["screen", *words]
     from tuner_tui.cli.options import build_app
 
     build_app()(words, prog_name="tuner-tui")
+
+
+def _is_misspelt_flag(word: str) -> bool:
+    from tuner_tui.settings.model import closest_match
+
+    return word.startswith("-") and closest_match(word, GLOBAL_FLAGS, cutoff=0.8) is not None
 
 
 def opens_screen(words: list[str]) -> bool:

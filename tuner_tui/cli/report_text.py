@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from tuner_tui.core.text import wrap_text
+from tuner_tui.core.text import single_line, wrap_text
 
 WIDTH = 100
 """Columns of a report."""
@@ -46,12 +46,7 @@ def warning_lines(text: str, width: int = WIDTH) -> list[str]:
     return hanging_lines("! ", text, width)
 
 
-def replace_unprintable(text: str) -> str:
-    """Return `text` with a blank for each control character, line ends included."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
 def shorten(text: str, width: int) -> str:
     """Return `text` on one line of at most `width` characters, with an ellipsis where it was cut."""
-    clean = replace_unprintable(text)
+    clean = single_line(text)
     return clean if len(clean) <= width else f"{clean[: width - 1]}…"

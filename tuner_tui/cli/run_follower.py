@@ -217,7 +217,7 @@ def _print_cause(folder: RunFolder) -> None:
         for remedy in finding.remedies[:1]:
             expected = f" ({remedy.expectation})" if remedy.expectation else ""
             print_note(f"Remedy: {remedy.title}{expected}.")
-    print_note(f"`tuner-tui diagnose {folder.id}` says more.")
+    print_note(f"`tuner-tui diagnose {folder.argument}` says more.")
 
 
 def exit_code(outcome: str | None, interrupted: bool = False) -> int:
@@ -290,9 +290,8 @@ class _RunFollower:
     def _act(self) -> bool:
         """Turn interrupts into orders to the run; return True if they mean to stop following."""
         if self._leaves and (self._signals.interrupts or self._signals.terminated):
-            print_note(
-                f"Run {self._folder.id} continues; `tuner-tui logs -f --events {self._folder.id}` follows it again."
-            )
+            again = f"`tuner-tui logs -f --events {self._folder.argument}` follows it again"
+            print_note(f"Run {self._folder.id} continues; {again}.")
             return True
         # Ctrl-C reaches this process only: the training has a session of its own. Each press becomes an order in the
         # run folder, and the supervisor sends the signals. Presses that came during the launch are worked off here as

@@ -37,7 +37,7 @@ def open_named(
 
         return Backend(interpreter, flags, dict(os.environ), fallback)
 
-    preset, folder = _resolve_name(name)
+    preset, folder = resolve_name(name)
     if not sys.stdout.isatty() or not sys.stdin.isatty():
         fail("The screen needs a terminal; `tuner-tui run` works without one.")
     open_screen(open_backend, preset, folder, theme, ascii_only)
@@ -109,7 +109,7 @@ def last_preset() -> str | None:
     return preset
 
 
-def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
+def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
     """Return the preset or the run folder that `name` means; exit with 2 if it is neither."""
     if name is None or name == FIRST_PRESET:  # which is there: no preset is read before the first frame
         return name, None
@@ -124,10 +124,10 @@ def _resolve_name(name: str | None) -> tuple[str | None, Path | None]:
     try:
         find_preset(name)
     except PresetError as error:
-        from tuner_tui.cli.commands import COMMANDS
+        from tuner_tui.cli.commands import ALIASES, COMMANDS
         from tuner_tui.settings.model import closest_match
 
-        command = closest_match(name, COMMANDS, cutoff=0.6)
+        command = closest_match(name, (*COMMANDS, *ALIASES, "--help"))
         hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"
         fail(f"{name} is not a command, run, preset or file{hint}")
     return name, None

@@ -59,7 +59,7 @@ def to_json(value: Any, whole: bool = False) -> Any:
         return [to_json(item, whole) for item in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
-    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+    return to_json(value.model_dump(mode="json")) if hasattr(value, "model_dump") else str(value)
 
 
 def _at_default(value: Any, field: Any) -> bool:

@@ -39,22 +39,36 @@ def format_observed(value: Any) -> str:
 
 
 _CONTROL = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0, C1
-    r"\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f"  # direction of writing, line ends, invisible operators
-    r"\ufff9-\ufffb\U000e0000-\U000e007f"  # annotations, tags
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"  # C0, C1, halves of surrogate pairs
+    r"\u2028-\u202e\u2066-\u2069"  # line ends, direction of writing
+    # What Unicode's DerivedCoreProperties calls Default_Ignorable_Code_Point: it takes no cell, and is not seen.
+    r"\xad\u034f\u061c\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\ufeff\ufff0-\ufffb"
+    r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_UNSAFE = re.compile(f"[{_CONTROL}]")
+_JOINED = r"[\u0600-\u0dff\u2190-\u2bff\u3030-\u3299\U0001f000-\U0001faff]"
+"""Letters and emoji that are written with joiners and selectors of their form."""
+_STRAY_JOINER = rf"(?<!{_JOINED})(?<!{_JOINED}\ufe0f)[\u200c\u200d\ufe00-\ufe0f]"
+_BLANK_LETTER = r"[\u115f\u1160\u3164\uffa0]"
+_UNSAFE = re.compile(f"[{_CONTROL}]|{_STRAY_JOINER}|{_BLANK_LETTER}")
 _NOT_A_CELL = re.compile(rf"[\t\n{_CONTROL}]")
 
 
 def escape_control(text: str) -> str:
-    r"""Return the text with control characters and direction overrides escaped, as `\x1b`; line ends and tabs stay."""
-    return text if text.isprintable() else _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+    r"""Return the text with all that controls a terminal or is not seen escaped, as `\x1b` and `\u200b`.
+
+    Line ends and tabs stay, and joiners where a script or an emoji needs them.
+    """
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def single_line(text: str) -> str:
+    """Return the text on one line, each white space as a blank, escaped as by `escape_control`."""
+    return " ".join(escape_control(text).split())
 
 
 def drop_control(text: str) -> str:
     """Return the text of cells of a screen without control characters, which have no width."""
-    return text if text.isprintable() else _NOT_A_CELL.sub("", text)
+    return text if text.isascii() and text.isprintable() else _NOT_A_CELL.sub("", text)
 
 
 SCREEN_PIECE = 700

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.core.text import escape_control
 from tuner_tui.settings.errors import FieldError
 
 Precision = Literal["fp32", "fp16", "bf16"]
@@ -262,7 +263,7 @@ def describe_expected(spec: FieldSpec) -> str:
 
 def shorten_text(text: str, limit: int = 60) -> str:
     """`text` on one line and at most `limit` characters, so that hostile input cannot flood a message."""
-    line = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
+    line = escape_control(text[: limit + 1]).replace("\n", "\\n").replace("\t", "\\t")
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,11 @@ class TuningFolder:
     def id(self) -> str:
         """The name of the tuning, such as `t003`."""
         return self.path.name
+
+    @property
+    def argument(self) -> str:
+        """The word that names the tuning in a command: its id, or its path if it is not one of this shell's."""
+        return self.id if self.path.parent == tunings_dir(os.environ) else shlex.quote(str(self.path))
 
     @property
     def record(self) -> Path:
@@ -139,7 +146,7 @@ def find_tuning(name: str, root: Path) -> TuningFolder:
 
 TUNING_RECORD_VERSION = 1
 Cluster = Literal["ray"]
-NO_RAY = "--on ray needs the package ray, here and on all nodes: pip install 'tuner-tui[ray]'."
+NO_RAY = "--on ray needs the package ray, here and on all nodes: pip install ray."
 
 
 class TuningOptions(BaseModel):

@@ -175,7 +175,7 @@ class Tuner:
             if not search.proposals or (cards and not running):
                 return self.end("finished", search.conclusion)
             if not cards:
-                resume = f"`tuner-tui tune --resume {self.folder.id}` continues when they are back."
+                resume = f"`tuner-tui tune --resume {self.folder.argument}` continues when they are back."
                 ended = self.end("failed", None if search.best is None else search.conclusion)
                 return replace(ended, sentence=f"{NO_CARD_LEFT} {resume}")
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -262,7 +262,7 @@ class Tuner:
         return TuningEnded(t=self.now(), status=status, verdict=conclusion, sentence=sentence, early=self.early)
 
     def _resume_hint(self) -> str:
-        resume = f"tuner-tui tune --resume {self.folder.id}"
+        resume = f"tuner-tui tune --resume {self.folder.argument}"
         if self.needed_s is None:
             return f"The time limit was short: `{resume}` tries more."
         minutes = minutes_for(self.needed_s)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tuner_tui.core.units import format_duration
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
+from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
@@ -145,7 +146,7 @@ def _ended_text(folder: Path, run: RunState, finished: Finished) -> str:
     if run.checkpoint is None:
         return "\n".join(_result_lines(run, finished)) + f" {again}"
     if finished.outcome == "stopped":
-        again = f"`tuner-tui run --resume {folder.name}` continues from it; {again}"
+        again = f"`tuner-tui run --resume {RunFolder(folder).argument}` continues from it; {again}"
     return "\n".join([*_result_lines(run, finished), again])
 
 
@@ -158,7 +159,7 @@ def exit_message(state: UiState) -> str | None:
     """Return what is printed in the terminal after the app has exited."""
     lines = []
     if state.running and state.folder is not None:
-        lines.append(f"{state.folder.name} continues; `tuner-tui {state.folder.name}` shows it again.")
+        lines.append(f"{state.folder.name} continues; `tuner-tui {RunFolder(state.folder).argument}` shows it again.")
     if state.tuning is not None and state.tuning.status == "running":
         lines.append(f"{state.tuning.id} continues tuning; `tuner-tui` and o show it again.")
     return "\n".join(lines) or None

@@ -100,7 +100,7 @@ def test_search_across_chunks(tmp_path: Path) -> None:
         (b"bell\x07 null\x00 back\x08space", "bell null backspace"),
         (b"\xff\xfe bad", "�� bad"),
         ("über ✓".encode(), "über ✓"),
-        ("a\u202ebc\u2066d\u200b".encode(), "abcd"),
+        ("a\u202ebc\u2066d\u200b".encode(), r"a\u202ebc\u2066d\u200b"),
         (b"a\tb", "a       b"),
         (b"\xc2\x9b31m", "31m"),
     ],

@@ -74,7 +74,7 @@ def test_targets_that_cannot_work_are_refused_before_the_training_starts(target:
 def test_a_command_that_is_there_and_an_address_with_apprise_are_fine() -> None:
     assert notify.target_problem(f"{sys.executable} -c pass") is None
     sentence = notify.target_problem("ntfy://topic")
-    assert sentence is None if find_spec("apprise") else sentence is not None and "tuner-tui[notify]" in sentence
+    assert sentence is None if find_spec("apprise") else sentence is not None and "pip install apprise" in sentence
 
 
 def test_the_supervisor_notifies_without_a_screen(box: Sandbox, tmp_path: Path) -> None:

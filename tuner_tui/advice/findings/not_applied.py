@@ -50,7 +50,7 @@ def _placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterato
         return
     command, carried = flags
     accepted = " and those its parser accepts" if situation.state.options else ""
-    run = f"tuner-tui run … -- {shlex.join(command)}"
+    run = f"tuner-tui run -- {shlex.join(command)}"
     passed = remedy("own-flags", {}, names=", ".join(carried), command=run, accepted=accepted)
     yield replace(passed, command=command)
 

@@ -39,7 +39,7 @@ def port_ladder(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
         command = command_with_free_port(situation.job.command, taken, None if free is None else free[1])
     if command is None:
         return (free_port, holder)
-    return (replace(free_port, why=f"`tuner-tui run … -- {shlex.join(command)}`", command=command), holder)
+    return (replace(free_port, why=f"`tuner-tui run -- {shlex.join(command)}`", command=command), holder)
 
 
 def command_with_free_port(command: Sequence[str], taken: str | None, free: str | None) -> tuple[str, ...] | None:

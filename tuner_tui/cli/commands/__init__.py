@@ -9,3 +9,11 @@ PANELS = {
 """The commands under the headings of `--help`."""
 COMMANDS = {name: name for names in PANELS.values() for name in names} | {"demo": "screen", "screen": "screen"}
 """The module of each command: it has a function of that name, or `group` for commands below it."""
+ALIASES = {
+    "attach": ("logs", "--follow", "--events"),
+    "detect": ("doctor", "--hardware"),
+    "export": ("presets", "export"),
+    "hosts": ("watch",),
+    "import": ("presets", "import"),
+}
+"""Commands of the release before, and what they are now."""

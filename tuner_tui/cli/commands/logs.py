@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from tuner_tui.cli.console import (
     Interrupts,
     fail,
     find_run_or_exit,
+    json_text,
     print_line,
     print_note,
 )
@@ -119,4 +119,4 @@ class LogPrinter:
             print_line(self._line(anchor, text, not last))
 
     def _line(self, anchor: int, text: str, unfinished: bool) -> str:
-        return json.dumps({"anchor": anchor, "text": text, "unfinished": unfinished}) if self._as_json else text
+        return json_text({"anchor": anchor, "text": text, "unfinished": unfinished}, None) if self._as_json else text

@@ -12,7 +12,8 @@ import typer
 from tuner_tui.cli.commands.queue import wake_waiter
 from tuner_tui.cli.console import print_json
 from tuner_tui.cli.options import AsJson
-from tuner_tui.cli.report_text import format_table, replace_unprintable
+from tuner_tui.cli.report_text import format_table
+from tuner_tui.core.text import single_line
 from tuner_tui.core.units import format_rough_duration, format_short_duration
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import await_slurm
@@ -66,7 +67,7 @@ def _command(row: RunRow, room: int) -> str:
     unsupervised = _is_unsupervised(row) or row.status in ("waiting", "pending")
     # A command may hold a whole script, with line ends and escape sequences.
     text = row.damage or (f"{row.what}: {row.sentence}" if unsupervised else row.what or row.sentence)
-    words = " ".join(replace_unprintable(text).split())
+    words = single_line(text)
     whole = unsupervised or row.damage or len(words) <= room
     return words if whole else f"…{words[1 - room :]}"
 

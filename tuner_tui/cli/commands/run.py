@@ -179,5 +179,6 @@ def _warn_of_logout() -> None:
 def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:
     folder = start()
     print_folder("run", folder, as_json)
-    print_note(f"`tuner-tui logs -f --events {folder.id}` follows it, `tuner-tui stop {folder.id}` stops it.")
+    run = folder.argument
+    print_note(f"`tuner-tui logs -f --events {run}` follows it, `tuner-tui stop {run}` stops it.")
     return DONE

@@ -67,4 +67,4 @@ def submit_run(
     except (SettingsError, SlurmError, LaunchError) as error:
         fail(str(error), USAGE)
     print_folder("run", folder, as_json, job=job_id)
-    print_note(f"Submitted as Slurm job {job_id}. `tuner-tui logs -f --events {folder.id}` follows it.")
+    print_note(f"Submitted as Slurm job {job_id}. `tuner-tui logs -f --events {folder.argument}` follows it.")

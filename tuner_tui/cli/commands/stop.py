@@ -59,7 +59,10 @@ def stop(
         else:
             signalled = not now and why_not is not None and status.kind != "pending"
             how = " It cannot save on request; SIGTERM ends it." if signalled else ""
-            print_note(f"Stopping run {folder.id}.{how}" + ("" if now else " `stop --now` kills it."))
+            print_note(
+                f"Stopping run {folder.id}.{how}"
+                + ("" if now else f" `tuner-tui stop --now {folder.argument}` kills it.")
+            )
             wait_ended(folder, order, print_note)
         status = read_status(folder)
     elif not checkpoint_only:

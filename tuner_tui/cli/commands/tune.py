@@ -149,7 +149,7 @@ def _exit_code(
     if ended is None or ended.status == "aborted":
         if ended is None:
             print_note(f"The tuner process died; see {folder.log}.")
-        print_note(f"`tuner-tui tune --resume {folder.id}` continues.")
+        print_note(f"`tuner-tui tune --resume {folder.argument}` continues.")
         if ended is None:
             return FAILED
         return TERMINATED if interrupts.terminated and not interrupts.interrupts else INTERRUPTED

@@ -149,6 +149,10 @@ def git_revision(cwd: Path) -> tuple[str | None, bool | None]:
     return sha, None if changes is None else bool(changes)
 
 
+BUILTIN_JOB_PACKAGES = "torch transformers accelerate datasets peft"
+"""Not `tuner-tui[train]`: another Python would fetch it from the package index, where the name is not ours."""
+
+
 def able_to_train(interpreter: Interpreter, settings: Settings) -> Interpreter:
     """The interpreter, if it has what the built-in job needs with these settings. Raises `LaunchError`."""
     missing = [name for name in ("torch", "transformers") if name not in interpreter.packages]
@@ -157,7 +161,7 @@ def able_to_train(interpreter: Interpreter, settings: Settings) -> Interpreter:
     if missing:
         raise LaunchError(
             f"{interpreter.path} has no {' and no '.join(missing)}, which the built-in job needs: run "
-            f"`{interpreter.path} -m pip install 'tuner-tui[train]'`, or choose another Python with --interpreter."
+            f"`{interpreter.path} -m pip install {BUILTIN_JOB_PACKAGES}`, or choose another Python with --interpreter."
         )
     for package, why in _packages_for(settings):
         if package not in interpreter.packages:

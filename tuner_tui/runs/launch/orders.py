@@ -140,7 +140,7 @@ def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) 
     if order == "kill":
         _kill(folder)
     elif remaining.names():
-        note(f"Still running: {remaining.names()}. `stop --now` kills them.")
+        note(f"Still running: {remaining.names()}. `tuner-tui stop --now {folder.argument}` kills them.")
 
 
 def _is_confirmed(folder: RunFolder) -> bool:

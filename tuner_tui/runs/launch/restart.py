@@ -82,7 +82,9 @@ def plan_restart(
     if view.status.kind in ("foreign", "broken", "starting", "waiting", "pending"):
         raise LaunchError(view.status.sentence)
     if record.nodes is not None and "SLURM_JOB_ID" not in (os.environ if environ is None else environ):
-        raise LaunchError(f"{folder.id} runs in Slurm; `tuner-tui slurm submit --resume {folder.id}` continues it.")
+        raise LaunchError(
+            f"{folder.id} runs in Slurm; `tuner-tui slurm submit --resume {folder.argument}` continues it."
+        )
     request = replace(
         LaunchRequest.resume(folder, record, environ),
         job=job or record.job,

@@ -181,7 +181,7 @@ class DuplicateRunError(LaunchError):
 
     def __init__(self, duplicate: RunFolder) -> None:
         super().__init__(
-            f"This training is already running as {duplicate.id}; `tuner-tui logs -f {duplicate.id}` follows it."
+            f"This training is already running as {duplicate.id}; `tuner-tui logs -f {duplicate.argument}` follows it."
         )
 
 

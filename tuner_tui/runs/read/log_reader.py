@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner_tui.core.files import open_regular
+from tuner_tui.core.text import escape_control
 
 MAX_LINE_CHARACTERS = 2000
 """Longer lines are cut."""
@@ -21,17 +22,18 @@ MAX_LINE_CHARACTERS = 2000
 _ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|\][^\x07\x1b]*(?:\x07|\x1b\\|$)|[PX^_][^\x1b]*(?:\x1b\\|$)|[ -/]*[0-~]|$)"
 )
-_UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 def clean_line(raw: bytes) -> str:
     """One line as text: the last state of a progress bar, without escape sequences and control characters.
 
-    Invalid UTF-8 becomes `�`, tabs become spaces up to the next multiple of eight columns, long lines end with `…`.
+    Characters that are not seen or change the direction of writing are escaped. Invalid UTF-8 becomes `�`, tabs become
+    spaces up to the next multiple of eight columns, long lines end with `…`.
     """
     text = collapse_carriage_returns(raw)[: MAX_LINE_CHARACTERS * 4].decode("utf-8", "replace")
     if not (text.isascii() and text.isprintable()):  # most lines are, and cost a tenth
-        text = _UNSAFE.sub("", _ESCAPE.sub("", text)).expandtabs(8)
+        text = escape_control(_CONTROL.sub("", _ESCAPE.sub("", text))).expandtabs(8)
     text = text.rstrip()
     return text if len(text) <= MAX_LINE_CHARACTERS else text[: MAX_LINE_CHARACTERS - 1] + "…"
 

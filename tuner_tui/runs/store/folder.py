@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,11 @@ class RunFolder:
     def id(self) -> str:
         """The id of the run, such as `r007`."""
         return self.path.name
+
+    @property
+    def argument(self) -> str:
+        """The word that names the run in a command: its id, or its path if it is not one of the runs of this shell."""
+        return self.id if self.path.parent == runs_dir() else shlex.quote(str(self.path))
 
     @property
     def record(self) -> Path:

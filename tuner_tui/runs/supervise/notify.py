@@ -23,7 +23,7 @@ from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervis
 NOTIFY_VARIABLE = "TUNER_NOTIFY"
 NOTIFY_TIMEOUT_S = 120.0
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_INSTALL = "pip install 'tuner-tui[notify]'"
+_INSTALL = "pip install apprise"
 
 
 def target_problem(target: str) -> str | None:

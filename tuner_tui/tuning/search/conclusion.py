@@ -15,9 +15,7 @@ from tuner_tui.tuning.trial import Measurement, Trial, TuningConclusion
 
 MIN_PROMISE = 0.05
 """Gain over the start, within the noise of single runs, that is worth a comparison in pairs, which measures better."""
-INTERRUPTED_HINT = (
-    "Make sure nothing else on this machine stops it or uses its memory; then run `tuner-tui tune --resume`."
-)
+INTERRUPTED_HINT = "Make sure nothing else on this machine stops it or uses its memory; then resume this tuning."
 
 
 @dataclass(frozen=True, slots=True)
