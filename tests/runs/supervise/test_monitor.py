@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs.sandbox import wait_gone
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineAppender
 from tuner_tui.core.procfs import ProcessId, identify_process, this_machine
@@ -84,6 +85,32 @@ def test_a_clock_that_is_set_changes_no_timeout(
     if ended_by == signal.SIGKILL:
         child.kill()  # no SIGTERM came before
     assert child.wait(60) == -ended_by
+
+
+TRAINER_WITH_WORKER = """
+import os, signal, sys
+if os.fork() == 0:
+    with open("/proc/self/comm", "w") as file:
+        file.write("pt_data_worker")
+    print(os.getpid(), flush=True)
+while True: signal.pause()
+"""
+
+
+def test_loader_workers_end_with_their_trainer(folder: RunFolder) -> None:
+    """Without waiting for the five seconds after which torch's workers notice that it is gone."""
+    command = [sys.executable, "-S", "-c", TRAINER_WITH_WORKER]
+    environ = {"TUNER_RUN_DIR": str(folder.path)}
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, env=environ) as trainer:
+        assert trainer.stdout is not None
+        worker = identify_process(int(trainer.stdout.readline()))
+        assert worker is not None
+        monitor = watched(folder, trainer, "stop")
+        looks(monitor, (0, 0))
+        assert trainer.wait(60) == -signal.SIGTERM
+        looks(monitor, (0, 0.1))
+        wait_gone(worker)
+        assert monitor.done(ClockReading(START_T, 0.2)) is True
 
 
 def test_a_run_whose_folder_was_deleted_leaves_the_next_of_its_name_alone(

@@ -262,6 +262,11 @@ class TrainingMonitor:
         """Whether to wait for processes that an ended training left: first for their own exit, then after SIGTERM."""
         if not orphans.own:
             return False
+        # A loader worker whose trainer is gone has nothing to save, and torch would notice only after five seconds.
+        pids = {each.pid for each in orphans.own}
+        self._send(
+            (each for each in orphans.own if each.comm == LOADER_WORKER and each.parent not in pids), signal.SIGTERM
+        )
         if self._terminated_orphans_s is not None:
             return now.monotonic_s - self._terminated_orphans_s < 2 * self._timeouts.orphan_s
         if now.monotonic_s - self._ended.monotonic_s >= self._timeouts.orphan_s:
