@@ -158,7 +158,9 @@ def test_a_stream_has_no_longest_batch(tmp_path: Path) -> None:
     figures = measured(tried(tmp_path, "trial_loop.py", str(tmp_path / "after"), FOREVER, "stream"))
     assert "a stream" in figures.longest
     assert figures.dataset_samples is None
+    assert figures.workers_repeat
     assert figures.steps >= 2
+    assert figures.repeated_samples[:3] == (0, 0, 0)
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,42 @@ def test_the_first_trial_shows_what_nobody_chose(bench: Bench) -> None:
     assert bench.known().unreachable == {"precision"}
 
 
+@pytest.mark.parametrize(
+    ("start", "candidate", "difference"),
+    [
+        ({"repeated_samples": (0, 0, 0, 0)}, {"repeated_samples": (0, 0, 1, 4, 8)}, "draws 50 % of the samples"),
+        ({"dataset_samples": 1000}, {"dataset_samples": 500}, "trains on 500 samples, the start on 1,000"),
+        ({"repeated_samples": (0, 0, 0, 0)}, {"repeated_samples": (0, 0, 0, 1)}, ""),
+        ({"repeated_samples": (0, 1, 3, 7)}, {"repeated_samples": (0, 1, 3, 7, 15)}, ""),
+        ({"dataset_samples": 1000}, {"dataset_samples": None}, ""),
+    ],
+)
+def test_a_trial_on_other_samples_than_the_starts_is_no_candidate(
+    bench: Bench, start: dict[str, Any], candidate: dict[str, Any], difference: str
+) -> None:
+    ended = bench.tune(ListedCards([measured(100, **start), measured(300, **candidate), measured(90), measured(100)]))
+    tried = bench.known().trials[1].measurement
+    assert tried.outcome == ("other-data" if difference else "measured")
+    assert difference in tried.sentence
+    search = Search(START, ListedSearch.after(bench.known()).space, bench.known().trials)
+    fastest = search.best
+    assert fastest is not None
+    assert (fastest.trial.settings == START) == bool(difference)
+    assert ended.status == "finished"
+
+
+def test_no_workers_are_tried_that_would_repeat_a_stream() -> None:
+    context = setting(box(cores=8), SCRIPT)
+    history = TrialHistory(START).after(
+        Trial(number=1, purpose="start", settings=START, reason=""), TrialReport(measured(workers_repeat=True), START)
+    )
+    assert context.space(history).candidates["dataloader_num_workers"] == (0, 1)
+    reasons = {change.reason for change in context.space(history).rejected if change.knob == "dataloader_num_workers"}
+    assert reasons == {"the data is a stream that does not divide itself: each worker would deliver all samples"}
+    four = START.changed(dataloader_num_workers=4)
+    assert context.space(replace(history, start=four)).candidates["dataloader_num_workers"] == (4,)
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, number: int) -> None:
     answers = [measured(100), measured(150), measured(120), measured(151)]

@@ -119,7 +119,9 @@ def _mark(name: str, asked: Any, situation: Situation) -> SettingCheck:
     special = SPECIAL.get(name)
     if special is not None:
         return special(asked, situation)
-    return _plain(name, asked, situation.state.in_effect.get(name))
+    check = _plain(name, asked, situation.state.in_effect.get(name))
+    limit = situation.state.injection_limits.get(name)
+    return replace(check, why=limit) if limit and check.verdict == "differs" else check
 
 
 def _plain(name: str, asked: Any, seen: Any) -> SettingCheck:

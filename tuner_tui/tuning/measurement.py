@@ -110,6 +110,8 @@ def _figures(finished: FinishedTrial, trial: Trial) -> Measurement:
         overhead_s=_overhead_s(ranks, finished.situation.state),
         job_steps=_job_steps(ranks, finished.situation.state),
         others_cpu_share=_others_cpu_share(finished.situation),
+        workers_repeat=any(rank.workers_repeat for rank in ranks),
+        repeated_samples=ranks[0].repeated_samples,
     )
 
 

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tuner_tui.core.units import format_duration, format_gib
+from tuner_tui.core.units import format_duration, format_gib, format_share
 from tuner_tui.settings.model import FIELDS, Settings
 
-TrialOutcome = Literal["measured", "out-of-memory", "failed", "no-step", "not-applied", "aborted"]
+TrialOutcome = Literal["measured", "out-of-memory", "failed", "no-step", "not-applied", "other-data", "aborted"]
 """`no-step`: the trial ended or timed out before enough optimizer steps. `not-applied`: it trained with settings other
-than the requested ones."""
+than the requested ones. `other-data`: it trained on other samples than the start."""
+MAX_REPEAT_DIFFERENCE = 0.25
+"""Share of the samples drawn twice by which two trainings on the same stream may differ. Two workers that both read all
+of it make it a half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,8 @@ class Measurement:
             start-up, compilation, the first evaluation. None if unknown.
         job_steps: Optimizer steps that the whole training would take; None if unknown.
         others_cpu_share: Share of the usable cores that other processes used meanwhile; None if unknown.
+        workers_repeat: The data is a stream of which each of several workers would deliver all samples.
+        repeated_samples: Of the first 1, 2, 4, 8 … samples of a stream, those that were drawn before.
     """
 
     outcome: TrialOutcome
@@ -72,6 +77,8 @@ class Measurement:
     overhead_s: float | None = None
     job_steps: int | None = None
     others_cpu_share: float | None = None
+    workers_repeat: bool = False
+    repeated_samples: tuple[int, ...] = ()
 
     @property
     def step_samples(self) -> float | None:
@@ -87,6 +94,19 @@ class Measurement:
     def unit(self) -> str:
         """Unit of `throughput`."""
         return "tokens/s" if self.tokens_s is not None else "samples/s"
+
+    def other_data(self, start: Measurement) -> str:
+        """Return how the samples of this trial differ from those of `start`; empty if they are the same or unknown."""
+        sizes = self.dataset_samples, start.dataset_samples
+        if None not in sizes and sizes[0] != sizes[1]:
+            return f"It trains on {sizes[0]:,} samples, the start on {sizes[1]:,}."
+        drawn = list(zip(self.repeated_samples, start.repeated_samples, strict=False))
+        if not drawn:
+            return ""
+        shares = [repeated / 2 ** (len(drawn) - 1) for repeated in drawn[-1]]
+        if abs(shares[0] - shares[1]) <= MAX_REPEAT_DIFFERENCE:
+            return ""
+        return f"It draws {format_share(shares[0])} of the samples more than once, the start {format_share(shares[1])}."
 
 
 Objective = Literal["job", "steady"]

@@ -91,6 +91,8 @@ def preset_mismatch(preset: ObservedTraining, winner: ObservedTraining) -> str:
         and seen is not None
         and won is not None
     ]
+    if other_data := preset.measurement.other_data(winner.measurement):
+        return other_data[0].lower() + other_data[1:].rstrip(".")
     seen_samples, won_samples = preset.measurement.step_samples, winner.measurement.step_samples
     if seen_samples and won_samples:
         ratio = seen_samples / won_samples

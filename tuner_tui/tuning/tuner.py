@@ -88,7 +88,11 @@ class TrialHistory:
         """Return the history with one more trial. The first one shows the settings that a script sets itself."""
         settings = trial.settings if self.trials else report.settings
         start = self.start if self.trials else report.settings
-        completed = CompletedTrial(replace(trial, settings=settings), report.measurement)
+        measurement, measured = report.measurement, (completed.measurement for completed in self.trials)
+        reference = next((run for run in measured if run.outcome == "measured"), None)
+        if measurement.outcome == "measured" and reference and (difference := measurement.other_data(reference)):
+            measurement = replace(measurement, outcome="other-data", sentence=difference)
+        completed = CompletedTrial(replace(trial, settings=settings), measurement)
         return TrialHistory(start, (*self.trials, completed), self.unreachable | report.unreachable)
 
     @property
@@ -383,6 +387,7 @@ class TuningContext:
             accelerate=read_accelerate_config(self.spec.job, self.spec.environ, Path(self.record.cwd)),
         )
         unreachable = space.unreachable | history.unreachable
+        workers_repeat = any(completed.measurement.workers_repeat for completed in history.trials)
         whole_job = None
         if self.record.objective == "job":  # the first trial that was measured tells the length of the training
             runs = (
@@ -390,7 +395,10 @@ class TuningContext:
             )
             whole_job = next(map(WholeJob.of, runs), None)
         return with_candidates(
-            replace(space, unreachable=unreachable, whole_job=whole_job, quiet=self.quiet), history.start
+            replace(
+                space, unreachable=unreachable, whole_job=whole_job, quiet=self.quiet, workers_repeat=workers_repeat
+            ),
+            history.start,
         )
 
     def search(self, history: TrialHistory, compare_only: bool) -> Search:

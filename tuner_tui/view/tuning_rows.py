@@ -19,6 +19,7 @@ OUTCOMES: Mapping[str, str] = {
     "failed": "failed",
     "no-step": "made no step",
     "not-applied": "not applied",
+    "other-data": "other data",
     "aborted": "aborted",
 }
 
@@ -83,7 +84,7 @@ def format_trial_outcome(completed: CompletedTrial) -> str:
     measurement = completed.measurement
     if measurement.outcome == "not-applied" and measurement.not_applied:
         return f"not applied: {', '.join(measurement.not_applied)}"
-    if measurement.outcome in ("failed", "no-step") and measurement.sentence:
+    if measurement.outcome in ("failed", "no-step", "other-data") and measurement.sentence:
         return measurement.sentence
     return OUTCOMES.get(measurement.outcome, "")
 

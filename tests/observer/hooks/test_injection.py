@@ -41,6 +41,28 @@ for loader in (DataLoader(data, 2, True), DataLoader(data, batch_size=2), DataLo
     assert injected["values"]["per_device_train_batch_size"] == 4
 
 
+def test_at_most_one_worker_for_a_stream_that_does_not_divide_itself(tmp_path: Path) -> None:
+    code = """
+import itertools
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+class Whole(IterableDataset):
+    def __iter__(self):
+        return iter(range(12))
+class Divided(IterableDataset):
+    def __iter__(self):
+        worker = get_worker_info()
+        return iter(range(worker.id, 12, worker.num_workers))
+for stream in (Whole(), Divided()):
+    loader = DataLoader(stream, batch_size=2)
+    print(loader.num_workers, sorted(sample.item() for batch in loader for sample in batch))
+"""
+    settings = {"TUNER_INJECT": json.dumps({"dataloader_num_workers": 2})}
+    run = observe(tmp_path, "-c", code, settings=settings)
+    assert run.output.splitlines() == [f"{workers} {list(range(12))}" for workers in (1, 2)], run.errors
+    limits = [event.limits for event in run.of(events.Injected) if event.limits]
+    assert limits == [{"dataloader_num_workers": "each worker would deliver all samples of this stream"}]
+
+
 @dataclass(frozen=True)
 class Injected:
     """Output of a script, what was set inside it, and what found no place."""

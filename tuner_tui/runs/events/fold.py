@@ -222,7 +222,8 @@ def _injected(state: RunState, event: ev.Injected) -> RunState:
     """Several places may take settings; what remains in `not_injected` was taken by none."""
     injected = {**state.injected, **event.values}
     missing = (name for name in dict.fromkeys((*state.not_injected, *event.not_found)) if name not in injected)
-    return replace(state, injected=injected, not_injected=tuple(missing))
+    limits = {**state.injection_limits, **event.limits}
+    return replace(state, injected=injected, not_injected=tuple(missing), injection_limits=limits)
 
 
 def _ended(state: RunState, event: ev.Ended) -> RunState:

@@ -176,6 +176,7 @@ class RunState:
     in_effect: Mapping[str, Any] = field(default_factory=dict)
     injected: Mapping[str, Any] = field(default_factory=dict)
     not_injected: tuple[str, ...] = ()
+    injection_limits: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     saved: Saved | None = None

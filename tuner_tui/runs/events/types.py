@@ -194,9 +194,11 @@ class InEffect(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected(Event):
-    """Values that `inject` set inside the process, and names that it found no place for."""
+    """Values that `inject` set inside the process, and names that it found no place for; `limits` says why a value is
+    not the requested one."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
     not_found: tuple[str, ...] = ()
 
 
@@ -262,7 +264,9 @@ class TrialMeasured(Event):
     backward) and `optimizer_peak_bytes` come from CUDA's allocator and count allocated bytes. `device_outside_bytes` is
     memory of the GPU outside the allocator: the context, and other processes. `resident_bytes` is at most what exists
     when a forward pass begins: weights, optimizer states, and accumulated gradients. `longest` and `evaluated` say
-    whether the longest batch was used and one batch was evaluated.
+    whether the longest batch was used and one batch was evaluated. `workers_repeat`: the data is a stream that does not
+    divide itself among several workers. `repeated_samples` counts, for the first 1, 2, 4, 8 … samples of a stream,
+    those that were drawn before.
     """
 
     kind: ClassVar[str] = "trial"
@@ -293,6 +297,8 @@ class TrialMeasured(Event):
     lookup_s: float = 0.0
     evaluation_s: float | None = None
     planned_steps: int | None = None
+    workers_repeat: bool = False
+    repeated_samples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,9 +102,10 @@ class Candidates:
         return self._base.changed(**change.values)
 
     def _not_applied_reason(self, fields: set[str]) -> str | None:
-        """The sentence of a trial that showed that the training ignores one of `fields`."""
+        """The sentence of a trial that showed that one of `fields` is ignored, or changes the data."""
         for completed in self.context.trials:
-            if completed.measurement.outcome == "not-applied" and fields & set(fields_not_applied(completed)):
+            is_refused = completed.measurement.outcome in ("not-applied", "other-data")
+            if is_refused and fields & set(fields_not_applied(completed)):
                 return completed.measurement.sentence or "it has no effect on this training"
         return None
 

@@ -50,6 +50,7 @@ WORKER_COUNTS = (0, 1, 2, 4, 6, 8, 12, 16)
 SPARE_CORES = 2
 GPU_ONLY = (PIN, "tf32")
 NOT_REACHED = "cannot be passed to this training (use placeholders or --apply)"
+WORKERS_REPEAT = "the data is a stream that does not divide itself: each worker would deliver all samples"
 MAX_CPU_SHARE = 0.2
 """Share of the cores that others may use where a training computes on them: less than one core of four,"""
 MAX_CPU_SHARE_IN_TRIAL = 0.15
@@ -124,6 +125,7 @@ class SearchSpace:
         rejected: Values that cannot run here.
         quiet: When a run counts as undisturbed by other programs.
         whole_job: The training whose time is to be shortest; None if throughput counts, or its length is unknown.
+        workers_repeat: The data is a stream that several workers would repeat.
     """
 
     machine: RuleContext = field(default_factory=RuleContext)
@@ -139,6 +141,7 @@ class SearchSpace:
     rejected: tuple[SkippedChange, ...] = ()
     whole_job: WholeJob | None = None
     quiet: Quiet = field(default_factory=Quiet)
+    workers_repeat: bool = False
 
     @property
     def limit_bytes(self) -> float | None:
@@ -278,6 +281,8 @@ def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> 
         return NOT_REACHED
     if not space.on_gpu and name in GPU_ONLY:
         return "it has no effect without a GPU"
+    if name == WORKERS and space.workers_repeat and max(int(value or 0), start.dataloader_num_workers) > 1:
+        return WORKERS_REPEAT
     if value == "fp16" and space.refusal(start, {"precision": "bf16"}) is None and space.on_gpu:
         return "bf16 is as fast here and needs no loss scaler"
     if str(value).startswith("flash"):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .counters.batch_stats import TOKEN_NAMES
+from .data_streams import is_stream
 
 ROWS_A_READ = 2048
 """Table rows per read."""
@@ -65,7 +66,7 @@ def put_longest_batch_first(loader: Any, due: Callable[[], bool], within_s: floa
     total = dataset_size(dataset)
     if not size:
         return _put_largest_first(loader, total, due, within_s)
-    if total is None:
+    if total is None or is_stream(dataset):
         return "longest batch not first: the dataset is a stream"
     lengths = sample_lengths(dataset, total, within_s)
     if not lengths:

@@ -17,9 +17,10 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import longest_batch, process_role
+from .data_streams import DrawnSamples, is_stream, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
 from .hooks.optimizer_steps import is_compiling_function
-from .import_hooks import call_before, call_safely, replacing
+from .import_hooks import call_after, call_before, call_safely, replacing
 from .process_exit import is_out_of_memory, redact
 from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
 
@@ -115,6 +116,8 @@ class TrialController:
         self._backlog = self._workers = 0
         self._longest_given = 0
         self._has_loader = False
+        self._drawn: DrawnSamples | None = None
+        self._workers_repeat = False
         self._compiled_at = -1
         self._restarts = 0
         self._closure = False
@@ -143,11 +146,18 @@ class TrialController:
         self._has_loader = True
         self._memory.begin()
         self._samples = longest_batch.dataset_size(loader.dataset)
+        self._drawn = DrawnSamples(loader.dataset) if is_stream(loader.dataset) else None
+        self._workers_repeat = repeats_in_workers(loader.dataset, loader.worker_init_fn)
         self._workers = loader.num_workers
         self._backlog = loader.num_workers * (loader.prefetch_factor or 0)
         since_s = time.perf_counter()
         self._longest = longest_batch.put_longest_batch_first(loader, self._longest_due, self._protocol["lengths_s"])
         self._lookup_s = time.perf_counter() - since_s
+
+    def batch_delivered(self, batch: Any, iterator: Any) -> None:
+        """Compare the samples of a stream with those before."""
+        if self._drawn is not None:
+            self._drawn.delivered(batch, iterator)
 
     def _longest_due(self) -> bool:
         """True for the first batch, and for the first batch requested after an optimizer step."""
@@ -314,6 +324,8 @@ class TrialController:
             "batch_shape": end["batch_shape"],
             "dataset_samples": self._samples,
             "longest": self._longest,
+            "workers_repeat": self._workers_repeat,
+            "repeated_samples": None if self._drawn is None else self._drawn.repeated,
             **self._memory.fields(accumulates),
         }
 
@@ -351,8 +363,9 @@ TRIAL_ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy
 
 
 def hook_trial_loaders(module: Any, trial: TrialController) -> None:
-    """Notify the trial before a loader is iterated."""
+    """Notify the trial before a loader is iterated, and of each batch."""
     call_before(module.DataLoader, "__iter__", trial.loader_opened)
+    call_after(module._BaseDataLoaderIter, "__next__", trial.batch_delivered)
 
 
 def hook_trial_optimizers(module: Any, trial: TrialController) -> None:

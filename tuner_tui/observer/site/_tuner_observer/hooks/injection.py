@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .. import process_role
+from ..data_streams import is_stream, repeats_in_workers
 from ..import_hooks import call_before, call_safely, replacing
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ LOADER_ARGUMENTS = {
     "per_device_train_batch_size": "batch_size",
 }
 """Settings that a plain DataLoader accepts, and the names of its arguments."""
+WORKERS = "dataloader_num_workers"
+REPEATING_STREAM = "each worker would deliver all samples of this stream"
 
 
 def requested_settings() -> dict[str, Any]:
@@ -71,6 +74,14 @@ class InjectionLog:
         self._reported_missing = missing or self._reported_missing
         self._session.open()
         self._session.report("injected", values=values, not_found=missing)
+
+    def limit_workers(self, workers: int, dataset: Any, worker_init_fn: Any) -> int:
+        """Return at most one of the requested workers for a stream whose samples several of them would repeat."""
+        if workers <= 1 or workers != self.settings.get(WORKERS) or not repeats_in_workers(dataset, worker_init_fn):
+            return workers
+        self._session.open()
+        self._session.report("injected", limits={WORKERS: REPEATING_STREAM})
+        return 1
 
     def set_values(self, arguments: Any, values: dict[str, Any]) -> None:
         """Set the values of TrainingArguments."""
@@ -157,8 +168,11 @@ def inject_dataloaders(module: Any, log: InjectionLog, is_training: Callable[[],
         options = dict(zip(POSITIONAL_LOADER_ARGUMENTS, args), **kwargs)  # noqa: B905 - Python 3.9
         values: dict[str, Any] = {}
         if not log.arguments_built and len(args) <= len(POSITIONAL_LOADER_ARGUMENTS):
-            iterable = isinstance(dataset, module.IterableDataset)
-            values = call_safely(_loader_values, iterable, options, log.settings) or {}
+            values = call_safely(_loader_values, is_stream(dataset), options, log.settings) or {}
+        workers = values.get(WORKERS, options.get("num_workers") or 0)
+        limited = call_safely(log.limit_workers, workers, dataset, options.get("worker_init_fn"))
+        if limited not in (None, workers):
+            values[WORKERS] = limited
         if not values:
             construct(self, dataset, *args, **kwargs)
             return
