@@ -206,6 +206,8 @@ def test_what_others_use_of_the_processor_is_what_the_run_does_not() -> None:
     assert found.others_cpu_share == pytest.approx(0.75 - 1.5 / 4)
     assert measurement(rank(), inventory=four, samples=(starting,)).others_cpu_share is None
     assert measurement(rank(), inventory=None, samples=(seen,)).others_cpu_share is None
+    trained = state(training_since_t=2.5, last_event_t=9.0)
+    assert measurement(rank(), run=trained, inventory=four, samples=(starting, seen)).breakdown.cpu_busy == 1.5 / 4
     half = replace(four, cpu=replace(four.cpu, quota_cores=2.5))
     assert measurement(rank(), inventory=half, samples=(seen,)).others_cpu_share == pytest.approx(0.75 - 1.5 / 2.5)
 

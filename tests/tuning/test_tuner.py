@@ -14,15 +14,18 @@ import pytest
 from tests.fakes.inventories import box, card, python
 from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measured
 from tests.tuning.builders import SCRIPT, resolved
+from tests.tuning.search.builders import space
 from tuner_tui.core.files import acquire_lock, wait_unlocked
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
+from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning, tuning_title
 from tuner_tui.tuning.search.search import Search
+from tuner_tui.tuning.search.space import WORKERS
 from tuner_tui.tuning.store import (
     AlreadyTuningError,
     TuningFolder,
@@ -35,7 +38,15 @@ from tuner_tui.tuning.store import (
     tunings_dir,
 )
 from tuner_tui.tuning.time_budget import TimeBudget, minutes_for
-from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion, WholeJob
+from tuner_tui.tuning.trial import (
+    CompletedTrial,
+    Measurement,
+    Purpose,
+    StepBreakdown,
+    Trial,
+    TuningConclusion,
+    WholeJob,
+)
 from tuner_tui.tuning.trial_log import (
     LogEntry,
     TrialCompleted,
@@ -48,7 +59,7 @@ from tuner_tui.tuning.trial_log import (
     encode_entry,
     read_entries,
 )
-from tuner_tui.tuning.trial_runner import TrialReport
+from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
 from tuner_tui.tuning.tuner import TrialHistory, Tuner, TuningContext, estimate_prior
 
 START = Settings(per_device_train_batch_size=8)
@@ -148,6 +159,19 @@ def test_a_trial_on_other_samples_than_the_starts_is_no_candidate(
     assert ended.status == "finished"
 
 
+def test_a_loader_that_waits_on_idle_cores_gets_more_workers_than_cores() -> None:
+    def counts(**shares: float) -> tuple[object, ...]:
+        waiting = measured(breakdown=StepBreakdown(**shares))
+        trial = Trial(number=1, purpose="start", settings=START, reason="")
+        context = setting(box(cores=2), SCRIPT)
+        return context.space(TrialHistory(START).after(trial, TrialReport(waiting, START))).candidates[WORKERS]
+
+    assert counts(data_wait=0.8, cpu_busy=0.1) == (0, 1, 2, 4, 6, 8, 12, 16)
+    assert counts(data_wait=0.8, cpu_busy=0.9) == (0, 1, 2), "they would compete for the cores"
+    assert counts(data_wait=0.05, cpu_busy=0.1) == (0, 1, 2)
+    assert counts(data_wait=0.8) == (0, 1, 2)
+
+
 def test_no_workers_are_tried_that_would_repeat_a_stream() -> None:
     context = setting(box(cores=8), SCRIPT)
     history = TrialHistory(START).after(
@@ -177,6 +201,55 @@ def test_an_abort_keeps_what_was_measured_and_is_gone_on_with(bench: Bench, numb
     assert bench.tune(rest, bench.known()).status == "finished"
     assert len(rest.ran) == 4 - (number - 1), "nothing is measured twice"
     assert TuningReader(bench.folder).poll().status == "finished"
+
+
+@pytest.mark.parametrize("purpose", ["confirm", "knob"])
+def test_what_a_busy_machine_left_open_is_measured_again(bench: Bench, purpose: Purpose) -> None:
+    log = TrialLog(bench.folder)
+    purposes: tuple[Purpose, ...] = ("start", "noise", "knob", purpose, purpose)
+    for number, each in enumerate(purposes, 1):
+        trial = Trial(number=number, purpose=each, settings=START, reason="")
+        log.add(TrialCompleted(t=1.0, tried=CompletedTrial(trial, measured())))
+    verdict = TuningConclusion(winner=START, sentence="The machine was busy.", disturbed=True)
+    log.add(TuningEnded(t=2.0, status="finished", verdict=verdict))
+    kept = [completed.trial.purpose for completed in bench.known().trials]
+    assert kept == (["start", "noise", "knob"] if purpose == "confirm" else ["start"])
+
+
+class LastMoment(ListedCards):
+    """Two cards. A trial on the second one is measured when the time is over, which ends the one on the first."""
+
+    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
+        if not self.ran:
+            return super().run(card, runner, trial, callbacks)
+        if card == "GPU-a":
+            return TrialReport(Measurement(outcome="aborted", seconds=1.0), trial.settings)
+        while not callbacks.aborted():
+            continue
+        return TrialReport(measured(370), trial.settings)
+
+
+def test_a_trial_that_is_measured_when_time_is_over_is_in_the_verdict(bench: Bench) -> None:
+    tuner = Tuner(
+        bench.folder, TrialLog(bench.folder), LastMoment([measured(100)], cards=("GPU-a", "GPU-b")), RUNNER,
+        lambda history, compare_only: Search(history.start, space(START), history.trials), bench.deadline,
+        lambda: bench.time,
+    )  # fmt: skip
+    ended = tuner.tune(TrialHistory(START))
+    assert [one.measurement.throughput for one in bench.known().trials] == [100, 370]
+    assert ended.verdict is not None
+    assert "before the end" in ended.verdict.sentence
+
+
+def test_a_change_that_cannot_be_launched_is_a_failed_trial(bench: Bench) -> None:
+    def launch(number: int) -> None:
+        if number == 2:
+            raise LaunchError("The command has no place for it.")
+
+    ended = bench.tune(ListedCards([measured(100), measured(120), measured(120)], before=launch))
+    assert (ended.status, bench.known().trials[1].measurement.outcome) == ("finished", "failed")
+    with pytest.raises(LaunchError):
+        Bench(bench.folder.path).tune(ListedCards([], before=lambda _: launch(2)))
 
 
 def test_where_time_is_short_start_and_best_are_compared(tmp_path: Path) -> None:

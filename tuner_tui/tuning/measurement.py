@@ -201,11 +201,24 @@ def _breakdown(ranks: Sequence[TrialMeasured], situation: Situation) -> StepBrea
         if card.utilisation_pct is not None and _is_training_at(sample.time_s, situation)
     ]
     return StepBreakdown(
+        cpu_busy=_cpu_busy(situation),
         data_wait=_share(slowest.data_wait_s, seconds),
         optimizer=_share(slowest.optimizer_s, seconds),
         padding=None if padding is None or not tokens else padding / (padding + tokens),
         gpu_busy=sum(busy) / len(busy) if busy and len(situation.samples[-1].gpus) == 1 else None,
     )
+
+
+def _cpu_busy(situation: Situation) -> float | None:
+    """Share of the usable cores that the run used while it trained."""
+    if situation.inventory is None:
+        return None
+    shares = [
+        sum(process.cpu_pct or 0.0 for process in sample.processes) / 100 / situation.inventory.cpu.load_cores
+        for sample in situation.samples
+        if sample.processes and _is_training_at(sample.time_s, situation)
+    ]
+    return statistics.fmean(shares) if shares else None
 
 
 def _is_training_at(time_s: float, situation: Situation) -> bool:

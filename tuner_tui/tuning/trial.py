@@ -16,19 +16,31 @@ than the requested ones. `other-data`: it trained on other samples than the star
 MAX_REPEAT_DIFFERENCE = 0.25
 """Share of the samples drawn twice by which two trainings on the same stream may differ. Two workers that both read all
 of it make it a half."""
+MIN_IDLE_WAIT = 0.1
+"""Share of a step in which the training waits for data, from which more workers than cores may pay"""
+MAX_IDLE_CPU = 0.5
+"""if training and workers use at most this share of the cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBreakdown:
     """Shares of a step's time, each from 0 to 1, or None if not observed.
 
-    `padding` is the share of tokens that are padding, `gpu_busy` the share of time with any kernel running.
+    `padding` is the share of tokens that are padding, `gpu_busy` the share of time with any kernel running, `cpu_busy`
+    the share of the usable cores that the training and its workers used.
     """
 
     data_wait: float | None = None
     optimizer: float | None = None
     padding: float | None = None
     gpu_busy: float | None = None
+    cpu_busy: float | None = None
+
+    @property
+    def waits_idly(self) -> bool:
+        """Whether it waits for data while cores are idle, as where a loader reads over the network."""
+        waits = (self.data_wait or 0.0) >= MIN_IDLE_WAIT
+        return waits and self.cpu_busy is not None and self.cpu_busy <= MAX_IDLE_CPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +204,7 @@ class TuningConclusion:
     `ratio` is the winner's speed over the start's, measured alternately, with the 95 % confidence interval `ratio_low`
     to `ratio_high`; None if it was not confirmed. It compares the time of all `job_steps`, `start_job_s` and
     `best_job_s`; the throughput if these are None. `start` and `best` are representative measurements.
-    `learning_rate_note` is set if the effective batch changed.
+    `learning_rate_note` is set if the effective batch changed. `disturbed`: the machine was too busy to judge.
     """
 
     winner: Settings
@@ -203,6 +215,7 @@ class TuningConclusion:
     start: Measurement | None = None
     best: Measurement | None = None
     learning_rate_note: str = ""
+    disturbed: bool = False
     job_steps: int | None = None
     start_job_s: float | None = None
     best_job_s: float | None = None

@@ -47,6 +47,7 @@ from tuner_tui.tuning.store import TuningFolder, TuningRecord, acquire_locks, re
 from tuner_tui.tuning.time_budget import TimeBudget, expected_trial_s, give_up_s, minutes_for
 from tuner_tui.tuning.trial import (
     CompletedTrial,
+    Measurement,
     Trial,
     TrialProtocol,
     TuningConclusion,
@@ -111,8 +112,9 @@ class TrialHistory:
     def from_entries(start: Settings, entries: list[LogEntry]) -> TrialHistory:
         """Return the history of a tuning that is resumed.
 
-        Trials that were ended from outside are dropped, so that they are run again. If the tuning ended for lack of
-        time, its confirming trials become ordinary ones, so that the search goes on.
+        Trials that were ended from outside are dropped, so that they are run again, and so is what could not be judged
+        on a busy machine: the comparison, or the whole search. If the tuning ended for lack of time, its confirming
+        trials become ordinary ones, so that the search goes on.
         """
         trials: tuple[CompletedTrial, ...] = ()
         for entry in entries:
@@ -120,6 +122,9 @@ class TrialHistory:
                 trials = (*trials, entry.tried)
             elif isinstance(entry, TuningEnded):
                 trials = tuple(completed for completed in trials if not completed.measurement.passing)
+                if entry.verdict is not None and entry.verdict.disturbed:
+                    compared = tuple(completed for completed in trials if completed.trial.purpose != "confirm")
+                    trials = trials[:1] if compared == trials else compared
                 trials = tuple(map(_without_confirming, trials)) if entry.early else trials
         names = (name for entry in entries if isinstance(entry, TrialCompleted) for name in entry.unreachable)
         return TrialHistory(trials[0].trial.settings if trials else start, trials, frozenset(names))
@@ -182,18 +187,36 @@ class Tuner:
                 resume = f"`tuner-tui tune --resume {self.folder.argument}` continues when they are back."
                 ended = self.end("failed", None if search.best is None else search.conclusion)
                 return replace(ended, sentence=f"{NO_CARD_LEFT} {resume}")
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                trial = running.pop(future)
-                try:
-                    report = future.result()
-                except CardLostError:  # the search proposes the trial again
-                    cards.remove(trial.card)
-                    continue
-                if report.measurement.outcome == "aborted":
-                    return self.interrupted(history)
-                history = history.after(trial, report)
-                self.write(history, report)
-        return self.interrupted(history)
+            wait(running, return_when=FIRST_COMPLETED)
+            history, aborted = self._collect(history, running, cards)
+            if aborted:
+                break
+        over.set()
+        wait(running)  # some may have been measured before they were aborted
+        return self.interrupted(self._collect(history, running, cards)[0])
+
+    def _collect(
+        self, history: TrialHistory, running: dict[Future[TrialReport], Trial], cards: list[str | None]
+    ) -> tuple[TrialHistory, bool]:
+        """Log the `running` trials that have ended. Returns the history with them, and whether one was aborted."""
+        aborted = False
+        for future in [future for future in running if future.done()]:
+            trial = running.pop(future)
+            try:
+                report = future.result()
+            except CardLostError:  # the search proposes the trial again
+                cards.remove(trial.card)
+                continue
+            except LaunchError as error:
+                if not history.trials:
+                    raise
+                report = TrialReport(Measurement(outcome="failed", seconds=0.0, sentence=str(error)), trial.settings)
+            if report.measurement.outcome == "aborted":
+                aborted = True
+                continue
+            history = history.after(trial, report)
+            self.write(history, report)
+        return history, aborted
 
     def next_trials(
         self, history: TrialHistory, idle: Sequence[str | None], under_way: tuple[Trial, ...] = ()
@@ -387,16 +410,18 @@ class TuningContext:
             accelerate=read_accelerate_config(self.spec.job, self.spec.environ, Path(self.record.cwd)),
         )
         unreachable = space.unreachable | history.unreachable
-        workers_repeat = any(completed.measurement.workers_repeat for completed in history.trials)
+        measurements = [completed.measurement for completed in history.trials]
         whole_job = None
         if self.record.objective == "job":  # the first trial that was measured tells the length of the training
-            runs = (
-                completed.measurement for completed in history.trials if completed.measurement.outcome == "measured"
-            )
-            whole_job = next(map(WholeJob.of, runs), None)
+            whole_job = next((WholeJob.of(run) for run in measurements if run.outcome == "measured"), None)
         return with_candidates(
             replace(
-                space, unreachable=unreachable, whole_job=whole_job, quiet=self.quiet, workers_repeat=workers_repeat
+                space,
+                unreachable=unreachable,
+                whole_job=whole_job,
+                quiet=self.quiet,
+                workers_repeat=any(run.workers_repeat for run in measurements),
+                waits_idly=any(run.breakdown.waits_idly for run in measurements),
             ),
             history.start,
         )

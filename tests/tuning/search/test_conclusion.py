@@ -158,15 +158,27 @@ def test_on_a_busy_machine_nothing_is_confirmed_however_clear_it_looks() -> None
     conclusion, confirming = tuned(BUSY, others=0.4)
     assert conclusion.winner == START
     assert conclusion.ratio is None
-    assert "on a busy machine (other processes use 50 %" in conclusion.sentence
-    assert "python spin1.py" in conclusion.sentence
+    assert conclusion.disturbed
+    assert conclusion.sentence.startswith("2.00× the start (1.99 … 2.01, 2 pairs) was seen but not confirmed: ")
+    assert "the machine was busy (other processes use 50 % of the CPU (python spin1.py" in conclusion.sentence
+    assert "`--resume` confirms it" in conclusion.sentence
     assert confirming == 4, "two pairs; more would be as disturbed"
 
 
 def test_where_no_run_was_watched_the_load_at_the_start_counts() -> None:
     conclusion, _ = tuned(BUSY, others=None)
-    assert conclusion.winner == START
-    assert "on a busy machine (other processes use 50 %" in conclusion.sentence
+    assert (conclusion.winner, conclusion.disturbed) == (START, True)
+
+
+def test_where_nothing_looks_faster_the_load_is_named_too() -> None:
+    quiet, loaded = (
+        run_search(Search(START, replace(space(START), candidates={}, quiet=quiet)), lambda trial: measured(100.0))
+        for quiet in (Quiet(), BUSY)
+    )
+    assert not quiet.conclusion.disturbed
+    assert "busy" not in quiet.conclusion.sentence
+    assert loaded.conclusion.disturbed
+    assert "`--resume` measures again" in loaded.conclusion.sentence
 
 
 def test_a_machine_that_was_busy_only_before_the_trials_confirms() -> None:

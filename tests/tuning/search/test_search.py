@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -196,6 +197,14 @@ def test_a_search_broken_off_after_one_pair_confirms_nothing() -> None:
     assert broken_off.conclusion.ratio is None
     assert broken_off.conclusion.sentence.startswith("Not confirmed")
     assert "1 pair)" in broken_off.conclusion.sentence
+
+
+def test_what_was_measured_is_named_where_no_pair_was_run() -> None:
+    whole = run_search(Search(START, space(START)), linear_measurement)
+    changes = tuple(completed for completed in whole.trials if completed.trial.purpose != "confirm")
+    conclusion = Search(START, whole.space, changes).conclusion
+    assert conclusion.winner == START
+    assert re.match(r"\d\.\d\d× the start was seen but not confirmed: no comparison", conclusion.sentence)
 
 
 def test_a_search_that_closes_compares_and_changes_nothing_more() -> None:

@@ -15,6 +15,7 @@ from tuner_tui.tuning.trial import Measurement, Trial, TuningConclusion
 
 MIN_PROMISE = 0.05
 """Gain over the start, within the noise of single runs, that is worth a comparison in pairs, which measures better."""
+RESUME_HINT = "`--resume` confirms it"
 INTERRUPTED_HINT = "Make sure nothing else on this machine stops it or uses its memory; then resume this tuning."
 
 
@@ -83,7 +84,11 @@ class Confirmation:
         if winner.settings == self.context.start:
             only = all(completed.trial.settings == winner.settings for completed in self.context.trials)
             tried = "Only the start was tried" if only else "Nothing is faster than the start beyond the noise"
-            return self._conclude(winner, f"{tried}; the start is kept.")
+            conclusion = self._conclude(winner, f"{tried}; the start is kept.")
+            if not any(map(self.context.space.quiet.is_disturbed, winner.runs)):
+                return conclusion
+            load = f"The machine was busy ({self._load}); `--resume` measures again."
+            return replace(conclusion, sentence=f"{conclusion.sentence} {load}", disturbed=True)
         if not self._start_runs:
             return self._conclude(winner, "The start does not run here; these are the fastest settings that run.")
         return self._compare(winner)
@@ -94,8 +99,9 @@ class Confirmation:
         start_fits, job = self.context.results.fits(start), self.context.results.job
         if test.interval is None:
             if start_fits:
+                seen = f"{(winner.speed or 0.0) / (start.speed or 1.0):.2f}× the start was seen but not confirmed"
                 return self._conclude(
-                    start, "Not confirmed: no comparison with the start was run, so the start is kept."
+                    start, f"{seen}: no comparison with the start was run; {RESUME_HINT}. The start is kept."
                 )
             return self._conclude(winner, "The start leaves too little memory free; these are the fastest that fit.")
         (ratio, low, high), count = test.interval, len(test.ratios)
@@ -106,15 +112,20 @@ class Confirmation:
             return self._conclude(winner, f"Confirmed by alternating runs: {speed}.", test)
         if not start_fits:
             return self._conclude(winner, f"The start leaves too little memory free: {speed}.", test)
+        if test.disturbed and ratio > 1:
+            sentence = f"{speed} was seen but not confirmed: the machine was busy ({self._load}); {RESUME_HINT}."
+            return replace(self._conclude(start, f"{sentence} The start is kept."), disturbed=True)
         doubt = "within the noise"
-        if test.disturbed:
-            doubt = f"on a busy machine ({self.context.space.quiet.busy or 'other programs use the CPU'})"
-        elif count < MIN_PAIRS or not test.in_both_orders:
+        if count < MIN_PAIRS or not test.in_both_orders:
             doubt = f"but {MIN_PAIRS} undisturbed pairs in both orders are needed"
         elif high < 1:
             doubt = "slower"
         sentence = f"Not confirmed: in alternating runs the fastest reached {speed}, {doubt}; the start is kept."
         return self._conclude(start, sentence)
+
+    @property
+    def _load(self) -> str:
+        return self.context.space.quiet.busy or "other programs use the CPU"
 
     def _conclude(self, winner: SettingsResult, sentence: str, test: PairedTest | None = None) -> TuningConclusion:
         ratio, low, high = (test and test.interval) or (None, None, None)

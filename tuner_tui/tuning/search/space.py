@@ -126,6 +126,7 @@ class SearchSpace:
         quiet: When a run counts as undisturbed by other programs.
         whole_job: The training whose time is to be shortest; None if throughput counts, or its length is unknown.
         workers_repeat: The data is a stream that several workers would repeat.
+        waits_idly: The training waits for data while cores are idle, so that there may be more workers than cores.
     """
 
     machine: RuleContext = field(default_factory=RuleContext)
@@ -142,6 +143,7 @@ class SearchSpace:
     whole_job: WholeJob | None = None
     quiet: Quiet = field(default_factory=Quiet)
     workers_repeat: bool = False
+    waits_idly: bool = False
 
     @property
     def limit_bytes(self) -> float | None:
@@ -192,9 +194,8 @@ class SearchSpace:
 
     def _problems(self, settings: Settings) -> tuple[Problem, ...]:
         machine = self.machine
-        return find_problems(
-            settings, gpus=machine.gpus, interpreter=machine.interpreter, job=machine.job, cores=self.cores
-        )
+        cores = None if self.waits_idly else self.cores
+        return find_problems(settings, gpus=machine.gpus, interpreter=machine.interpreter, job=machine.job, cores=cores)
 
 
 def build_space(
@@ -273,7 +274,8 @@ def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
 def worker_counts(space: SearchSpace) -> tuple[int, ...]:
     """Return the numbers of loader workers worth a trial."""
     cores = space.cores or 1
-    return tuple(sorted({count for count in (*WORKER_COUNTS, max(0, cores - SPARE_CORES)) if count <= cores}))
+    most = max(WORKER_COUNTS) if space.waits_idly else cores
+    return tuple(sorted({count for count in (*WORKER_COUNTS, max(0, cores - SPARE_CORES)) if count <= most}))
 
 
 def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:
