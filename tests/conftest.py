@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tuner_tui.core.procfs import PROC, all_processes, descendants_in, is_alive, read_command, read_text
 
 OWN_FOLDERS = ("TUNER_STATE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 # Nothing here judges the speed of the machine, and what fails is the change, not the draw.
@@ -21,8 +24,39 @@ settings.load_profile("default")
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
+END_S = 20.0
+"""For what ends on its own after the last test, such as a supervisor whose training was killed."""
+OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "torch/_inductor/compile_worker")
+"""Processes that Python and torch keep until the program that started them ends."""
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _no_process_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that a test has started outlives the tests. The first fixture, so that all others end before it."""
+    yield
+    folder = str(tmp_path_factory.getbasetemp())
+    deadline_s = time.monotonic() + END_S
+    while (left := _processes_of(folder)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert not left, f"The tests left processes running: {left}"
+
+
+def _processes_of(folder: str) -> dict[int, str]:
+    """Commands of the processes below this one, and of those that name `folder`, which is in the tests' environment."""
+    processes = [process for process in all_processes() if process.pid != os.getpid()]
+    below = {process.pid for process in descendants_in(processes, [os.getpid()])}
+    left = [
+        process
+        for process in processes
+        if process.pid in below
+        or any(folder in read_text(PROC / f"{process.pid}/{name}") for name in ("environ", "cmdline"))
+    ]
+    commands = {process.pid: " ".join(read_command(process.pid)) for process in left if is_alive(process)}
+    return {pid: command for pid, command in commands.items() if not any(word in command for word in OF_PYTHON)}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _clean_environment(tmp_path_factory: pytest.TempPathFactory, _no_process_left: None) -> Iterator[None]:
     """Run folders, caches and presets go to a temporary folder; nothing of the person's own is read or written."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("TUNER_")]:

@@ -9,14 +9,9 @@ keeps open (ControlMaster) is used.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import re
-import select
 import shlex
-import signal
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +20,7 @@ from functools import partial
 from threading import Event
 from typing import Any
 
+from tuner_tui.core.child_process import ChildProcess
 from tuner_tui.core.daemon_thread import start_daemon_thread
 from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.core.text import drop_control, escape_control
@@ -56,8 +52,6 @@ REMOTE_SCRIPT = f"""PATH="$PATH:$HOME/.local/bin:/usr/local/bin"; export PATH
 tuner-tui watch --json
 [ $? -eq 127 ] || exit
 exec nvidia-smi --query-gpu={SMI_FIELDS} --format=csv,noheader,nounits -l 2"""
-PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,45 +63,14 @@ class HostView:
     problem: str | None = None
 
 
-class SshConnection:
-    """A process of ssh that reports on `host`. It ends with this process."""
+class SshConnection(ChildProcess):
+    """A process of ssh that reports on `host`."""
 
     def __init__(self, host: Host) -> None:
         options = [word for name, value in SSH_OPTIONS.items() for word in ("-o", f"{name}={value}")]
         port = [] if host.port is None else ["-p", str(host.port)]
         remote = f"sh -c {shlex.quote(REMOTE_SCRIPT)}"  # whatever the shell of the account is
-        # In a session of its own it has no terminal to ask on, and Ctrl-C does not reach it.
-        self._process = subprocess.Popen(
-            ["ssh", "-T", *options, *port, "--", host.destination, remote],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            # The thread that starts it waits for its end, so it gets the signal only when this process dies.
-            preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
-            bufsize=0,
-        )
-        assert self._process.stdout is not None
-        self._output = self._process.stdout
-
-    def read(self, timeout_s: float) -> bytes | None:
-        """Return the next bytes, messages included; `b""` at the end, None if there are none within `timeout_s`."""
-        ready, _, _ = select.select([self._output], [], [], max(0.0, timeout_s))
-        return os.read(self._output.fileno(), 65_536) if ready else None
-
-    def terminate(self) -> None:
-        """Ask ssh to end; any thread may do so."""
-        self._process.terminate()
-
-    def close(self) -> None:
-        """End ssh and wait for its end."""
-        self._process.terminate()
-        try:
-            self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._output.close()
+        super().__init__(["ssh", "-T", *options, *port, "--", host.destination, remote])
 
 
 class HostsWatcher:

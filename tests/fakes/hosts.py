@@ -36,8 +36,9 @@ class FakeConnection(SshConnection):
     def terminate(self) -> None:
         self.closed.set()
 
-    def close(self) -> None:
+    def close(self) -> int:
         self.closed.set()
+        return 0
 
 
 class FakeSsh:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tuner_tui.core.child_guard import COMM
 from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware.processes import HostProcess, find_jobs, find_trainings, looks_like_training
 
@@ -17,6 +18,7 @@ TABLES = read_data_file(Path(__file__).with_name("jobs.yaml"))
 def process(pid: int, parent: int, *command: str, group: int | None = None, torch: bool | None = None) -> HostProcess:
     """A process, by default in its own group; it started in the order of its number."""
     comm = command[0].rpartition("/")[2][:15] if command else "hidden"
+    comm = COMM if any("child_guard" in word for word in command) else comm
     own = pid if group is None else group
     return HostProcess(pid, parent, own, 1, comm, pid, "ann", command, float(pid), torch)
 

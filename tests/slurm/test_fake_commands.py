@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.slurm import FakeCluster
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.restart import plan_restart
 from tuner_tui.runs.read.status import read_status
@@ -23,15 +24,6 @@ from tuner_tui.tuning.slurm_allocation import rendezvous
 
 TIMEOUT_S = 120.0
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123456789"
-START = """#!/bin/sh
-SLURM_JOB_ID=7 setsid sh "$script" >>"$(dirname "$script")/slurm.log" 2>&1 &
-echo $! >"$PLACE/pid"
-"""
-PROGRAMS = {
-    "sbatch": '#!/bin/sh\nscript="$2"; echo "$2" >"$PLACE/script"; . "$PLACE/start"; echo 7\n',
-    "scontrol": '#!/bin/sh\nif [ "$1" = requeue ]; then read script <"$PLACE/script"; . "$PLACE/start"; fi\n',
-    "squeue": "#!/bin/sh\nprintf '7\\037RUNNING\\037here\\037N/A\\037None\\n'\n",
-}
 # Saves a checkpoint when it is asked to end, and prints the one that it starts from.
 TRAINING = """
 import json, os, pathlib, signal, sys
@@ -67,15 +59,18 @@ def wait(done: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state directory; the commands of Slurm are first in PATH."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "start").write_text(START)
-    for name, script in PROGRAMS.items():
-        (tmp_path / "bin" / name).write_text(script)
-        (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("PLACE", str(tmp_path))
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """A cluster whose programs are first in PATH."""
+    (tmp_path / "cluster").mkdir()
+    with FakeCluster(tmp_path / "cluster") as fake:
+        monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
+        monkeypatch.setenv("FAKE_SLURM", str(fake.folder))
+        yield fake
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> Path:
+    """The state directory of a machine of the cluster."""
     monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
     return tmp_path / "state"
 
@@ -96,13 +91,15 @@ def test_a_run_from_submission_to_its_end(state: Path) -> None:
         plan_restart(folder)
 
 
-def test_the_time_limit_ends_in_a_checkpoint_from_which_the_requeued_job_resumes(state: Path, tmp_path: Path) -> None:
+def test_the_time_limit_ends_in_a_checkpoint_from_which_the_requeued_job_resumes(
+    state: Path, tmp_path: Path, cluster: FakeCluster
+) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "out"), "--resume", "{checkpoint}"]
     assert tuner("slurm", "submit", "--time", "10", "--", *command).returncode == 0
     first, second = RunFolder(state / "runs/r001"), RunFolder(state / "runs/r002")
     wait(lambda: first.output_log.exists() and "up" in first.output_log.read_text())
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGUSR2)
+    cluster.send(signal.SIGUSR2)
     wait(lambda: read_status(second).kind == "ended")
     assert second.output_log.read_text() == "resumed from checkpoint-5\n"
     assert read_record(second).lineage == ("r001",)

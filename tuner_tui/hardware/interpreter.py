@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from platformdirs import user_cache_path
 
+from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.files import make_private, write_atomic
 from tuner_tui.hardware.capabilities import build_supports, describe_generation, least_capability
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -162,10 +160,6 @@ FULL_TIMEOUT_S = 120.0
 MAX_OUTPUT_BYTES = 8 << 20
 
 
-class EndlessOutputError(OSError):
-    """The program printed more than any answer has."""
-
-
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     """A Python and its training packages.
@@ -286,7 +280,7 @@ def ask_interpreter(path: Path, stages: tuple[str, ...], timeout_s: float) -> tu
         output, code = run_interpreter(command, script, timeout_s, cwd="/", silent_s=VERSIONS_TIMEOUT_S)
         problem = _exit_problem(path, code)
     except subprocess.TimeoutExpired as error:
-        output = str(error.stdout or "")
+        output = (error.stdout or b"").decode(errors="replace")
         problem = f"{path} did not answer within {error.timeout:.0f} s and was stopped; is its disk slow?"
     except EndlessOutputError:
         return {}, f"{path} printed endless output and was stopped: it does not seem to be Python 3.8 or newer."
@@ -305,52 +299,16 @@ def run_interpreter(
 ) -> tuple[str, int]:
     """Standard output and exit code of `command`, which sees no GPU.
 
-    It runs in a session of its own, so that everything it started ends with it on a timeout or an interrupt. Raises
-    `OSError` where it cannot be started or prints without end, and `TimeoutExpired` with the output so far: also where
-    there is none after `silent_s`.
+    Raises `OSError` where it cannot be started or prints without end, and `TimeoutExpired` with the output so far: also
+    where there is none after `silent_s`.
     """
-    # The script is stdin as a file, not a pipe: a program that never reads it cannot block us, and one that is no
-    # Python cannot run it. Two deadlines: a program that has not printed anything after `silent_s` is none that
-    # answers, one that has begun may take as long as an import of torch from a cold disk.
-    with TemporaryFile() as script:
-        script.write(stdin.encode())
-        script.seek(0)
-        process = subprocess.Popen(
-            command,
-            stdin=script,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=cwd,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-            start_new_session=True,
-        )
-    assert process.stdout is not None
-    started_s = time.monotonic()
-    deadline_s = started_s + timeout_s
-    read_until_s = started_s + min(timeout_s, timeout_s if silent_s is None else silent_s)
-    output = bytearray()
-    try:
-        with process.stdout as pipe:
-            while data := _read_before(pipe.fileno(), read_until_s):
-                output += data
-                read_until_s = deadline_s
-                if len(output) > MAX_OUTPUT_BYTES:
-                    raise EndlessOutputError(f"{command[0]} wrote more than {MAX_OUTPUT_BYTES >> 20} MiB.")
-        process.wait(max(0.0, deadline_s - time.monotonic()))
-    except (TimeoutError, subprocess.TimeoutExpired):
-        raise subprocess.TimeoutExpired(command, read_until_s - started_s, output.decode(errors="replace")) from None
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return output.decode(errors="replace"), process.returncode
-
-
-def _read_before(descriptor: int, deadline_s: float) -> bytes:
-    """The next bytes, empty at the end. Raises `TimeoutError`."""
-    if not select.select([descriptor], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
-        raise TimeoutError
-    return os.read(descriptor, 1 << 16)
+    # Two deadlines: a program that has not printed anything after `silent_s` is none that answers, one that has begun
+    # may take as long as an import of torch from a cold disk.
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = run_command(
+        command, timeout_s, silent_s=silent_s, stdin=stdin.encode(), env=env, cwd=cwd, max_bytes=MAX_OUTPUT_BYTES
+    )
+    return done.output.decode(errors="replace"), done.exit_code
 
 
 def marked_lines(output: str, mark: str) -> list[str]:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import dropwhile
 from pathlib import Path, PurePath
 
+from tuner_tui.core.child_guard import COMM as HELPER_COMM
 from tuner_tui.core.procfs import PROC, ProcessStat, children_by_parent, list_pids, read_command, read_stat, read_text
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
@@ -519,12 +520,14 @@ def find_jobs(
 ) -> tuple[JobTree, ...]:
     """The jobs of the processes `seeds`, oldest first; a seed that is not in the table is skipped.
 
+    What runs below a helper of this program, such as a probe of an interpreter, is no job.
+
     From each seed the way goes up as long as `is_same_job` holds; processes in `launched` are always topmost. Parts of
     a job whose common parent has died are joined by their process group.
     """
     tops = frozenset(launched)
     roots: dict[int, dict[int, int]] = {}
-    for seed in (seed for seed in seeds if seed in processes):
+    for seed in (seed for seed in seeds if seed in processes and not _is_helper(processes, seed)):
         # Ranks whose launcher died have no common ancestor but init. They kept the process group of their command
         # line, so parts with one group are one job; a process that this program launched is a job by its pid.
         root = processes[find_root(processes, seed, tops)]
@@ -533,6 +536,16 @@ def find_jobs(
     children = pids_by_parent(processes)
     trees = [build_tree(processes, children, found, tops) for found in roots.values()]
     return tuple(sorted(trees, key=lambda job: (processes[job.root].start_ticks, job.root)))
+
+
+def _is_helper(processes: Mapping[int, HostProcess], pid: int) -> bool:
+    seen: set[int] = set()
+    while pid in processes and pid not in seen:
+        if processes[pid].comm == HELPER_COMM:
+            return True
+        seen.add(pid)
+        pid = processes[pid].parent
+    return False
 
 
 def find_root(processes: Mapping[int, HostProcess], pid: int, tops: frozenset[int] = frozenset()) -> int:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.files import LockedError, acquire_lock, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
@@ -23,7 +24,6 @@ from tuner_tui.core.redaction import redact_text
 
 TIMEOUT_S = 15.0
 """Seconds to wait; with the controller down, Slurm's commands try for a minute."""
-MAX_OUTPUT_BYTES = 4 << 20
 
 
 class SlurmError(Exception):
@@ -49,29 +49,23 @@ def run_slurm(
     if program is None:
         raise SlurmError(f"{command[0]} was not found: run this on a login node of the Slurm cluster.")
     try:
-        done = subprocess.run(
-            [program, *command[1:]],
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        done = run_command([program, *command[1:]], timeout_s, env=env, cwd=cwd)
     except subprocess.TimeoutExpired:
         raise SlurmError(f"The Slurm controller does not answer {command[0]}.") from None
+    except EndlessOutputError:
+        raise SlurmError(f"{command[0]} prints without end.") from None
     except OSError as error:
         raise SlurmError(f"{command[0]} cannot be started: {error.strerror}.") from error
-    if done.returncode:
-        raise SlurmError(_why(command[0], done.stderr, done.returncode))
-    return done.stdout[:MAX_OUTPUT_BYTES].decode("utf-8", "replace")
+    if done.exit_code:
+        raise SlurmError(_why(command[0], done.errors, done.exit_code))
+    return done.output.decode("utf-8", "replace")
 
 
 def _why(name: str, output: bytes, code: int) -> str:
     """The last line of the error output, without `sbatch: error:` and escape sequences."""
     if code < 0:
         return f"{name} was killed by signal {-code}."
-    lines = output[:MAX_OUTPUT_BYTES].decode("utf-8", "replace").split("\n")
+    lines = output.decode("utf-8", "replace").split("\n")
     words = [line for line in lines if line.strip()] or [f"exit code {code}"]
     chosen = next((line for line in words if "nable to contact" in line), words[-1])
     text = "".join(filter(str.isprintable, chosen)).removeprefix(f"{name}: ").removeprefix("error: ")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner_tui.core.child_process import run_command
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
@@ -201,10 +202,10 @@ def _git(cwd: Path, *arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments]
     env = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
     try:
-        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, timeout=3, check=True)
-    except (OSError, subprocess.SubprocessError):
+        done = run_command(command, 3.0, cwd=cwd, env=env)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode("utf-8", "replace").strip()
+    return None if done.exit_code else done.output.decode("utf-8", "replace").strip()
 
 
 def _check_path(path: Path, name: str) -> None:

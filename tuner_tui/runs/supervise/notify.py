@@ -10,12 +10,14 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from tuner_tui.core.child_process import run_command
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
@@ -64,16 +66,17 @@ def main(folder: RunFolder, environ: Mapping[str, str]) -> int:
     if supervision is None or not target:
         return 2
     text = notification_text(folder.id, supervision)
+    signal.alarm(int(2 * NOTIFY_TIMEOUT_S))  # it ends this process where Apprise hangs
     if _ADDRESS.match(target):
         return _by_apprise(target, f"tuner-tui {folder.id}: {supervision.outcome}", text)
     details = {"TUNER_RUN": folder.id, "TUNER_RUN_FOLDER": str(folder.path), "TUNER_OUTCOME": supervision.outcome or ""}
     try:
-        return subprocess.run(
-            [*shlex.split(target), text], env={**environ, **details}, timeout=NOTIFY_TIMEOUT_S
-        ).returncode
+        done = run_command([*shlex.split(target), text], NOTIFY_TIMEOUT_S, env={**environ, **details})
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"Notification failed: {error}\n")
         return 1
+    sys.stderr.write((done.output + done.errors).decode("utf-8", "replace"))
+    return done.exit_code
 
 
 def notification_text(run: str, supervision: SupervisorState) -> str:
