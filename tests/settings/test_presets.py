@@ -15,6 +15,7 @@ from tests.settings.strategies import presets
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.errors import PresetError, PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import (
     HardwareRequirements,
     LoadedPreset,
@@ -27,6 +28,7 @@ from tuner_tui.settings.presets import (
     preset_path,
     save_preset,
     shipped_folder,
+    update_tool_file,
     user_folder,
 )
 
@@ -208,6 +210,39 @@ def test_saving_through_a_link_keeps_the_link(tmp_path):
     save_preset(Preset(name="new", settings={"seed": 3}), link, overwrite=True)
     assert link.is_symlink()
     assert load_preset(real).preset.settings == {"seed": 3}
+
+
+def test_line_ends_and_byte_order_mark_stay(tmp_path):
+    path, new = tmp_path / "crlf.yaml", tmp_path / "new.yaml"
+    path.write_bytes(b"\xef\xbb\xbfversion: 1\r\nname: crlf\r\nsettings:\r\n  seed: 1\r\n")
+    preset = load_preset(path).preset
+    save_preset(preset, new, source=path)
+    save_preset(preset.variant("crlf", {"seed": 2}), path, overwrite=True)
+    for written, seed in ((path, 2), (new, 1)):
+        content = written.read_bytes()
+        assert content.startswith(b"\xef\xbb\xbf")
+        assert content.count(b"\r\n") == content.count(b"\n") > 2
+        assert load_preset(written).preset.settings == {"seed": seed}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sft.yaml", "learning_rate: 1.0e-4\nlogging_steps: 10"),
+        ("sft.json", '{\n  "learning_rate": 1e-4,\n  "logging_steps": 10\n}'),
+        ("train.sh", "trl sft \\\n    --logging_steps 10 \\\n    --learning_rate 1e-4\n"),
+        ("train.py", "args = TrainingArguments(\n    output_dir='x',\n    learning_rate=1e-4,\n)\n"),
+    ],
+)
+def test_a_tools_file_keeps_its_line_ends(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(text.replace("\n", "\r\n").encode())
+    update = update_tool_file(path, Settings(learning_rate=2e-4, seed=9), ["learning_rate", "seed"])
+    assert update.left_out == ()
+    assert update.content.count(b"\r\n") == update.content.count(b"\n") > text.count("\n")
+    assert update.content.endswith(b"\n") == text.endswith("\n")
+    assert b"0.0002" in update.content or b"2.0e-04" in update.content
+    assert b"seed" in update.content
 
 
 def test_a_folder_that_takes_no_file_is_said(tmp_path):

@@ -109,6 +109,78 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         raise
 
 
+def write_durable(path: Path, content: bytes, overwrite: bool) -> None:
+    """Write a file of the user atomically and sync it to disk. A link stays, and the file that it names is written.
+
+    What is replaced keeps its owner, group, permissions, access control list and other extended attributes. Raises
+    `FileExistsError` unless `overwrite`, and `OSError` for a file that this user may not write, that cannot keep these,
+    or that has other names; it is then unchanged.
+    """
+    import tempfile  # of no use to the supervisor, which stays small
+
+    path = path.resolve() if overwrite else path
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=".tmp")
+    fresh = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if overwrite and path.exists():
+                _take_attributes(file.fileno(), path)
+            os.fsync(file.fileno())
+        # A rename within one folder is atomic: readers see the old file or the new one. It is durable once file and
+        # folder are synced; without that a power failure may leave an empty file.
+        if overwrite:
+            fresh.replace(path)
+        else:
+            _link_new(fresh, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _take_attributes(fresh: int, path: Path) -> None:
+    """Give the open file `fresh` what the file at `path` has besides its content. Raises `OSError` if it cannot."""
+    old = _opened(path, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(old)
+        if not status.st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):  # root could write it nevertheless
+            raise OSError(errno.EACCES, "it is read-only", str(path))
+        if status.st_nlink > 1:
+            raise OSError(errno.EMLINK, "it has other names (hard links), which would keep the old content", str(path))
+        try:
+            os.fchown(fresh, status.st_uid, status.st_gid)
+            os.fchmod(fresh, stat.S_IMODE(status.st_mode))
+            for name in os.listxattr(old) if hasattr(os, "listxattr") else ():
+                value = os.getxattr(old, name)
+                if name not in os.listxattr(fresh) or os.getxattr(fresh, name) != value:
+                    os.setxattr(fresh, name, value)
+        except OSError as error:
+            if error.errno == errno.ENOTSUP:  # a file system without extended attributes
+                return
+            reason = "its owner, group or extended attributes cannot be kept"
+            raise OSError(error.errno, f"{reason} ({error.strerror}); edit it by hand", str(path)) from error
+    finally:
+        os.close(old)
+
+
+def _link_new(fresh: Path, path: Path) -> None:
+    try:
+        # A hard link fails if the name is taken, so of two writers only one succeeds.
+        path.hardlink_to(fresh)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Some file systems have no hard links.
+        if path.exists():
+            raise FileExistsError(path) from None
+        fresh.replace(path)
+
+
 def make_private(folder: Path) -> None:
     """Create `folder` with its missing parents, each with mode 0700 (`mkdir(parents=True)` leaves the parents to the
     umask). Raises `OSError`.

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
 from codecs import BOM_UTF8
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +16,7 @@ from platformdirs import user_config_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 import tuner_tui
-from tuner_tui.core.files import make_private, shared_with
+from tuner_tui.core.files import make_private, read_regular, shared_with, write_durable
 from tuner_tui.hardware.capabilities import parse_capability
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.dialect import (
@@ -270,7 +267,9 @@ def update_tool_file(
     In a launcher's file it always stays: DeepSpeed refuses a value that differs from the Trainer's.
     The other settings of the file keep their values: a new micro batch changes litgpt's global batch too.
     """
-    before = read_file_text(path)
+    text = read_file_text(path)
+    line_end = "\r\n" if text.count("\r\n") == text.count("\n") > 0 else "\n"
+    before = text.replace("\r\n", "\n") if line_end == "\r\n" else text
     file = parse_file(before, path)
     file_values = file.values
     if form_of_file(path) in ("yaml", "json") and is_preset(file_values):
@@ -303,7 +302,7 @@ def update_tool_file(
             left_out.append(str(error))
     with path.open("rb") as opened:
         mark = BOM_UTF8 if opened.read(len(BOM_UTF8)) == BOM_UTF8 else b""
-    return FileUpdate(path, before, after, tuple(left_out), mark)
+    return FileUpdate(path, text, after.replace("\n", line_end), tuple(left_out), mark)
 
 
 def _default_name(path: Path | None) -> str:
@@ -423,14 +422,14 @@ def dump_preset(preset: Preset) -> str:
     return yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
-    """Write `preset` to `path` atomically.
+def save_preset(preset: Preset, path: Path, *, overwrite: bool = False, source: Path | None = None) -> None:
+    """Write `preset` to `path` atomically, with the line ends of the file there, or else of `source`.
 
     Raises `PresetExistsError` if the file exists and `overwrite` is False, `PresetError` if it cannot be written; an
     existing file is then unchanged.
     """
     try:
-        content = dump_preset(preset).encode()
+        content = _in_style_of(path if path.exists() else source, dump_preset(preset).encode())
         make_private(path.parent)
         write_durable(path, content, overwrite)
     except FileExistsError:
@@ -439,6 +438,13 @@ def save_preset(preset: Preset, path: Path, *, overwrite: bool = False) -> None:
         raise PresetExistsError(f"{path} already exists") from None
     except OSError as error:
         raise PresetError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _in_style_of(path: Path | None, content: bytes) -> bytes:
+    """`content` with the line ends and the byte order mark of the file at `path`."""
+    old = b"" if path is None else read_regular(path, follow_links=True)
+    content = content.replace(b"\n", b"\r\n") if b"\r\n" in old else content
+    return BOM_UTF8 + content if old.startswith(BOM_UTF8) else content
 
 
 def preset_path(name: str) -> Path:
@@ -539,46 +545,3 @@ def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:
             if path.suffix in SUFFIXES and not path.name.startswith("."):
                 files.setdefault(path.stem, path)
     return files
-
-
-def write_durable(path: Path, content: bytes, overwrite: bool) -> None:
-    """Write a file atomically and sync it to disk; a file replaced keeps its permissions.
-
-    Raises `FileExistsError` unless `overwrite`.
-    """
-    folder = path.resolve().parent if overwrite else path.parent
-    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name[:40]}-", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # A rename within one folder is atomic: readers see the old file or the new one. It is durable once file and
-        # folder are synced; without that a power failure may leave an empty file.
-        if overwrite:
-            if path.exists():
-                shutil.copymode(path, temporary)
-            temporary.replace(path.resolve())  # replaces the target of a symbolic link, not the link
-        else:
-            _link_new(temporary, path)
-        directory = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _link_new(temporary: Path, path: Path) -> None:
-    try:
-        # A hard link fails if the name is taken, so of two writers only one succeeds.
-        path.hardlink_to(temporary)
-    except FileExistsError:
-        raise
-    except OSError:
-        # Some file systems have no hard links.
-        if path.exists():
-            raise FileExistsError(path) from None
-        temporary.replace(path)

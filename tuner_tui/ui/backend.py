@@ -16,6 +16,7 @@ from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.duration_estimate import describe_duration, expected_duration
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
@@ -50,7 +51,6 @@ from tuner_tui.settings.presets import (
     save_preset,
     suiting_first,
     update_tool_file,
-    write_durable,
 )
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run

@@ -150,7 +150,8 @@ def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
         path = preset_path(name)
         loaded = _read_source(source, name)
         given = {field: parse_value(field, text) for field, text in parse_flags(flags).items()}
-        save_preset(loaded.preset.variant(path.stem, {**loaded.preset.settings, **given}), path, overwrite=yes)
+        preset = loaded.preset.variant(path.stem, {**loaded.preset.settings, **given})
+        save_preset(preset, path, overwrite=yes, source=loaded.path)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
     except SettingsError as error:
@@ -285,7 +286,7 @@ def import_file(
         loaded = _imported(file, tool)
         path = preset_path(name or file.stem)
         preset = loaded.preset.model_copy(update={"name": path.stem})
-        save_preset(preset, path, overwrite=yes)
+        save_preset(preset, path, overwrite=yes, source=file)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
     except SettingsError as error:

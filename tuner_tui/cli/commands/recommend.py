@@ -26,6 +26,7 @@ from tuner_tui.cli.options import (
     TaskName,
 )
 from tuner_tui.cli.recommend_report import recommend_report
+from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.trace import TraceError
@@ -34,7 +35,7 @@ from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import OriginKind, Resolved
-from tuner_tui.settings.presets import find_preset, update_tool_file, write_durable
+from tuner_tui.settings.presets import find_preset, update_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
 
 ASSUMED_CAPABILITY = (8, 0)

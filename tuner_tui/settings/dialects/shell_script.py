@@ -161,8 +161,7 @@ def _with_new_option(text: str, command: _Command, option: str) -> str:
     indent = text[line:offset]
     if indent.strip():
         return f"{text[:offset]}{option} {text[offset:]}"
-    newline = "\r\n" if "\r\n" in text else "\n"
-    return f"{text[:offset]}{option} \\{newline}{indent}{text[offset:]}"
+    return f"{text[:offset]}{option} \\\n{indent}{text[offset:]}"
 
 
 def option_word(value: Any) -> str:
