@@ -116,7 +116,25 @@ def test_dropout_that_no_configuration_names_is_the_family_s(
     assert [shape.attention_dropout, shape.hidden_dropout] == dropouts
 
 
-def test_a_model_of_pictures_has_no_shape() -> None:
-    vit = {"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-           "intermediate_size": 3072, "image_size": 224}  # fmt: skip
-    assert shape_from_config(vit, "vit", "classification") is None
+SIZES = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+         "vocab_size": 8192, "max_position_embeddings": 512}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "vit", "image_size": 224},
+        {"model_type": "beit", "patch_size": 16},
+        {"model_type": "imagegpt", "architectures": ["ImageGPTForCausalImageModeling"]},
+        {"model_type": "bart", "is_encoder_decoder": True},
+        {"model_type": "llama", "architectures": ["LlavaForConditionalGeneration"]},
+    ],
+)
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+def test_images_sound_and_sequence_to_sequence_have_no_shape(config: dict[str, object], task: Task) -> None:
+    assert shape_from_config({**SIZES, **config}, "any", task) is None
+
+
+@pytest.mark.parametrize("model", ["facebook/wav2vec2-xls-r-300m", "google-t5/t5-3b", "Qwen/Qwen2-VL-2B-Instruct"])
+def test_nor_has_a_name_of_theirs_that_says_a_size(model: str) -> None:
+    assert known_shape(model, "causal-lm") is None

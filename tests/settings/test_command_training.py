@@ -80,6 +80,26 @@ def test_a_variable_that_is_called_like_the_option(tmp_path: Path) -> None:
     assert (found.model, found.task) == ("answerdotai/ModernBERT-base", "classification")
 
 
+@pytest.mark.parametrize(
+    ("line", "task"),
+    [
+        ("ViTForImageClassification.from_pretrained(NAME)", "other"),
+        ("AutoModelForSeq2SeqLM.from_pretrained(NAME)", "other"),
+        ("T5ForConditionalGeneration(config)", "other"),
+        ("Seq2SeqTrainer(model=model)", "other"),
+        ("AutoModelForSpeechSeq2Seq.from_pretrained(NAME)", "other"),
+        ("Wav2Vec2ForCTC.from_pretrained(NAME)", "other"),
+        ("import timm", "other"),
+        ("AutoModelForCausalLM.from_pretrained(NAME); DataCollatorForSeq2Seq(tokenizer)", "causal-lm"),
+        ("BertForTokenClassification.from_pretrained(NAME)", "classification"),
+        ("DataCollatorForLanguageModeling(tokenizer)", None),
+        ("SamplesForToday.collect()", None),
+    ],
+)
+def test_the_task_is_that_of_the_classes_in_the_script(tmp_path: Path, line: str, task: str | None) -> None:
+    assert training(tmp_path, "python train.py", train_py=f"{line}\n").task == task
+
+
 def test_a_configuration_file_in_the_arguments(tmp_path: Path) -> None:
     own = "model:\n  name: whatever\n  model_name_or_path: Qwen/Qwen2.5-0.5B\nper_device_train_batch_size: 4\n"
     found = training(tmp_path, "python train.py --config run.yaml", run_yaml=own, train_py="import torch\n")

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, fallback_limit, same_training
+from tuner_tui.settings.job import (
+    MAX_FALLBACKS,
+    OTHER_TASKS,
+    BuiltinJob,
+    CommandJob,
+    fallback_limit,
+    modelled_job,
+    other_task_pattern,
+    same_training,
+    trains_other_task,
+)
 from tuner_tui.settings.presets import dump_preset, parse_preset
 
 JOB = CommandJob(command=("python", "train.py"), fallback=2)
@@ -39,3 +50,34 @@ def test_it_is_no_part_of_what_trains() -> None:
     assert same_training(JOB, JOB.model_copy(update={"fallback": 0}))
     assert not same_training(JOB, JOB.model_copy(update={"command": ("python", "other.py")}))
     assert not same_training(JOB, BuiltinJob(fallback=2))
+
+
+ROWS = [(part, row) for part in ("names", "classes") for row in read_data_file(OTHER_TASKS)[part]]
+
+
+@pytest.mark.parametrize(("part", "row"), ROWS, ids=[row["examples"][0] for _, row in ROWS])
+def test_each_row_matches_its_examples_and_not_its_counter_examples(part: str, row: dict[str, list[str]]) -> None:
+    pattern = other_task_pattern("names" if part == "names" else "classes")
+    spelled = str.lower if part == "names" else str
+    assert [text for text in row["examples"] if pattern.search(spelled(text)) is None] == []
+    assert [text for text in row["counter_examples"] if pattern.search(spelled(text)) is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "task", "other"),
+    [
+        ("run_image_classification.py --model_name_or_path google/vit-base-patch16-224", None, None, True),
+        ("train.py --model openai/whisper-small", None, "causal-lm", True),
+        ("train.py", "google/flan-t5-base", None, True),
+        ("train.py --model bert-base-uncased", None, "other", True),
+        ("train.py", None, "other", True),
+        ("run_clm.py --model_name_or_path Qwen/Qwen2.5-0.5B", None, None, False),
+        ("vit/run_glue.py --model_name_or_path bert-base-uncased", None, None, False),
+    ],
+)
+def test_what_trains_on_images_or_sound_is_not_taken_for_text(
+    words: str, model: str | None, task: str | None, other: bool
+) -> None:
+    job = CommandJob.model_validate({"command": ("python", *words.split()), "model": model, "task": task})
+    assert trains_other_task(job) == other
+    assert (modelled_job(job) is None) == other

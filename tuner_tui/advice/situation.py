@@ -27,7 +27,7 @@ from tuner_tui.runs.read.reader import RunReader, RunView
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.settings.errors import FieldError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model
 from tuner_tui.settings.model import Precision, Resolved, Settings, check_value
 from tuner_tui.settings.rules import overflows_fp16
 
@@ -190,8 +190,7 @@ class Situation:
     @property
     def overflows_fp16(self) -> bool:
         """Whether the model is known to overflow in fp16."""
-        modelled = modelled_job(self.job)
-        return modelled is not None and overflows_fp16(modelled.model)
+        return self.job is not None and overflows_fp16(named_model(self.job))
 
     @property
     def usable_cores(self) -> int | None:

@@ -16,7 +16,7 @@ from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section, warning_lines
 from tuner_tui.core.text import wrap_text
-from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, trains_other_task
 from tuner_tui.settings.model import FIELDS, Resolved, Value, format_value
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
@@ -38,7 +38,7 @@ def recommend_report(
         titled_section("Recommended", _value_lines(recommendation.advised, width)),
         titled_section("Set by you", _given_lines(resolved)),
         [
-            _batch_line(recommendation),
+            *([] if trains_other_task(job) else [_batch_line(recommendation)]),
             *([] if change is None else warning_lines(change.sentence, width)),
             *duration_lines(expected, recommendation.settings.num_train_epochs, width),
         ],
@@ -56,6 +56,8 @@ def recommend_report(
 
 def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation) -> str:
     modelled = modelled_job(job)
+    if trains_other_task(job):
+        return "your command" if modelled is None else modelled.model
     if modelled is None:
         return (
             f"your command; its model and task are unknown (--model, --task), taken for classification with "

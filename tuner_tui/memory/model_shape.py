@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from tuner_tui import __file__ as package
 from tuner_tui.core.files import read_data_file
+from tuner_tui.settings.job import names_other_task
 from tuner_tui.settings.model import Settings
 
 FILE = Path(__file__).with_name("models.yaml")
@@ -167,7 +168,7 @@ def _sizes_in(name: str) -> set[float]:
 
 def _shape_by_size(model: str, task: Task) -> ModelShape | None:
     """A decoder with as many parameters as the model's name says, in the proportions of Llama; None without a size."""
-    parameters = parameters_in_name(model)
+    parameters = None if names_other_task(model) else parameters_in_name(model)
     return None if parameters is None else _decoder_of_size(parameters, model, task)
 
 
@@ -235,9 +236,14 @@ SIZE_KEYS: Mapping[str, tuple[str, ...]] = {
 """The keys that `config.json` uses for each size."""
 UNSUPPORTED_KEYS = (
     "expert", "state_size", "ssm", "conv", "hidden_groups", "relative", "encoder_layers", "text_config", "vision",
-    "audio",
+    "audio", "image_size", "patch_size",
 )  # fmt: skip
 """A key that contains one of these words belongs to a model that is near none of the families."""
+COVERED_CLASSES = re.compile(
+    r"(?:CausalLM|LMHeadModel|MaskedLM|PreTraining|SequenceClassification|TokenClassification|QuestionAnswering"
+    r"|MultipleChoice|NextSentencePrediction|Model)$"
+)
+"""Classes, as `architectures` names them, with the models of the two tasks: text in, logits or classes out."""
 
 
 def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
@@ -251,6 +257,8 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
     kind = str(config.get("model_type"))
     family = _family_of(kind, config)
     approximates = "" if family else kind
+    if any(not COVERED_CLASSES.search(str(name)) for name in config.get("architectures") or ()):
+        return None
     if family is None:
         if config.get("is_encoder_decoder") or any(word in key for key in config for word in UNSUPPORTED_KEYS):
             return None

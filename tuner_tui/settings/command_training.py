@@ -16,12 +16,12 @@ from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, r
 from tuner_tui.settings.dialects.python_source import declared_options, keyword_value
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job
+from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, other_task_pattern
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import Preset, load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
-Task = Literal["classification", "causal-lm"]
+Task = Literal["classification", "causal-lm", "other"]
 SCRIPT_NAMES: Mapping[str, str] = {
     "batch_size": "per_device_train_batch_size", "train_batch_size": "per_device_train_batch_size",
     "max_seq_length": "max_length", "max_seq_len": "max_length", "max_len": "max_length", "block_size": "max_length",
@@ -35,6 +35,8 @@ _CLASSIFIERS = re.compile(
     r"For(Sequence|Token)Classification|ForMultipleChoice|ForQuestionAnswering|CrossEncoder|SentenceTransformer"
 )
 _LANGUAGE_MODELS = re.compile(r"For(CausalLM|MaskedLM)|LMHeadModel|SFTTrainer|SFTConfig")
+_MODEL_CLASS = re.compile(r"\b(?!DataCollator)[A-Z]\w*For[A-Z]\w*(?=\.from_|\()")
+"""A class of Transformers for a task: `ViTForImageClassification`, `AutoModelForSeq2SeqLM`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ def _task(sources: Sequence[str]) -> Task | None:
             return "causal-lm"
         if _CLASSIFIERS.search(source):
             return "classification"
+        if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source):
+            return "other"
     return None
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import spec_of
 
@@ -25,12 +28,7 @@ MODEL_NAMES = (
 """How scripts call the option that names their model, the most certain first; ms-swift calls the bot `model_name`."""
 CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
 """Names of scripts that train a classifier."""
-OTHER_DATA = re.compile(
-    r"diffus|dreambooth|controlnet|pixart|cogvideo|text_to_(image|video)|image_to|unet|whisper|wav2vec|speech|audio"
-    r"|(^|[_-])(tts|vits|vae)([_.-]|$)|segmentation|object_detection|image_classif|instance_",
-    re.IGNORECASE,
-)
-"""Names of scripts and models that train on something else than text."""
+OTHER_TASKS = Path(__file__).with_name("other_tasks.yaml")
 
 MAX_FALLBACKS = 20
 FALLBACK_VARIABLE = "TUNER_FALLBACK"
@@ -81,7 +79,7 @@ class CommandJob(_BaseJob):
     dialect: str = Field("hf", description="Config dialect of hf-args and yaml: hf, trl, axolotl, ...")
     aliases: dict[str, str] = Field(default_factory=dict, description="Maps names of settings to keys of the command")
     model: str | None = Field(None, description="Model of the command, for estimates")
-    task: Literal["classification", "causal-lm"] | None = None
+    task: Literal["classification", "causal-lm", "other"] | None = None
     data: str | None = None
     cwd: str | None = None
     on_cpu: bool = Field(False, description="The command trains on the CPU, by its own configuration")
@@ -111,18 +109,36 @@ def modelled_job(job: Job | None) -> BuiltinJob | None:
     """The built-in job whose memory is that of `job`: itself, or one of the model that a command is known to train."""
     if not isinstance(job, CommandJob):
         return job
-    model = job.model or model_in_command(job.command)
-    if model is None or not trains_on_text(job.command, model):
+    model = named_model(job)
+    if model is None or job.task == "other" or names_other_task(model, job.command):
         return None
     script = next((word for word in job.command if word.endswith(".py")), "")
     guess: Literal["classification", "causal-lm"] = "classification" if CLASSIFIES.search(script) else "causal-lm"
     return BuiltinJob(task=job.task or guess, model=model)
 
 
-def trains_on_text(command: Sequence[str], model: str) -> bool:
-    """False where the name of the script or of the model says that images or sound are trained on."""
+def named_model(job: Job) -> str | None:
+    """The model of the job, or the one that an option of its command names."""
+    return job.model or (model_in_command(job.command) if isinstance(job, CommandJob) else None)
+
+
+def trains_other_task(job: Job) -> bool:
+    """Whether something else than a classifier or a causal language model of text is trained, by task and names."""
+    command = job.command if isinstance(job, CommandJob) else ()
+    return job.task == "other" or names_other_task(named_model(job) or "", command)
+
+
+def names_other_task(model: str, command: Sequence[str] = ()) -> bool:
+    """Whether the name of the model or of a script of the command is that of images, sound or sequence to sequence."""
     scripts = [word.rpartition("/")[2] for word in command if word.endswith((".py", ".sh"))]
-    return not any(OTHER_DATA.search(name) for name in (*scripts, model))
+    names = [name.lower() for name in (*scripts, model.rstrip("/").rpartition("/")[2])]
+    return any(map(other_task_pattern("names").search, names))
+
+
+@cache
+def other_task_pattern(part: Literal["names", "classes"]) -> re.Pattern[str]:
+    """All rows of a part of `other_tasks.yaml`."""
+    return re.compile("|".join(row["match"] for row in read_data_file(OTHER_TASKS)[part]), re.VERBOSE)
 
 
 def model_in_command(command: Sequence[str]) -> str | None:

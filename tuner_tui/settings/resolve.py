@@ -207,7 +207,8 @@ def apply_job_options(base: Job | None, options: LaunchOptions) -> Job | None:
 def _command_changes(command: tuple[str, ...]) -> dict[str, Any]:
     """The command, and the model that it names where it does."""
     training = read_command(command, Path())
-    return {"command": command} | ({} if training.model is None else {"model": training.model, "task": training.task})
+    named = {} if training.model is None else {"model": training.model, "task": training.task}
+    return {"command": command, **({"task": "other"} if training.task == "other" else {}), **named}
 
 
 def _job_changes(options: LaunchOptions) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tuner_tui.settings.dialects.hf import (
     to_hf,
 )
 from tuner_tui.settings.distributed import process_count
-from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, modelled_job
+from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
 
 RULES = Path(__file__).with_name("rules.yaml")
@@ -127,8 +127,7 @@ def overflows_fp16(model: str | None) -> bool:
 
 
 def _model(context: RuleContext) -> str | None:
-    modelled = modelled_job(context.job)
-    return None if modelled is None else modelled.model
+    return None if context.job is None else named_model(context.job)
 
 
 def _uses_cpu(context: RuleContext) -> bool:

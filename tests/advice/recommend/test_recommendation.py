@@ -108,6 +108,28 @@ def test_batch_by_memory(gpu, batch, accumulation):
     assert "starting point" in reason(found, "per_device_train_batch_size")
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        BuiltinJob(model="google/vit-base-patch16-224"),
+        CommandJob(command=("python", "train.py", "--model", "openai/whisper-small")),
+        CommandJob(command=("python", "train.py"), task="other"),
+    ],
+)
+def test_what_is_no_text_gets_nothing_that_rests_on_texts(job):
+    found = recommend(box(RTX3090), python(), job)
+    assert any("measures them" in note for note in found.notes)
+    of_texts = {
+        "per_device_train_batch_size",
+        "learning_rate",
+        "train_sampling_strategy",
+        "warmup_steps",
+        "peft_method",
+    }
+    assert not of_texts & found.values.keys()
+    assert found.values["precision"] == "bf16"
+
+
 @pytest.mark.parametrize("task", ["causal-lm", "classification"])
 def test_nothing_rests_on_the_memory_of_a_model_of_unknown_size(task):
     found = recommend(box(RTX4060), python(), BuiltinJob(task=task, model="nobody/checkpoint-base"))

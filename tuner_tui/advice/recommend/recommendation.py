@@ -24,7 +24,7 @@ from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 from tuner_tui.memory.estimate import estimate
 from tuner_tui.memory.model_shape import known_shape
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
-from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, named_model, trains_other_task
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value
 from tuner_tui.settings.rules import MAX_WORKERS, SPARE_CORES, overflows_fp16
 
@@ -45,9 +45,9 @@ def precision(draft: RecommendationDraft) -> None:
 
 def _before_ampere(draft: RecommendationDraft, capability: Capability) -> None:
     draft.reject("precision", "bf16", *draft.why("bf16-emulated"))
-    modelled = modelled_job(draft.target.job)
-    if modelled is not None and overflows_fp16(modelled.model):
-        draft.reject("precision", "fp16", *draft.why("fp16-overflows", model=modelled.model))
+    model = named_model(draft.target.job)
+    if overflows_fp16(model):
+        draft.reject("precision", "fp16", *draft.why("fp16-overflows", model=model))
         draft.advise("precision", "fp32", *draft.why("fp32-for-overflow"))
         return
     if all(map(has_tensor_cores, draft.target.cards)):
@@ -232,12 +232,32 @@ def recommend(
     _note_gpus(draft)
     _note_shared_gpus(draft)
     workload = workload_of(job, draft.settings.max_length)
-    if (modelled := modelled_job(job)) is not None and workload.model.shape is None:
-        draft.note("size-unknown", model=modelled.model)
     precision(draft)
     tf32(draft)
     attention(draft)
     compilation(draft)
+    if trains_other_task(job):
+        draft.note("other-task")
+        batch_and_learning_rate.optimizer(draft, workload)
+        recommend_data_loading(draft)
+    else:
+        _recommend_for_text(draft, workload, lengths)
+    advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
+    return Recommendation(
+        advised,
+        tuple(draft.rejected),
+        tuple(draft.notes),
+        draft.settings,
+        draft.target.replicas,
+        tuple(card.name for card in draft.target.cards),
+    )
+
+
+def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths: SampleLengths | None) -> None:
+    """Recommends what the memory model and the field notes tell of classifiers and causal language models only."""
+    modelled = modelled_job(draft.target.job)
+    if modelled is not None and workload.model.shape is None:
+        draft.note("size-unknown", model=modelled.model)
     batch_and_learning_rate.adapter(draft, workload)
     batch_and_learning_rate.optimizer(draft, workload)
     batch_and_learning_rate.checkpointing(draft, workload)
@@ -249,15 +269,6 @@ def recommend(
     if lengths is not None:
         batch_and_learning_rate.note_lengths(draft, lengths)
     _note_processor(draft, workload)
-    advised = tuple(draft.advised[name] for name in FIELDS if name in draft.advised)
-    return Recommendation(
-        advised,
-        tuple(draft.rejected),
-        tuple(draft.notes),
-        draft.settings,
-        draft.target.replicas,
-        tuple(card.name for card in draft.target.cards),
-    )
 
 
 def with_recommended(

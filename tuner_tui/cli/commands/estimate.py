@@ -48,7 +48,7 @@ from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job, trains_other_task
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
@@ -181,6 +181,11 @@ def print_measured(
 def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
     """Return the job whose memory is estimated. Raises `SettingsError` if its model is not known."""
 
+    if model is None and job is not None and trains_other_task(job):
+        raise SettingsError(
+            "This trains neither a text classifier nor a causal language model, and nothing else is covered by the "
+            "memory model. Run it for a few steps to measure its memory."
+        )
     job = modelled_job(job) or job
     if model is None and isinstance(job, CommandJob):
         raise SettingsError(

@@ -28,7 +28,7 @@ from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import find_script, find_shell_scripts, read_source
 from tuner_tui.settings.dialects.shell_script import read_shell
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import MODEL_NAMES, ApplyMode, CommandJob, trains_on_text
+from tuner_tui.settings.job import MODEL_NAMES, ApplyMode, CommandJob, names_other_task
 from tuner_tui.settings.model import FIELDS, shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
@@ -143,14 +143,16 @@ def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
 
 def _task(
     flat: Mapping[str, Any], model: str | None, command: Sequence[str]
-) -> Literal["classification", "causal-lm"] | None:
-    """The task of a script's model class, else that of a named model; None without a model, and for images or sound."""
-    model_class = str(flat.get(f"from_pretrained.{CLASS}"))
-    if "Classification" in model_class:
+) -> Literal["classification", "causal-lm", "other"] | None:
+    """The task of a script's model class, else that of a named model; None without one of text."""
+    model_class = str(flat.get(f"from_pretrained.{CLASS}", ""))
+    if re.search("(Sequence|Token)Classification", model_class):
         return "classification"
-    if re.search("CausalLM|LanguageModel", model_class):
+    if re.search("CausalLM|MaskedLM|LanguageModel", model_class):
         return "causal-lm"
-    return "causal-lm" if model is not None and trains_on_text(command, model) else None
+    if "For" in model_class:
+        return "other"
+    return None if model is None or names_other_task(model, command) else "causal-lm"
 
 
 def _first_text(values: Mapping[str, Any], keys: Sequence[str]) -> str | None:
