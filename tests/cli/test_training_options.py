@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.fakes.inventories import box, card, python
 from tests.runs.builders import record
@@ -82,7 +83,7 @@ def test_a_resumed_run_keeps_its_record_but_for_flags_and_job_options(
     request = launch_request(options, t4_machine)
     assert (request.resolved.settings.seed, request.resolved.settings.lora_r) == (5, 8)
     assert request.resolved.origin("lora_r").kind is OriginKind.FLAG
-    assert request.job == first.job.model_copy(update={"fallback": 3})
+    assert request.job == structs.replace(first.job, fallback=3)
     assert isinstance(request.job, BuiltinJob)
     assert (request.parent, request.cwd, request.preset) == (folder, Path(first.cwd), "mine")
     assert (request.interpreter, request.memory_limit_bytes) == (Path(first.interpreter), 3 << 30)

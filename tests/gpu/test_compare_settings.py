@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec import convert, structs
 
 from tuner_tui.core.units import GIB
 from tuner_tui.runs.launch.command import has_gpu
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.tuning.trial import Measurement, Trial, TrialProtocol
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialRunner
@@ -42,7 +43,7 @@ class Scenario:
     @property
     def noted(self) -> Settings:
         """The notes' settings, with the common sequence length."""
-        return Settings.model_validate({**find_preset(self.preset).preset.settings, "max_length": 64})
+        return convert({**find_preset(self.preset).preset.settings, "max_length": 64}, Settings)
 
     @property
     def default(self) -> Settings:
@@ -64,14 +65,19 @@ ON_CPU = Scenario("3 GiB", "demo", 3 * GIB, TINY)
 def tuned(scenario: Scenario, root: Path, minutes: float) -> Settings:
     """The winner of `tuner-tui tune`, started from the notes' settings."""
     preset = root / "start.yaml"
-    start = {"version": 1, "name": "start", "settings": scenario.noted.model_dump(), "job": scenario.job.model_dump()}
+    start = {
+        "version": 1,
+        "name": "start",
+        "settings": structs.asdict(scenario.noted),
+        "job": structs.asdict(scenario.job),
+    }
     preset.write_text(json.dumps(start))
     limit = [] if scenario.cap_bytes is None else ["--memory-limit", str(scenario.cap_bytes)]
     command = [sys.executable, "-c", MAIN, "tune", "--json", "--preset", str(preset), "--most-minutes", str(minutes)]
     done = subprocess.run([*command, *limit], env=environ(root), stdout=subprocess.PIPE, text=True, check=False)
     ended = json.loads(done.stdout.splitlines()[-1])
     assert ended.get("verdict") is not None, ended.get("sentence")
-    return Settings.model_validate(ended["verdict"]["winner"])
+    return convert(ended["verdict"]["winner"], Settings)
 
 
 def environ(root: Path) -> dict[str, str]:
@@ -84,7 +90,7 @@ def compare(
     """One trial of each."""
     request = LaunchRequest(
         job=scenario.job,
-        resolved=Resolved(scenario.default, dict.fromkeys(Settings.model_fields, Origin(OriginKind.FLAG))),
+        resolved=Resolved(scenario.default, dict.fromkeys(FIELDS, Origin(OriginKind.FLAG))),
         interpreter=sys.executable,
         memory_limit_bytes=scenario.cap_bytes,
         environ=environ(root),

@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from tests.gpu.cases import EVERY, Case, Measured, measured_from
 from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
@@ -59,12 +61,12 @@ def device_of(path: Path) -> Device:
 
 def settings_of(case: Case) -> Settings:
     """The case's settings."""
-    return Settings.model_validate(case.settings)
+    return convert(case.settings, Settings)
 
 
 def shape_of(case: Case) -> ModelShape:
     """The case's model."""
-    task = BuiltinJob.model_validate({"task": case.task}).task
+    task = convert({"task": case.task}, BuiltinJob).task
     own = EVERY.get(case.model)
     found = known_shape(case.model, task) if own is None else shape_from_config(own, case.model, task)
     assert found is not None, case.model
@@ -101,7 +103,7 @@ def traced(device: Device, folder: Path) -> Way:
     def way(case: Case) -> float:
         settings = settings_of(case)
         model = str(folder / case.model) if case.model in EVERY else case.model
-        job = BuiltinJob.model_validate({"task": case.task, "model": model})
+        job = convert({"task": case.task, "model": model}, BuiltinJob)
         question = {**trace_request(job, settings, device), "foreach": case.foreach or device.on_gpu}
         found = from_json(MemoryTrace, answer(json.dumps(question, sort_keys=True)))
         return highest(phases_from_trace(found, settings, device, 1), case.batch)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.memory.device import Device
@@ -48,7 +49,7 @@ def test_parts_add_up_by_any_key() -> None:
 
 def answer(folder: Path, phase: str, parts: list[tuple[str, str, int]], **settings: Any) -> MemoryBreakdown:
     """The breakdown of an answer in the cache with `parts` as kind, dtype and size: one of 64 x 100 16-bit weights."""
-    job, chosen = BuiltinJob(task="causal-lm", model="tiny"), Settings.model_validate(settings)
+    job, chosen = BuiltinJob(task="causal-lm", model="tiny"), convert(settings, Settings)
     batches = {"batches": (chosen.per_device_train_batch_size,), "eval_batches": (chosen.per_device_eval_batch_size,)}
     question = trace_request(job, chosen, CARD) | {"by_module": True} | batches
     written = [{"module": "", "kind": kind, "dtype": dtype, "size": size} for kind, dtype, size in parts]
@@ -135,7 +136,7 @@ def test_an_adapter_on_16_bit_weights_has_fp32_gradients(quantization: str, tmp_
         "per_device_train_batch_size": 8,
     }  # fmt: skip
     found = traced(tmp_path, job, **settings)
-    chosen = Settings.model_validate(settings)
+    chosen = convert(settings, Settings)
     estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, CARD, cache_folder=tmp_path), chosen, CARD)
     assert found.total == pytest.approx(estimate.tensor_bytes(8), rel=0.02)
     dtypes = found.by(lambda part: (part.kind, part.dtype))
@@ -158,7 +159,7 @@ def test_the_probabilities_of_eager_attention_are_a_part(tmp_path: Path) -> None
     job = BuiltinJob(task="causal-lm", model="gpt2")
     settings = {"max_length": 256, "precision": "bf16", "per_device_train_batch_size": 4}
     whole = traced(tmp_path, job, **settings, attn_implementation="eager")
-    chosen = Settings.model_validate({**settings, "attn_implementation": "eager"})
+    chosen = convert({**settings, "attn_implementation": "eager"}, Settings)
     estimate = estimate_from_trace(trace_memory(PYTHON, job, chosen, CARD, cache_folder=tmp_path), chosen, CARD)
     assert whole.total == pytest.approx(estimate.tensor_bytes(4), rel=0.02)
     eager = whole.by(lambda part: part.kind)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from tests.memory.shapes import BERT, GPT2, LLAMA_1B, TINY_DECODER, TINY_ENCODER
 from tuner_tui.memory.closed_form import (
@@ -29,7 +30,7 @@ PLAIN = NumberSizes(compute=4, stream=4, mask=1, casts=False, wide=False)
 
 
 def settings(**values: Any) -> Settings:
-    return Settings.model_validate(values)
+    return convert(values, Settings)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from tests.memory.shapes import BERT, GPT2, LLAMA_1B
 from tuner_tui.core.units import MIB
@@ -23,7 +24,7 @@ CARD = Device(True, (8, 0), 24 * GIB)
 
 def of(shape: Any = BERT, device: Device = CARD, processes: int = 1, **settings: Any) -> MemoryEstimate:
     values = {"per_device_train_batch_size": 16, "max_length": 256, **settings}
-    return estimate(shape, Settings.model_validate(values), device, processes)
+    return estimate(shape, convert(values, Settings), device, processes)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import convert
 
 from tuner_tui.core.units import MIB
 from tuner_tui.memory.closed_form import OptimizerBytes, embedding_states_bytes, optimizer_bytes, quantized_bytes
@@ -73,8 +74,8 @@ def test_states_of_embeddings_stay_in_fp32(name: str, more: float) -> None:
     ],
 )
 def test_bytes_of_a_quantized_matrix(quantization: str, double: bool, expected: float) -> None:
-    settings = Settings.model_validate(
-        {"quantization": quantization, "bnb_4bit_use_double_quant": double, "peft_method": "lora"}
+    settings = convert(
+        {"quantization": quantization, "bnb_4bit_use_double_quant": double, "peft_method": "lora"}, Settings
     )
     assert quantized_bytes(settings, 1024 * 64, 64) == expected
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import convert
 
 from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.device import Device
@@ -77,7 +78,7 @@ def test_a_model_without_a_closed_form_has_its_size(name: str) -> None:
 )  # fmt: skip
 def test_weights_that_train_are_fp32_and_frozen_ones_as_saved(values: dict[str, Any], each: int) -> None:
     """`test_load.py` of the trainer holds the built-in job to the same rule."""
-    assert loaded_shape(shape("llama-3.2-1b"), Settings.model_validate(values)).weight_bytes == each
+    assert loaded_shape(shape("llama-3.2-1b"), convert(values, Settings)).weight_bytes == each
 
 
 def test_full_training_of_a_bf16_model_keeps_fp32_weights_gradients_and_states() -> None:
@@ -105,10 +106,10 @@ def test_embeddings_norms_and_output_layer_stay_as_saved() -> None:
 
 
 def qwen(**values: Any) -> MemoryEstimate:
-    settings = Settings.model_validate({
+    settings = convert({
         "per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "max_length": 1024, "precision": "bf16",
         "optim": "adamw_torch_fused", "gradient_checkpointing": True, "peft_method": "lora", **values,
-    })  # fmt: skip
+    }, Settings)  # fmt: skip
     return estimate(shape("qwen2.5-7b"), settings, Device(True, (8, 6), 24 * GIB))
 
 

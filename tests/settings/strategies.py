@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import convert
 
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, FieldSpec, Settings
@@ -39,7 +40,7 @@ def field_values(spec: FieldSpec) -> st.SearchStrategy[Any]:
 
 
 settings_values = st.fixed_dictionaries({}, optional={name: field_values(spec) for name, spec in FIELDS.items()})
-all_settings = settings_values.map(lambda values: Settings.model_validate(values))
+all_settings = settings_values.map(lambda values: convert(values, Settings))
 
 builtin_jobs = st.builds(
     BuiltinJob,

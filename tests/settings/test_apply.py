@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given
+from msgspec import convert
 
 from tests.settings.strategies import all_settings
 from tuner_tui.hardware.interpreter import Interpreter
@@ -18,7 +19,7 @@ from tuner_tui.settings.apply import AppliedCommand, build_command, trainer_fold
 from tuner_tui.settings.argv import remove_options
 from tuner_tui.settings.dialects.hf import SWITCHES
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob, job_from_json
 from tuner_tui.settings.model import FIELDS, Settings
 
 SETTINGS = Settings(learning_rate=1e-5, precision="bf16", per_device_train_batch_size=16)
@@ -29,7 +30,7 @@ EXAMPLES = yaml.safe_load(Path(__file__).with_name("apply.yaml").read_text())
 def applied(
     command: str, mode: str, settings: Settings = SETTINGS, chosen: tuple[str, ...] | None = CHOSEN, **job: object
 ) -> AppliedCommand:
-    made = CommandJob.model_validate({"command": tuple(shlex.split(command)), "apply": mode, **job})
+    made = convert({"command": tuple(shlex.split(command)), "apply": mode, **job}, CommandJob)
     return build_command(made, settings, None, "/runs/1/out", chosen=chosen)
 
 
@@ -129,8 +130,10 @@ def test_a_yaml_command_must_say_where_the_file_goes():
     ("dialect", "mode"), [("hf", "placeholders"), ("hydra", "placeholders"), ("llama-factory", "yaml")]
 )
 def test_the_mode_hydra_of_earlier_versions_is_still_read(dialect, mode):
-    values = {"command": ["t.py", "x.yaml"], "apply": "hydra", "dialect": dialect, "aliases": {"learning_rate": "lr"}}
-    assert CommandJob.model_validate(values).apply == mode
+    values = {"kind": "command", "command": ["t.py", "x.yaml"], "apply": "hydra", "dialect": dialect}
+    job = job_from_json({**values, "aliases": {"learning_rate": "lr"}})
+    assert isinstance(job, CommandJob)
+    assert job.apply == mode
 
 
 def test_a_dialect_nobody_knows_is_an_error():

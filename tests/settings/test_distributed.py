@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import TypeAdapter
+from msgspec import structs
 
 from tuner_tui.settings.distributed import devices_per_process, process_count, read_accelerate_config
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, job_from_json
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("distributed.yaml").read_text())
 
@@ -65,7 +65,7 @@ def test_the_cache_folder_is_found_as_hugging_face_does(tmp_path: Path) -> None:
     found = read_accelerate_config(job, {"HOME": "/nowhere"}, tmp_path)
     assert found is not None
     assert found.path == path
-    assert read_accelerate_config(job.model_copy(update={"env": {}}), {"HOME": "/nowhere"}, tmp_path) is None
+    assert read_accelerate_config(structs.replace(job, env={}), {"HOME": "/nowhere"}, tmp_path) is None
 
 
 def test_a_file_is_named_from_the_jobs_own_folder(home: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_commands_own_launcher_counts(command: str, processes: int) -> None:
 
 @pytest.mark.parametrize(("job", "cards", "processes"), EXAMPLES["the processes of a job"])
 def test_the_processes_of_a_job(job: dict[str, Any], cards: int | None, processes: int) -> None:
-    assert process_count(TypeAdapter(Job).validate_python({"kind": "command", **job}), cards) == processes
+    assert process_count(job_from_json({"kind": "command", **job}), cards) == processes
 
 
 def test_one_process_shares_a_step_among_the_cards_where_a_trainer_is_known() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.errors import SettingsError
@@ -47,8 +48,8 @@ def test_a_preset_keeps_it() -> None:
 
 
 def test_it_is_no_part_of_what_trains() -> None:
-    assert same_training(JOB, JOB.model_copy(update={"fallback": 0}))
-    assert not same_training(JOB, JOB.model_copy(update={"command": ("python", "other.py")}))
+    assert same_training(JOB, structs.replace(JOB, fallback=0))
+    assert not same_training(JOB, structs.replace(JOB, command=("python", "other.py")))
     assert not same_training(JOB, BuiltinJob(fallback=2))
 
 
@@ -78,6 +79,6 @@ def test_each_row_matches_its_examples_and_not_its_counter_examples(part: str, r
 def test_what_trains_on_images_or_sound_is_not_taken_for_text(
     words: str, model: str | None, task: str | None, other: bool
 ) -> None:
-    job = CommandJob.model_validate({"command": ("python", *words.split()), "model": model, "task": task})
+    job = CommandJob(command=("python", *words.split()), model=model, task=task)
     assert trains_other_task(job) == other
     assert (modelled_job(job) is None) == other

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.errors import SettingsError
@@ -130,10 +131,8 @@ def test_a_command_takes_the_presets_way() -> None:
     old = CommandJob(command=("old",), apply="hf-args", aliases={"seed": "s"})
     new = CommandJob(command=("new",), apply="hf-args", aliases={"seed": "s"})
     assert apply_job_options(old, LaunchOptions(command=("new",))) == new
-    assert apply_job_options(old, LaunchOptions(command=("new",), apply="yaml")) == new.model_copy(
-        update={"apply": "yaml"}
-    )
-    assert apply_job_options(old, LaunchOptions(apply="none")) == old.model_copy(update={"apply": "none"})
+    assert apply_job_options(old, LaunchOptions(command=("new",), apply="yaml")) == structs.replace(new, apply="yaml")
+    assert apply_job_options(old, LaunchOptions(apply="none")) == structs.replace(old, apply="none")
 
 
 def test_a_tool_is_spoken_to_in_its_own_words() -> None:
@@ -176,11 +175,9 @@ def test_the_job_of_the_project_file_wins_over_the_presets(tmp_path):
     of_project = CommandJob(command=("python", "of_project.py"), fallback=1)
     assert resolve_training(LaunchOptions(str(preset), project=project)).job == of_project
     assert resolve_training(LaunchOptions(project=project)).job == of_project
-    assert resolve_training(LaunchOptions(project=project, fallback=2)).job == of_project.model_copy(
-        update={"fallback": 2}
-    )
+    assert resolve_training(LaunchOptions(project=project, fallback=2)).job == structs.replace(of_project, fallback=2)
     given = resolve_training(LaunchOptions(str(preset), project=project, command=("python", "given.py")))
-    assert given.job == of_project.model_copy(update={"command": ("python", "given.py")})
+    assert given.job == structs.replace(of_project, command=("python", "given.py"))
 
 
 def test_the_default_job_counts_where_no_file_has_one(tmp_path):

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given
-from pydantic import TypeAdapter
 
 from tests.fakes.inventories import python
 from tests.settings.strategies import all_settings
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.job import BuiltinJob, Job
+from tuner_tui.settings.job import BuiltinJob, job_from_json
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.presets import Preset, list_presets, shipped_folder
 from tuner_tui.settings.resolve import resolve
@@ -40,7 +39,7 @@ def problems(
         Settings(**settings),
         gpus=None if gpus is None else tuple(map(gpu, gpus)),
         interpreter=None if interpreter is None else Interpreter("/p", **{"python_version": "3.11.4", **interpreter}),
-        job=None if job is None else TypeAdapter(Job).validate_python(job),
+        job=None if job is None else job_from_json(job),
         cores=16,
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from tests.tuning.builders import resolved
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
@@ -127,7 +128,7 @@ def chain(folder: RunFolder) -> list[tuple[RunFolder, RunView]]:
 
 def watched(request: LaunchRequest, times: int) -> RunFolder:
     """Launched with so many fallbacks."""
-    wanted = replace(request, job=request.job.model_copy(update={"fallback": times}))
+    wanted = replace(request, job=structs.replace(request.job, fallback=times))
     return launch(prepare(wanted))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.fakes.inventories import box, card
 from tests.tuning.builders import resolved
@@ -98,7 +99,7 @@ def test_a_worker_sees_the_folder_of_its_own_tuning_only(tmp_path: Path) -> None
     write_tuning_record(folder, own)
     place = one.place(folder, own)
     assert (place.problem, place.card, place.inventory.cpu.usable_cores <= 2) == ("", None, True)
-    another = own.model_copy(update={"created_t": 2.0})  # a folder of the same name on a disk of the node's own
+    another = structs.replace(own, created_t=2.0)  # a folder of the same name on a disk of the node's own
     assert "all nodes must share" in one.place(folder, another).problem
     write_tuning_record(folder, moved := record(tmp_path / "gone"))
     assert "The folder of the training" in one.place(folder, moved).problem

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.fakes.situations import box, card
 from tests.fakes.tuning_views import FakeTunings
@@ -50,7 +51,7 @@ def test_the_interpreter_of_the_command_line_may_be_edited_and_is_not_saved() ->
     saved = find_preset("mine-here").preset.job
     assert saved is not None
     assert saved.interpreter is None
-    edited = replace(opened, job=opened.job.model_copy(update={"interpreter": "/other/python"}))
+    edited = replace(opened, job=structs.replace(opened.job, interpreter="/other/python"))
     assert edited.launch_request().job.interpreter == "/other/python"
     assert edited.launch_request().interpreter is None
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import GIB, H100, estimated, outlook_of
@@ -228,7 +229,7 @@ def test_the_memory_of_a_command_is_known_from_its_runs(tmp_path: Path, monkeypa
         request(job=script, inventory=box, resolved=resolved(per_device_train_batch_size=16))
     )
     assert (own.estimate and own.estimate.batch, asked.estimate and asked.estimate.batch) == (4, 16)
-    other = request(32, job=script.model_copy(update={"command": ("python", "y.py")}), inventory=box)
+    other = request(32, job=structs.replace(script, command=("python", "y.py")), inventory=box)
     assert MemoryEstimator().quick(other).unknown == UNKNOWN_FOR_COMMAND
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.fakes.live_run import START_S
 from tests.fakes.tuning_views import COMPILED, EIGHTH, GIB, START, FakeTunings, aborted, at_its_end, under_way
@@ -58,7 +59,7 @@ async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
 def test_trials_on_several_cards_are_shown_with_their_cards() -> None:
     first = replace(EIGHTH.trial, card="GPU-11111111-2222-3333-4444-55555566a1b2")
     second = replace(first, number=9, settings=START, card="GPU-11111111-2222-3333-4444-55555577c3d4")
-    running = replace(EIGHTH, trial=first), TrialStarted(t=START_S - 20, trial=second, run="r039")
+    running = structs.replace(EIGHTH, trial=first), TrialStarted(t=START_S - 20, trial=second, run="r039")
     view = under_way(running=running)
     assert [line.split("▸ ")[1] for line in lines(view, 140)[-2:]] == [
         "in r038 on GPU …66a1b2",

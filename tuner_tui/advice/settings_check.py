@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from msgspec import structs
+
 from tuner_tui.advice.situation import Situation, observed_precision
 from tuner_tui.settings.dialects.hf import setting_of_argument
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS
 
 CheckResult = Literal["agrees", "differs", "unknown", "not asked"]
 OPTIMIZERS = {
@@ -64,7 +66,7 @@ def _asked(situation: Situation) -> Mapping[str, Any]:
     """The requested values: of a command only the chosen ones, since its own defaults are its own."""
     if situation.settings is None:
         return {}
-    values = situation.settings.model_dump()
+    values = structs.asdict(situation.settings)
     return values if situation.chosen is None else {name: values[name] for name in situation.chosen if name in values}
 
 
@@ -100,14 +102,14 @@ def unreachable_settings(situation: Situation) -> frozenset[str]:
 
 def _settings(situation: Situation) -> list[SettingCheck]:
     asked, refused = _asked(situation), {mark.name for mark in _refused(situation)}
-    wanted = [name for name in Settings.model_fields if name not in refused]
+    wanted = [name for name in FIELDS if name not in refused]
     marks = [_mark(name, asked.get(name), situation) for name in wanted]
     return [mark for mark in marks if mark.seen is not None or (mark.name in CHECKED and mark.asked is not None)]
 
 
 def _facts(situation: Situation) -> list[SettingCheck]:
     """Observed values that are no settings."""
-    used = {*Settings.model_fields, "autocast_dtype", "optimizer", "fused"}
+    used = {*FIELDS, "autocast_dtype", "optimizer", "fused"}
     return [
         SettingCheck(name, None, value, "not asked")
         for name, value in situation.state.in_effect.items()

@@ -28,7 +28,7 @@ from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, named_model
-from tuner_tui.settings.model import Precision, Resolved, Settings, check_value
+from tuner_tui.settings.model import FIELDS, Precision, Resolved, Settings, check_value
 from tuner_tui.settings.rules import overflows_fp16
 
 DTYPE_PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "none": "fp32"}
@@ -58,7 +58,7 @@ def effective_settings(given: Settings, chosen: frozenset[str] | None, in_effect
 
 def observed_values(in_effect: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values that the observer reported, by the name of the setting; unchecked."""
-    values = {name: in_effect[name] for name in Settings.model_fields if in_effect.get(name) is not None}
+    values = {name: in_effect[name] for name in FIELDS if in_effect.get(name) is not None}
     precision = observed_precision(in_effect)
     return values if precision is None else {**values, "precision": precision}
 

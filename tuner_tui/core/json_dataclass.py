@@ -44,7 +44,7 @@ def from_json(cls: type[T], data: object) -> T:
 
 
 def to_json(value: Any, whole: bool = False) -> Any:
-    """Convert `value` to what `json.dumps` accepts: NaN and infinity become strings, models of pydantic their own form.
+    """Convert `value` to what `json.dumps` accepts: NaN and infinity become strings, Structs their own form.
 
     Fields at their defaults are left out, unless it is to be `whole`.
     """
@@ -59,7 +59,11 @@ def to_json(value: Any, whole: bool = False) -> Any:
         return [to_json(item, whole) for item in value]
     if value is None or isinstance(value, (str, int, float)):
         return value
-    return to_json(value.model_dump(mode="json")) if hasattr(value, "model_dump") else str(value)
+    if not hasattr(value, "__struct_fields__"):
+        return str(value)
+    from msgspec import to_builtins  # the supervisor does without
+
+    return to_json(to_builtins(value))
 
 
 def _at_default(value: Any, field: Any) -> bool:

@@ -170,7 +170,7 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[s
     """The question to the memory tracer. The micro batch is not part of it: `TRACED_BATCHES` are traced."""
     return {
         "job": {
-            **job.model_dump(include={"task", "model", "trust_remote_code"}),
+            **{name: getattr(job, name) for name in ("task", "model", "trust_remote_code")},
             **{name: getattr(settings, name) for name in TRACED_JOB_SETTINGS},
         },
         "settings": {

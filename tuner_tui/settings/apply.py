@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import structs
 
 import tuner_tui
 from tuner_tui.hardware.interpreter import Interpreter
@@ -33,6 +34,8 @@ from tuner_tui.settings.model import FIELDS, Settings, closest_match
 
 CONFIG = "{config}"
 OUTPUT_DIR = "{output_dir}"
+LAUNCH_KEYS = frozenset({"fallback", "launcher", "processes", "interpreter"})
+"""Keys of a job that say how it is started, not what is trained."""
 CHECKPOINT = "checkpoint"
 """Placeholder for the checkpoint to resume from, which the launch fills in; not a setting."""
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -139,7 +142,7 @@ class _Application:
         A chosen setting without a placeholder is set by its alias as `key=value`, as Hydra takes it, in place of an
         override of the same key.
         """
-        fields: dict[str, Any] = {**hf.to_hf(self.settings, self.targets).values, **self.settings.model_dump()}
+        fields: dict[str, Any] = {**hf.to_hf(self.settings, self.targets).values, **structs.asdict(self.settings)}
         fields["max_steps"] = -1 if self.settings.max_steps is None else self.settings.max_steps
         used: set[str] = set()
 
@@ -252,7 +255,7 @@ def _builtin_command(
     targets = None if interpreter is None else interpreter.training_arguments
     carried = hf.to_hf(settings, targets, extra=SCRIPT_FIELDS)
     values = {
-        **job.model_dump(exclude={"kind", "interpreter", "fallback", "launcher", "processes"}),
+        **{name: value for name, value in structs.asdict(job).items() if name not in LAUNCH_KEYS},
         "output_dir": output_dir,
         **carried.values,
         "report_to": "none",

@@ -10,6 +10,8 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Literal
 
+from msgspec import structs
+
 from tuner_tui.core.files import read_regular
 from tuner_tui.settings.dialects.dialect import dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
@@ -49,7 +51,7 @@ class CommandTraining:
 
     def complete(self, job: CommandJob) -> CommandJob:
         """The job of this command with its model and task, where the job does not say them."""
-        return job.model_copy(update={"model": job.model or self.model, "task": job.task or self.task})
+        return structs.replace(job, model=job.model or self.model, task=job.task or self.task)
 
 
 def own_options(job: Job) -> Mapping[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Value, check_value
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Value, check_value
 
 EDITED = Origin(OriginKind.EDITED)
 # A state is one object with some 40 references: 500 of them take about a megabyte.
@@ -38,7 +38,7 @@ class EditHistory:
     def changed(self) -> tuple[str, ...]:
         """The names of the fields that differ from the saved preset."""
         now, then = self.current.settings, self.saved.settings
-        return tuple(name for name in type(now).model_fields if getattr(now, name) != getattr(then, name))
+        return tuple(name for name in FIELDS if getattr(now, name) != getattr(then, name))
 
     @property
     def dirty(self) -> bool:

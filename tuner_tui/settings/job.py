@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from msgspec import Meta, Struct, convert
+from msgspec.structs import replace
 
 from tuner_tui.core.files import read_data_file
-from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import spec_of
 
 ApplyMode = Literal["placeholders", "hf-args", "yaml", "inject", "none"]
+Task = Literal["classification", "causal-lm"]
 Launcher = Literal["plain", "torchrun", "accelerate", "deepspeed"]
 SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 """The built-in models, which start from random weights."""
@@ -34,75 +36,78 @@ MAX_FALLBACKS = 20
 FALLBACK_VARIABLE = "TUNER_FALLBACK"
 
 
-class _BaseJob(BaseModel):
-    """Fields of every job. `launcher` starts it in `processes` processes.
+class _BaseJob(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """Fields of every job. `launcher` starts it in `processes` processes, one per GPU.
 
-    `fallback` is how often a run may restart after it ran out of memory; it does not change what is trained.
+    `fallback` is how often a run may restart with a smaller micro batch after it ran out of memory; it does not change
+    what is trained. `interpreter` is the Python of the training environment; None for the shell's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    fallback: int = Field(
-        0,
-        ge=0,
-        le=MAX_FALLBACKS,
-        description="OOM retries: restart with a smaller micro batch, at most this many times",
-    )
+    fallback: Annotated[int, Meta(ge=0, le=MAX_FALLBACKS)] = 0
     launcher: Launcher = "plain"
-    processes: int = Field(1, ge=1, description="Number of processes, one per GPU")
+    processes: Annotated[int, Meta(ge=1)] = 1
+    interpreter: str | None = None
 
 
-class BuiltinJob(_BaseJob):
-    """The built-in training: text classification or causal language modelling by the Hugging Face Trainer."""
+class BuiltinJob(_BaseJob, frozen=True, kw_only=True, tag="builtin"):
+    """The built-in training: text classification or causal language modelling by the Hugging Face Trainer.
 
-    kind: Literal["builtin"] = "builtin"
-    task: Literal["classification", "causal-lm"] = "classification"
-    model: str = Field("tiny", description="Hub id, local path, or a shape: tiny, bert-base, gpt2, llama-1b")
-    data: str = Field("stdlib", description="A CSV, JSONL or Parquet file, a Hub dataset, or stdlib")
+    `model` is a Hub id, a local path or one of `SHAPES`; `data` a CSV, JSONL or Parquet file, a Hub dataset, or stdlib.
+    """
+
+    kind: ClassVar[Literal["builtin"]] = "builtin"
+    task: Task = "classification"
+    model: str = "tiny"
+    data: str = "stdlib"
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
-    max_samples: int | None = Field(None, ge=1, description="Use at most this many training samples")
+    max_samples: Annotated[int, Meta(ge=1)] | None = None
     trust_remote_code: bool = False
-    interpreter: str | None = Field(None, description="Python of the training environment; empty: the shell's")
 
 
-class CommandJob(_BaseJob):
+class CommandJob(_BaseJob, frozen=True, kw_only=True, tag="command"):
     """A user's training command and how settings reach it.
 
     `model`, `task` and `data` say what the command trains where that is known, for estimates; they do not reach it.
+    `dialect` names the tool whose configuration `hf-args` and `yaml` write, `aliases` maps settings to keys of the
+    command, and `on_cpu` says that the command trains on the CPU by its own configuration.
     """
 
-    kind: Literal["command"] = "command"
-    command: tuple[str, ...] = Field(min_length=1)
+    kind: ClassVar[Literal["command"]] = "command"
+    command: Annotated[tuple[str, ...], Meta(min_length=1, description="a list of at least one word")]
     apply: ApplyMode = "none"
-    dialect: str = Field("hf", description="Config dialect of hf-args and yaml: hf, trl, axolotl, ...")
-    aliases: dict[str, str] = Field(default_factory=dict, description="Maps names of settings to keys of the command")
-    model: str | None = Field(None, description="Model of the command, for estimates")
-    task: Literal["classification", "causal-lm", "other"] | None = None
+    dialect: str = "hf"
+    aliases: dict[str, str] = {}
+    model: str | None = None
+    task: Task | Literal["other"] | None = None
     data: str | None = None
     cwd: str | None = None
-    on_cpu: bool = Field(False, description="The command trains on the CPU, by its own configuration")
-    env: dict[str, str] = Field(default_factory=dict)
-    interpreter: str | None = Field(None, description="Python of the training environment; runs the launcher")
+    on_cpu: bool = False
+    env: dict[str, str] = {}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_hydra(cls, values: Any) -> Any:
-        """Files of earlier versions have `apply: hydra`: `key=value` by aliases, or in the names of a known tool."""
-        if not isinstance(values, dict) or values.get("apply") != "hydra":
-            return values
-        return {**values, "apply": "placeholders" if values.get("dialect", "hf") in ("hf", "hydra") else "yaml"}
-
-    @field_validator("aliases")
-    @classmethod
-    def _of_settings(cls, aliases: dict[str, str]) -> dict[str, str]:
-        for name in aliases:
-            spec_of(name)
-        return aliases
+    def __post_init__(self) -> None:
+        for name in self.aliases:
+            try:
+                spec_of(name)
+            except FieldError as error:
+                raise FieldError("aliases", str(error)) from None
 
 
-Job = Annotated[BuiltinJob | CommandJob, Field(discriminator="kind")]
+Job = BuiltinJob | CommandJob
+
+
+def job_from_json(values: Any) -> Job:
+    """The job that a file contains. Raises `msgspec.ValidationError`."""
+    job: Job = convert(without_hydra(values), Job)
+    return job
+
+
+def without_hydra(values: Any) -> Any:
+    """Files of earlier versions have `apply: hydra`: `key=value` by aliases, or in the names of a known tool."""
+    if not isinstance(values, dict) or values.get("apply") != "hydra":
+        return values
+    return {**values, "apply": "placeholders" if values.get("dialect", "hf") in ("hf", "hydra") else "yaml"}
 
 
 def modelled_job(job: Job | None) -> BuiltinJob | None:
@@ -113,7 +118,7 @@ def modelled_job(job: Job | None) -> BuiltinJob | None:
     if model is None or job.task == "other" or names_other_task(model, job.command):
         return None
     script = next((word for word in job.command if word.endswith(".py")), "")
-    guess: Literal["classification", "causal-lm"] = "classification" if CLASSIFIES.search(script) else "causal-lm"
+    guess: Task = "classification" if CLASSIFIES.search(script) else "causal-lm"
     return BuiltinJob(task=job.task or guess, model=model)
 
 
@@ -153,7 +158,7 @@ def model_in_command(command: Sequence[str]) -> str | None:
 
 def same_training(first: Job, second: Job) -> bool:
     """Whether both jobs are equal apart from `fallback`."""
-    return first.model_copy(update={"fallback": 0}) == second.model_copy(update={"fallback": 0})
+    return replace(first, fallback=0) == replace(second, fallback=0)
 
 
 def fallback_limit(flag: int | None, environment: Mapping[str, str]) -> int | None:

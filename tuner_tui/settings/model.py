@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import FieldInfo, asdict, fields
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.text import escape_control
@@ -33,135 +33,143 @@ WeightsDtype = Literal["auto", "saved", "fp32", "bf16"]
 Quantization = Literal["none", "int8", "nf4", "fp4"]
 
 
-WORD = r"^[A-Za-z0-9_.-]+$"
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+\Z", description="a word")]
+Batch = Annotated[int, Meta(ge=1, le=65536)]
+Steps = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
-class Settings(BaseModel):
-    """The settings of one training, immutable. Bounds of single fields are here, rules across fields in `rules`."""
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of one training, immutable. Bounds of single fields are here, rules across fields in `rules`.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    A constructor checks no values; `changed` and `msgspec.convert` do.
+    """
 
-    per_device_train_batch_size: int = Field(8, ge=1, le=65536)
-    per_device_eval_batch_size: int = Field(8, ge=1, le=65536)
-    gradient_accumulation_steps: int = Field(1, ge=1, le=65536)
+    per_device_train_batch_size: Batch = 8
+    per_device_eval_batch_size: Batch = 8
+    gradient_accumulation_steps: Batch = 1
     precision: Precision = "fp32"
     tf32: bool | None = None
-    optim: str = Field("adamw_torch", pattern=WORD)
-    learning_rate: float = Field(5e-5, gt=0, le=10)
-    lr_scheduler_type: str = Field("linear", pattern=WORD)
-    warmup_steps: float = Field(0.0, ge=0, le=10_000_000)
-    weight_decay: float = Field(0.0, ge=0, le=1)
-    max_grad_norm: float = Field(1.0, ge=0, le=1_000_000)
+    optim: Word = "adamw_torch"
+    learning_rate: Annotated[float, Meta(gt=0, le=10)] = 5e-5
+    lr_scheduler_type: Word = "linear"
+    warmup_steps: Annotated[float, Meta(ge=0, le=10_000_000)] = 0.0
+    weight_decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    max_grad_norm: Annotated[float, Meta(ge=0, le=1_000_000)] = 1.0
     gradient_checkpointing: bool = False
     attn_implementation: Attention = "auto"
     torch_compile: bool = False
-    max_length: int = Field(128, ge=8, le=1_048_576)
+    max_length: Annotated[int, Meta(ge=8, le=1_048_576)] = 128
     train_sampling_strategy: Literal["random", "sequential", "group_by_length"] = "random"
     peft_method: Literal["none", "lora", "dora"] = "none"
-    lora_r: int = Field(16, ge=1, le=4096)
-    lora_alpha: int = Field(32, ge=1, le=65536)
-    lora_dropout: float = Field(0.0, ge=0, lt=1)
+    lora_r: Annotated[int, Meta(ge=1, le=4096)] = 16
+    lora_alpha: Batch = 32
+    lora_dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     weights_dtype: WeightsDtype = "auto"
     quantization: Quantization = "none"
     bnb_4bit_compute_dtype: Literal["auto", "fp32", "fp16", "bf16"] = "auto"
     bnb_4bit_use_double_quant: bool = False
-    dataloader_num_workers: int = Field(0, ge=0, le=1024)
-    dataloader_prefetch_factor: int | None = Field(None, ge=1, le=1024)
+    dataloader_num_workers: Annotated[int, Meta(ge=0, le=1024)] = 0
+    dataloader_prefetch_factor: Annotated[int, Meta(ge=1, le=1024)] | None = None
     dataloader_pin_memory: bool = True
     dataloader_persistent_workers: bool = False
-    num_train_epochs: float = Field(3.0, gt=0, le=100_000)
-    max_steps: int | None = Field(None, ge=1, le=1_000_000_000)
+    num_train_epochs: Annotated[float, Meta(gt=0, le=100_000)] = 3.0
+    max_steps: Steps | None = None
     eval_strategy: IntervalStrategy = "epoch"
-    eval_steps: int | None = Field(None, ge=1, le=1_000_000_000)
+    eval_steps: Steps | None = None
     save_strategy: IntervalStrategy = "epoch"
-    save_steps: int = Field(500, ge=1, le=1_000_000_000)
-    save_total_limit: int | None = Field(2, ge=1, le=10_000)
-    logging_steps: int = Field(10, ge=1, le=1_000_000)
-    seed: int = Field(42, ge=0, le=2**32 - 1)
+    save_steps: Steps = 500
+    save_total_limit: Annotated[int, Meta(ge=1, le=10_000)] | None = 2
+    logging_steps: Annotated[int, Meta(ge=1, le=1_000_000)] = 10
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 42
 
     def effective_batch(self, processes: int = 1) -> int:
         """Samples per optimizer step: micro batch × accumulation × processes."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps * processes
 
     def changed(self, **values: Any) -> Settings:
-        """A validated copy with `values` replaced. Raises `pydantic.ValidationError`."""
-        return Settings.model_validate({**self.model_dump(), **values})
+        """A validated copy with `values` replaced. Raises `msgspec.ValidationError`."""
+        return convert({**asdict(self), **values}, Settings)
 
 
 Value = str | int | float | bool | None
-Kind = Literal["int", "float", "bool", "choice", "text"]
-KINDS: Mapping[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text"}
-BOUNDS = ("ge", "gt", "le", "lt")
+Kind = Literal["int", "float", "bool", "choice", "text", "list", "mapping"]
+KINDS: Mapping[Any, Kind] = {int: "int", float: "float", bool: "bool", str: "text", tuple: "list", Literal: "choice"}
 DISPLAY = Path(__file__).with_name("fields.yaml")
 """How each field is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """How one setting is shown and entered.
+    """How one setting, or another key of a preset, is shown and entered.
 
     `minimum` and `maximum` are None without a bound; with `above_minimum` and `below_maximum` the bound itself is
-    excluded. `choices` lists all values, `suggestions` likely ones of a free text.
+    excluded. `choices` lists all values, `suggestions` likely ones of a free text. `type` is what msgspec checks;
+    `expected` says it in words where the kind does not.
     """
 
     name: str
-    label: str
-    group: str
-    unit: str
+    type: Any
     kind: Kind
     optional: bool
-    default: Value
-    help: str
+    default: Any
     minimum: float | None = None
     maximum: float | None = None
     above_minimum: bool = False
     below_maximum: bool = False
     choices: tuple[str, ...] = ()
+    expected: str = ""
+    label: str = ""
+    group: str = ""
+    unit: str = ""
+    help: str = ""
     suggestions: tuple[str, ...] = ()
 
     @property
     def bounds(self) -> str:
         """The bounds as text, such as `1 to 65536` or `above 0, at most 10`; empty without bounds."""
-        if self.minimum is None or self.maximum is None:
-            return ""
-        low, high = _format_bound(self.minimum), _format_bound(self.maximum)
-        if not self.above_minimum and not self.below_maximum:
+        low = None if self.minimum is None else _format_bound(self.minimum)
+        high = None if self.maximum is None else _format_bound(self.maximum)
+        if low and high and not self.above_minimum and not self.below_maximum:
             return f"{low} to {high}"
-        least = "above" if self.above_minimum else "at least"
-        most = "below" if self.below_maximum else "at most"
-        return f"{least} {low}, {most} {high}"
+        least = f"{'above' if self.above_minimum else 'at least'} {low}" if low else ""
+        most = f"{'below' if self.below_maximum else 'at most'} {high}" if high else ""
+        return ", ".join(filter(None, (least, most)))
 
 
 def _format_bound(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(value)
 
 
-def _field_spec(name: str, info: FieldInfo) -> FieldSpec:
-    shown = {"unit": "", "suggestions": (), **read_data_file(DISPLAY)[name]}
-    alternatives = get_args(info.annotation)
+def _field_spec(info: FieldInfo, shown: Mapping[str, Any] = MappingProxyType({})) -> FieldSpec:
+    """The spec of a field of a model; `shown` is its entry in `fields.yaml`."""
+    alternatives = get_args(info.type)
     optional = type(None) in alternatives
-    plain = alternatives[0] if optional else info.annotation
-    is_choice = get_origin(plain) is Literal
-    bounds = {key: value for item in info.metadata for key in BOUNDS if (value := getattr(item, key, None)) is not None}
+    plain = alternatives[0] if optional else info.type
+    base, meta = get_args(plain) if get_origin(plain) is Annotated else (plain, Meta())
+    kind = KINDS.get(get_origin(base) or base, "mapping")
     return FieldSpec(
-        name=name,
-        label=shown["label"],
-        group=shown["group"],
-        unit=shown["unit"],
-        kind="choice" if is_choice else KINDS[plain],
+        name=info.encode_name,
+        type=info.type,
+        kind=kind,
         optional=optional,
         default=info.default,
-        help=shown["help"],
-        minimum=bounds.get("ge", bounds.get("gt")),
-        maximum=bounds.get("le", bounds.get("lt")),
-        above_minimum="gt" in bounds,
-        below_maximum="lt" in bounds,
-        choices=get_args(plain) if is_choice else (),
-        suggestions=tuple(shown["suggestions"]),
+        minimum=meta.gt if meta.ge is None else meta.ge,
+        maximum=meta.lt if meta.le is None else meta.le,
+        above_minimum=meta.gt is not None,
+        below_maximum=meta.lt is not None,
+        choices=get_args(base) if kind == "choice" else (),
+        expected=meta.description or "",
+        label=shown.get("label", ""),
+        group=shown.get("group", ""),
+        unit=shown.get("unit", ""),
+        help=shown.get("help", ""),
+        suggestions=tuple(shown.get("suggestions", ())),
     )
 
 
-FIELDS: Mapping[str, FieldSpec] = {name: _field_spec(name, info) for name, info in Settings.model_fields.items()}
+FIELDS: Mapping[str, FieldSpec] = {
+    info.name: _field_spec(info, read_data_file(DISPLAY)[info.name]) for info in fields(Settings)
+}
 _LABELS = {spec.label.lower().replace(" ", "_").replace("-", "_"): name for name, spec in FIELDS.items()}
 
 
@@ -180,18 +188,46 @@ def parse_value(name: str, text: str) -> Value:
     word = text.strip()
     if spec.optional and word.lower() in EMPTY_WORDS:
         return None
-    return check_value(name, _read_text(spec, word))
+    value: Value = _check(spec, _read_text(spec, word))
+    return value
+
+
+Section = TypeVar("Section", bound=Struct)
+
+
+def parse_section(model: type[Section], values: Mapping[str, Any], section: str = "") -> Section:
+    """A `model` from the keys of a preset, or of its part `section`, whose scalars may be texts.
+
+    Raises `FieldError`, whose `field` is the key that is unknown, bad or missing.
+    """
+    prefix = f"{section}." if section else ""
+    specs = {info.encode_name: _field_spec(info) for info in fields(model)}
+    for key in values:
+        if key not in specs:
+            near = closest_match(key, specs)
+            kind = f"key of '{section}'" if section else "key"
+            hint = f"; did you mean '{near}'?" if near else ""
+            raise FieldError(key, f"unknown {kind} '{shorten_text(key)}'{hint}")
+    checked = {}
+    for info in fields(model):
+        key, value = info.encode_name, values.get(info.encode_name)
+        if key in values:
+            read = _read_text(specs[key], value) if isinstance(value, str) else value
+            checked[info.name] = _check(specs[key], read, prefix)
+        elif info.required:
+            raise FieldError(key, f"{prefix}{key} is missing")
+    return model(**checked)
 
 
 def _read_text(spec: FieldSpec, word: str) -> Value:
     """What `word` stands for in the field, or the word itself, which the check refuses, where that is nothing."""
-    lower = word.lower()
+    lower = word.strip().lower()
     if spec.kind == "bool" and lower in TRUE_WORDS | FALSE_WORDS:
         return lower in TRUE_WORDS
     if spec.kind == "choice" and lower in spec.choices:
         return lower
     if spec.kind == "int":
-        digits = word.removeprefix("-").removeprefix("+")
+        digits = lower.removeprefix("-").removeprefix("+")
         if len(digits) > 1 and digits.startswith("0") and digits.strip("0_"):
             octal = f"{spec.name}: '{shorten_text(word)}' starts with 0, which some tools read as octal; remove it"
             raise FieldError(spec.name, octal)
@@ -203,14 +239,18 @@ def _read_text(spec: FieldSpec, word: str) -> Value:
 
 def check_value(name: str, value: Any) -> Value:
     """Return `value` if the field `name` accepts it (a float also accepts an int). Raises `FieldError`."""
-    spec = spec_of(name)
+    checked: Value = _check(spec_of(name), value)
+    return checked
+
+
+def _check(spec: FieldSpec, value: Any, prefix: str = "") -> Any:
     try:
-        checked: Value = _adapter(name).validate_python(value)
+        return convert(value, spec.type)
     except ValidationError:
         near = closest_match(value, spec.choices) if isinstance(value, str) else None
         hint = f"; did you mean '{near}'?" if near else ""
-        raise FieldError(name, f"{name} must be {describe_expected(spec)}, not {_quoted(value)}{hint}") from None
-    return checked
+        sentence = f"{prefix}{spec.name} must be {describe_expected(spec)}, not {_quoted(value)}{hint}"
+        raise FieldError(spec.name, sentence) from None
 
 
 def format_value(name: str, value: Value) -> str:
@@ -251,13 +291,18 @@ def closest_match(name: str, names: Iterable[str], cutoff: float = 0.6) -> str |
 
 def describe_expected(spec: FieldSpec) -> str:
     """What a field accepts, as text: `a whole number, 1 to 65536`."""
-    words = {
-        "int": f"a whole number, {spec.bounds}",
-        "float": f"a number, {spec.bounds}",
-        "bool": "on or off",
-        "choice": " or ".join(filter(None, (", ".join(spec.choices[:-1]), *spec.choices[-1:]))),
-        "text": "a word",
-    }[spec.kind]
+    words = (
+        spec.expected
+        or {
+            "int": ", ".join(filter(None, ("a whole number", spec.bounds))),
+            "float": ", ".join(filter(None, ("a number", spec.bounds))),
+            "bool": "on or off",
+            "choice": " or ".join(filter(None, (", ".join(spec.choices[:-1]), *spec.choices[-1:]))),
+            "text": "text",
+            "list": "a list of words",
+            "mapping": "`name: value` lines",
+        }[spec.kind]
+    )
     return f"{words}, or empty" if spec.optional else words
 
 
@@ -279,14 +324,6 @@ def _float_text(value: float) -> str:
     first, *rest = (str(digit) for digit in shortest.as_tuple().digits)
     sign = "-" if value < 0 else ""
     return f"{sign}{first}.{''.join(rest) or '0'}e{shortest.adjusted():+03d}"
-
-
-@cache
-def _adapter(name: str) -> TypeAdapter[Any]:
-    """A validator of one field, as strict as the model and with the field's bounds."""
-    info = Settings.model_fields[name]
-    annotated: Any = Annotated[(info.annotation, info)]
-    return TypeAdapter(annotated, config={"strict": True})
 
 
 class OriginKind(StrEnum):
@@ -329,7 +366,7 @@ class Resolved:
     @property
     def given(self) -> dict[str, Value]:
         """The values that a user chose, in field order: neither defaults nor seen nor recommended values."""
-        names = [name for name in Settings.model_fields if self.origin(name).kind not in WEAK_ORIGINS]
+        names = [name for name in FIELDS if self.origin(name).kind not in WEAK_ORIGINS]
         return {name: getattr(self.settings, name) for name in names}
 
     @property

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from difflib import unified_diff
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from msgspec import Meta, Struct, field, structs, to_builtins
 from platformdirs import user_config_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 import tuner_tui
 from tuner_tui.core.files import make_private, read_regular, shared_with, write_durable
@@ -41,24 +41,29 @@ from tuner_tui.settings.dialects.hydra import compose, group_of, is_named
 from tuner_tui.settings.dialects.shell_script import read_overrides
 from tuner_tui.settings.dialects.tool_job import UNKNOWN_SCRIPT, job_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import FIELDS, Settings, Value, check_value, closest_match, parse_value, shorten_text
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
+from tuner_tui.settings.model import (
+    FIELDS,
+    Settings,
+    Value,
+    check_value,
+    closest_match,
+    parse_section,
+    parse_value,
+    shorten_text,
+)
 from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text, texts_of
 
 PRESET_VERSION = 1
 
 
-class HardwareRequirements(BaseModel):
+class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
     """Hardware that a preset was made for. None means any."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    gpu: str | None = Field(None, min_length=1, description="Name pattern such as *RTX 3090*; no GPU: none")
-    min_memory_gib: float | None = Field(None, gt=0, le=100_000)
-    capability: str | None = Field(
-        None, pattern=r"^\d{1,2}\.\d$", description="Minimum compute capability, such as 8.0"
-    )
-    min_cores: int | None = Field(None, ge=1, le=100_000)
+    gpu: Annotated[str, Meta(min_length=1, description="a name pattern such as *RTX 3090*, or none")] | None = None
+    min_memory_gib: Annotated[float, Meta(gt=0, le=100_000)] | None = None
+    capability: Annotated[str, Meta(pattern=r"^\d{1,2}\.\d\Z", description="a version such as 8.0")] | None = None
+    min_cores: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
     @property
     def for_no_gpu(self) -> bool:
@@ -90,36 +95,26 @@ class HardwareRequirements(BaseModel):
         return self.min_memory_gib is None or total is None or total >= self.min_memory_gib * 0.95 * 2**30
 
 
-class Preset(BaseModel):
-    """One preset file. `settings` holds only the values in the file."""
+class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One preset file. `settings` holds only the values in the file.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    `source` is that of the numbers; `before` and `after` were measured without and with these settings.
+    """
 
-    version: int = Field(PRESET_VERSION, ge=1)
-    name: str = Field(min_length=1, max_length=100)
+    version: Annotated[int, Meta(ge=1)] = PRESET_VERSION
+    name: Annotated[str, Meta(min_length=1, max_length=100, description="text of 1 to 100 characters")]
     about: str | None = None
-    for_: HardwareRequirements | None = Field(None, alias="for")
-    source: str | None = Field(None, description="Source of the numbers")
-    before: str | None = Field(None, description="Measured before these settings")
-    after: str | None = Field(None, description="Measured with these settings")
-    settings: dict[str, Value] = Field(default_factory=dict)
+    for_: HardwareRequirements | None = field(name="for", default=None)
+    source: str | None = None
+    before: str | None = None
+    after: str | None = None
+    settings: dict[str, Value] = {}
     job: Job | None = None
-    hosts: Any = Field(None, exclude=True, description="Ignored: `tuner-tui watch HOST...` takes their names")
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _read_settings(cls, settings: Any) -> Any:
-        """The values, or their texts in a file, where only the field knows what is meant."""
-        if isinstance(settings, dict):
-            return {name: _read_setting(name, value) for name, value in settings.items()}
-        return settings
 
     def variant(self, name: str, settings: Mapping[str, Value]) -> Preset:
         """A copy with another name and these settings, without measured figures if the settings differ."""
-        changed: dict[str, Any] = {"name": name, "settings": dict(settings)}
-        if changed["settings"] != self.settings:
-            changed |= {"before": None, "after": None}
-        return self.model_copy(update=changed)
+        copy = structs.replace(self, name=name, settings=dict(settings))
+        return copy if copy.settings == self.settings else structs.replace(copy, before=None, after=None)
 
 
 def _read_setting(name: str, value: Any) -> Value:
@@ -130,7 +125,6 @@ def _read_setting(name: str, value: Any) -> Value:
     return parse_value(name, value or "") if isinstance(value, str | None) else check_value(name, value)
 
 
-TOP_LEVEL_KEYS = tuple(info.alias or name for name, info in Preset.model_fields.items())
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
@@ -281,7 +275,7 @@ def update_tool_file(
     of_trainer = sorted(open_ & {*names} & {*despite_auto}) if tool.of_launcher else []
     names = {*names} - ({*given.left_open} - (open_ & {*despite_auto})) - {*of_trainer}
     kept = {name: value for name, value in given.settings.items() if name not in names}
-    wanted = settings.model_copy(update=kept)
+    wanted = structs.replace(settings, **kept)
     after, left_out = (
         before,
         [
@@ -324,47 +318,42 @@ def _parse_preset(file: ToolFile, source: str, fallback_name: str) -> Preset:
     if version is not None and int(version) > PRESET_VERSION:
         newer = f"preset version {int(version)} is newer than the supported {PRESET_VERSION}"
         raise refused(("version",), f"{newer}: upgrade tuner-tui")
-    given = {key: value for key, value in values.items() if value is not None}
-    job = given.get("job")
-    if isinstance(job, dict):
-        given["job"] = {"kind": "builtin", **job}
+    # `hosts` is for `tuner-tui watch HOST…`
+    given = {"name": fallback_name} | {key: text for key, text in values.items() if text is not None and key != "hosts"}
     try:
-        return Preset.model_validate({"name": fallback_name, **given})
-    except ValidationError as error:
-        raise refused(*_first_problem(error, job)) from None
+        given["settings"] = _read_settings(given.get("settings", {}))
+    except FieldError as error:
+        raise refused(("settings", error.field), str(error)) from None
+    for key, read in (("for", _read_hardware), ("job", _read_job)):
+        if key in given:
+            if not isinstance(given[key], dict):
+                raise refused((key,), f"'{key}' must contain `key: value` lines")
+            try:
+                given[key] = read(given[key])
+            except FieldError as error:
+                raise refused((key, error.field), str(error)) from None
+    try:
+        return parse_section(Preset, given)
+    except FieldError as error:
+        raise refused((error.field,), str(error)) from None
 
 
-def _first_problem(error: ValidationError, job: Any) -> tuple[list[str], str]:
-    """The path of the key that pydantic refuses, and why: a key that it does not know before others."""
-    problems = error.errors(include_url=False, include_input=False)
-    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-    path = [str(part) for part in first["loc"]]
-    if path[0] == "job":
-        del path[1:2]  # pydantic puts the kind of job there
-    where = shorten_text(".".join(path))
-    if path == ["settings"]:
-        problem = first.get("ctx", {}).get("error")
-        if isinstance(problem, FieldError):
-            return [*path, problem.field], str(problem)
-        return path, "settings must contain `name: value` lines"
-    match first["type"]:
-        case "extra_forbidden":
-            models = {"for": HardwareRequirements, "job": CommandJob if "command" in first["loc"] else BuiltinJob}
-            keys = TOP_LEVEL_KEYS if len(path) == 1 else tuple(models[path[0]].model_fields)
-            near = closest_match(path[-1], keys)
-            what = "key" if len(path) == 1 else f"key of '{path[0]}'"
-            return path, f"unknown {what} '{shorten_text(path[-1])}'{f'; did you mean {near!r}?' if near else ''}"
-        case "union_tag_invalid":
-            return ["job", "kind"], f"unknown kind of job '{shorten_text(str(job['kind']))}'; use builtin or command"
-        case "model_type" | "model_attributes_type":
-            return path, f"'{where}' must contain `key: value` lines"
-        case "missing":
-            return path, f"{where} is missing"
-        case "too_short":
-            return path, f"{where} must contain at least one word"
-        case "string_pattern_mismatch":
-            return path, f"{where} must look like 8.0"
-    return path, f"{where}: {shorten_text(first['msg'].removeprefix('Value error, '), 160)}"
+def _read_settings(texts: Any) -> dict[str, Value]:
+    if not isinstance(texts, dict):
+        raise FieldError("settings", "settings must contain `name: value` lines")
+    return {name: _read_setting(name, value) for name, value in texts.items()}
+
+
+def _read_hardware(texts: dict[str, Any]) -> HardwareRequirements:
+    return parse_section(HardwareRequirements, texts, "for")
+
+
+def _read_job(texts: dict[str, Any]) -> Job:
+    kind = texts.pop("kind", "builtin")
+    if kind not in ("builtin", "command"):
+        raise FieldError("kind", f"unknown kind of job '{shorten_text(str(kind))}'; use builtin or command")
+    texts = without_hydra(texts)
+    return parse_section(CommandJob, texts, "job") if kind == "command" else parse_section(BuiltinJob, texts, "job")
 
 
 SUFFIXES = (".yaml", ".yml")
@@ -414,12 +403,10 @@ def preset_folders() -> tuple[Path, ...]:
 
 def dump_preset(preset: Preset) -> str:
     """The preset as YAML. Numbers are written so that every YAML tool reads them as numbers (`1.0e-05`)."""
-    data = preset.model_dump(mode="json", by_alias=True, exclude_none=True)
-    data["settings"] = dict(preset.settings)
-    if not preset.settings:
-        del data["settings"]
-    ordered: dict[str, Any] = {"version": data.pop("version"), "name": data.pop("name"), **data}
-    return yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    data = {key: part for key, part in to_builtins(preset).items() if part not in (None, {})}
+    for key in {"for", "job"} & data.keys():
+        data[key] = {name: value for name, value in data[key].items() if value is not None}
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def save_preset(preset: Preset, path: Path, *, overwrite: bool = False, source: Path | None = None) -> None:

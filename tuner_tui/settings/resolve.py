@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+from msgspec import convert, structs
+
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command
@@ -103,7 +105,7 @@ def resolve_training(options: LaunchOptions) -> Training:
     job = apply_job_options(jobs[0] if jobs else options.default_job, options)
     fallback = fallback_limit(options.fallback, options.environment)
     if job is not None and fallback is not None:
-        job = job.model_copy(update={"fallback": fallback})
+        job = structs.replace(job, fallback=fallback)
     notes = () if loaded is None else loaded.notes
     if project is not None:
         notes += tuple(f"{options.project}: {note}" for note in project.notes)
@@ -136,7 +138,7 @@ def resolve(
     for name, text in (flags or {}).items():
         values[name] = _parse_from(name, text, "--set")
         origins[name] = Origin(OriginKind.FLAG, f"--set {name}")
-    return Resolved(Settings.model_validate(values), origins)
+    return Resolved(convert(values, Settings), origins)
 
 
 def _setting_variables(environment: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -193,15 +195,15 @@ def apply_job_options(base: Job | None, options: LaunchOptions) -> Job | None:
     if options.command and not isinstance(base, CommandJob):
         dialect = dialect_of_command(options.command).name
         defaults = {"apply": default_apply_mode(options.command), "dialect": dialect}
-        return _check_launcher(CommandJob.model_validate(defaults | changes | _command_changes(options.command)))
+        return _check_launcher(convert(defaults | changes | _command_changes(options.command), CommandJob))
     if isinstance(base, CommandJob):
         command = _command_changes(options.command) if options.command else {}
-        return _check_launcher(base.model_copy(update=changes | command))
+        return _check_launcher(structs.replace(base, **(changes | command)))
     if base is None:
         return None
     if "apply" in changes:
         raise SettingsError("--apply only works with a command; the built-in job takes all settings.")
-    return _check_launcher(base.model_copy(update=changes))
+    return _check_launcher(structs.replace(base, **changes))
 
 
 def _command_changes(command: tuple[str, ...]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
+
 from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
@@ -205,7 +207,7 @@ class _Words(dict[str, Any]):
     """The words of the rules with their values, each worked out where it is first needed."""
 
     def __init__(self, settings: Settings, context: RuleContext) -> None:
-        super().__init__(settings)
+        super().__init__(structs.asdict(settings))
         self.settings = settings
         self.context = context
 

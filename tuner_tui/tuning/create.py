@@ -7,6 +7,8 @@ import shutil
 import time
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from tuner_tui.core.files import is_locked
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.detached_process import ProcessSpec, start_detached
@@ -58,7 +60,7 @@ def create_tuning(request: LaunchRequest, options: TuningOptions) -> TuningFolde
             interpreter=None if request.interpreter is None else str(request.interpreter),
             preset=request.preset,
             memory_limit_bytes=request.memory_limit_bytes,
-            **options.model_dump(),
+            **structs.asdict(options),
         )
         write_tuning_record(folder, record)
     except OSError as error:

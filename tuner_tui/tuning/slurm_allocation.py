@@ -20,8 +20,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.launch.command import LaunchError
@@ -38,7 +36,7 @@ from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, wait_supervisor_ended
 from tuner_tui.runs.supervise.outcome import record_end
 from tuner_tui.runs.supervise.training_process import LaunchSpec
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import Job, job_from_json
 
 LIMIT = signal.Signals[f"SIG{LIMIT_SIGNAL}"]
 """Slurm announces the time limit."""
@@ -124,8 +122,7 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
 
 
 def _job(record: RunRecord, hidden: Mapping[str, Any]) -> Job:
-    job: Job = TypeAdapter(Job).validate_python(hidden["job"]) if "job" in hidden else record.job
-    return job
+    return job_from_json(hidden["job"]) if "job" in hidden else record.job
 
 
 def _record_interruption(folder: RunFolder, job: SlurmJob) -> None:

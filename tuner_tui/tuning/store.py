@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
+from tuner_tui.core.clock import LATEST_T
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import Job, without_hydra
 from tuner_tui.settings.model import Resolved
 from tuner_tui.tuning.trial import DEFAULT_MINUTES, Objective
 
@@ -149,7 +151,7 @@ Cluster = Literal["ray"]
 NO_RAY = "--on ray needs the package ray, here and on all nodes: pip install ray."
 
 
-class TuningOptions(BaseModel):
+class TuningOptions(Struct, frozen=True, kw_only=True):
     """How to tune.
 
     Attributes:
@@ -162,8 +164,6 @@ class TuningOptions(BaseModel):
         most_gpus: The most workers of a cluster that are used at once; None for all that are free.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     free_batch: bool = False
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
@@ -173,13 +173,13 @@ class TuningOptions(BaseModel):
     most_gpus: int | None = None
 
 
-class TuningRecord(TuningOptions):
+class TuningRecord(TuningOptions, frozen=True, kw_only=True):
     """What is tuned and how, with secrets redacted. Written once. `settings` and `origins` make up `resolved`."""
 
     v: int = TUNING_RECORD_VERSION
     id: str
     title: str
-    created_t: float
+    created_t: Annotated[float, Meta(ge=0, le=LATEST_T)]
     job: Job
     settings: dict[str, Any]
     origins: dict[str, tuple[str, str]] = {}
@@ -196,7 +196,7 @@ class TuningRecord(TuningOptions):
 
 def write_tuning_record(folder: TuningFolder, record: TuningRecord) -> None:
     """Write `tuning.json` atomically. Raises `OSError`."""
-    write_atomic(folder.record, record.model_dump_json(indent=1) + "\n")
+    write_atomic(folder.record, json.dumps(to_builtins(record), indent=1) + "\n")
 
 
 def read_tuning_record(folder: TuningFolder) -> TuningRecord:
@@ -205,6 +205,6 @@ def read_tuning_record(folder: TuningFolder) -> TuningRecord:
     if isinstance(data.get("v"), int) and data["v"] > TUNING_RECORD_VERSION:
         raise RecordError(f"{folder.record} was written by a newer tuner-tui.")
     try:
-        return TuningRecord.model_validate(data)
-    except (ValueError, RecursionError) as error:
+        return convert({**data, "job": without_hydra(data.get("job"))}, TuningRecord)
+    except (ValidationError, RecursionError) as error:
         raise RecordError(f"{folder.record} is damaged: {str(error).splitlines()[0]}.") from error

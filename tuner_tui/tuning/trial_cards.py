@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import structs
+
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import CARDS_VARIABLE, visible_cards
 from tuner_tui.hardware.inventory import Gpu, Inventory
@@ -91,7 +93,7 @@ def bind(request: LaunchRequest, card: str | None, cores: int) -> LaunchRequest:
     bound = {THREADS_VARIABLE: str(cores)} | ({} if card is None else {CARDS_VARIABLE: card})
     job = request.job  # whose own variables may say otherwise
     if isinstance(job, CommandJob) and job.env:
-        job = job.model_copy(update={"env": {**job.env, **{name: bound[name] for name in bound if name in job.env}}})
+        job = structs.replace(job, env={**job.env, **{name: bound[name] for name in bound if name in job.env}})
     return replace(request, job=job, environ={**request.environ, **bound})
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Discriminator, TypeAdapter, ValidationError
+import msgspec
 
 from tuner_tui.core.files import LineAppender, LineTail
 from tuner_tui.core.redaction import redact_text
@@ -23,16 +23,20 @@ LOG_VERSION = 1
 TuningEndStatus = Literal["finished", "aborted", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningStarted:
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every entry has: its time and the version of the log."""
+
+    t: float
+    v: int = LOG_VERSION
+
+
+class TuningStarted(_Entry, frozen=True, kw_only=True, tag="begun"):
     """A tuner process has started. `limit_bytes` is the share of `capacity_bytes` that a trial may take.
 
     `load` is what other processes used of the machine; `busy` says what they are if it is too much to measure on.
     """
 
-    t: float
-    kind: Literal["begun"] = "begun"
-    v: int = LOG_VERSION
+    kind: ClassVar[Literal["begun"]] = "begun"
     capacity_bytes: int | None = None
     limit_bytes: int | None = None
     deadline_t: float | None = None
@@ -40,25 +44,21 @@ class TuningStarted:
     busy: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialStarted:
+class TrialStarted(_Entry, frozen=True, kw_only=True, tag="trial-begun"):
     """`trial` was started as `run`. The tuning needs `left_low_s` to `left_high_s` seconds, this trial included.
 
     `expected_s` is the predicted time of the trial; None before any run of the job.
     """
 
-    t: float
     trial: Trial
     run: str
-    kind: Literal["trial-begun"] = "trial-begun"
-    v: int = LOG_VERSION
+    kind: ClassVar[Literal["trial-begun"]] = "trial-begun"
     left_low_s: float | None = None
     left_high_s: float | None = None
     expected_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialCompleted:
+class TrialCompleted(_Entry, frozen=True, kw_only=True, tag="trial-done"):
     """A trial has ended.
 
     Attributes:
@@ -69,10 +69,8 @@ class TrialCompleted:
         whole_job: The training whose time is compared, None if throughput is.
     """
 
-    t: float
     tried: CompletedTrial
-    kind: Literal["trial-done"] = "trial-done"
-    v: int = LOG_VERSION
+    kind: ClassVar[Literal["trial-done"]] = "trial-done"
     skipped: tuple[SkippedChange, ...] = ()
     unreachable: tuple[str, ...] = ()
     capacity_bytes: int | None = None
@@ -80,8 +78,7 @@ class TrialCompleted:
     whole_job: WholeJob | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningEnded:
+class TuningEnded(_Entry, frozen=True, kw_only=True, tag="ended"):
     """The tuner process has ended.
 
     Attributes:
@@ -90,10 +87,8 @@ class TuningEnded:
         early: Whether the search was cut short for lack of time.
     """
 
-    t: float
     status: TuningEndStatus
-    kind: Literal["ended"] = "ended"
-    v: int = LOG_VERSION
+    kind: ClassVar[Literal["ended"]] = "ended"
     verdict: TuningConclusion | None = None
     preset: str | None = None
     sentence: str = ""
@@ -102,12 +97,12 @@ class TuningEnded:
 
 SENTENCES = ("sentence", "reason", "learning_rate_note")
 LogEntry = TuningStarted | TrialStarted | TrialCompleted | TuningEnded
-_LOG_ENTRY: TypeAdapter[LogEntry] = TypeAdapter(Annotated[LogEntry, Discriminator("kind")])
+_DECODER = msgspec.json.Decoder(LogEntry)
 
 
 def encode_entry(entry: LogEntry) -> bytes:
     """Return the entry as one line, newline included; its sentences, which may quote an error, without secrets."""
-    return json.dumps(_redacted(json.loads(_LOG_ENTRY.dump_json(entry))), separators=(",", ":")).encode() + b"\n"
+    return json.dumps(_redacted(json.loads(msgspec.json.encode(entry))), separators=(",", ":")).encode() + b"\n"
 
 
 def _redacted(value: Any) -> Any:
@@ -123,8 +118,8 @@ def _redacted(value: Any) -> Any:
 def decode_entry(line: bytes) -> LogEntry | None:
     """Return the entry of one line; None for a torn line, an unknown kind, a newer version or wrong types."""
     try:
-        entry = _LOG_ENTRY.validate_json(line)
-    except ValidationError:
+        entry: LogEntry = _DECODER.decode(line)
+    except msgspec.DecodeError:
         return None
     return entry if entry.v <= LOG_VERSION else None
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from tuner_tui.advice.situation import Situation, effective_settings, situation_of_run
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, TrialMeasured
@@ -18,7 +20,7 @@ from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import wait_supervisor_ended
 from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.tuning.measurement import FinishedTrial, measure_trial
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO, PERSISTENT, PIN, PREFETCH, TUNED_FIELDS, WORKERS
 from tuner_tui.tuning.trial import TRIAL_VARIABLE, Measurement, Trial, TrialProtocol
@@ -102,13 +104,13 @@ class TrialRunner:
         """Return the launch request of a trial. Settings that differ from the start count as chosen by the tuning."""
         resolved = with_tuned_origins(self.base.resolved, settings)
         environ = {**self.base.environ, **self.extra_environ, TRIAL_VARIABLE: self.protocol.to_json()}
-        job = self.base.job.model_copy(update={"fallback": 0})
+        job = structs.replace(self.base.job, fallback=0)
         return replace(self.base, job=job, resolved=resolved, environ=environ, stop_timeouts=STOP_TIMEOUTS, parent=None)
 
 
 def with_tuned_origins(start: Resolved, settings: Settings) -> Resolved:
     """Return `settings` with the origins of `start`, and the origin TUNED for values that differ from it."""
-    names = [name for name in Settings.model_fields if getattr(settings, name) != getattr(start.settings, name)]
+    names = [name for name in FIELDS if getattr(settings, name) != getattr(start.settings, name)]
     return Resolved(settings, {**start.origins, **dict.fromkeys(names, Origin(OriginKind.TUNED))})
 
 

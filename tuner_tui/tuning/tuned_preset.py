@@ -9,6 +9,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from tuner_tui.advice.situation import observed_values
 from tuner_tui.core.units import format_duration
 from tuner_tui.hardware.inventory import Inventory
@@ -19,7 +21,7 @@ from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import PresetExistsError
 from tuner_tui.settings.job import BuiltinJob, Job
-from tuner_tui.settings.model import FIELDS, Resolved, Settings, format_value
+from tuner_tui.settings.model import FIELDS, Resolved, format_value
 from tuner_tui.settings.presets import HardwareRequirements, Preset, preset_path, save_preset
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 from tuner_tui.tuning.search.space import TUNED_FIELDS
@@ -114,7 +116,7 @@ def tuned_preset(
     cards = {gpu.name for gpu in inventory.gpus}
     tuned = {name for name in TUNED_FIELDS if getattr(conclusion.winner, name) is not None}
     kept = resolved.chosen | tuned if isinstance(job, BuiltinJob) else resolved.chosen
-    values = {field: getattr(conclusion.winner, field) for field in Settings.model_fields if field in kept}
+    values = {field: getattr(conclusion.winner, field) for field in FIELDS if field in kept}
     return Preset(
         name=name,
         about=" ".join(filter(None, [f"Tuned: {conclusion.sentence}", conclusion.learning_rate_note])),
@@ -132,7 +134,7 @@ def save_tuned_preset(preset: Preset) -> Path:
     for name in chain([preset.name], (f"{preset.name}-{number}" for number in count(2))):
         path = preset_path(name)
         try:
-            save_preset(preset.model_copy(update={"name": name}), path)
+            save_preset(structs.replace(preset, name=name), path)
         except PresetExistsError:
             continue
         return path

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.core.procfs import identify_process
@@ -186,7 +188,7 @@ class Tuner:
             if not cards:
                 resume = f"`tuner-tui tune --resume {self.folder.argument}` continues when they are back."
                 ended = self.end("failed", None if search.best is None else search.conclusion)
-                return replace(ended, sentence=f"{NO_CARD_LEFT} {resume}")
+                return structs.replace(ended, sentence=f"{NO_CARD_LEFT} {resume}")
             wait(running, return_when=FIRST_COMPLETED)
             history, aborted = self._collect(history, running, cards)
             if aborted:
@@ -278,7 +280,7 @@ class Tuner:
         why = "It was stopped" if aborted else "The time limit was reached"
         if search.best is None:
             ended = self.end("aborted" if aborted else "failed", None)
-            return replace(ended, sentence=f"{why} before anything was measured. {ended.sentence}".rstrip())
+            return structs.replace(ended, sentence=f"{why} before anything was measured. {ended.sentence}".rstrip())
         conclusion = search.conclusion
         conclusion = replace(conclusion, sentence=f"{why} before the end. {conclusion.sentence}")
         return self.end("aborted" if aborted else "finished", conclusion)
@@ -472,11 +474,11 @@ def _save_winner(
         return ended
     history = TrialHistory.from_entries(record.resolved.settings, read_entries(folder))
     if conclusion.winner == history.start:
-        return replace(ended, sentence=f"No preset was saved. {ended.sentence}".rstrip())
+        return structs.replace(ended, sentence=f"No preset was saved. {ended.sentence}".rstrip())
     # A finished tuning that is resumed keeps its preset.
     before = next((entry for entry in reversed(earlier) if isinstance(entry, TuningEnded)), None)
     if before is not None and before.verdict == conclusion and before.preset and Path(before.preset).exists():
-        return replace(ended, preset=before.preset)
+        return structs.replace(ended, preset=before.preset)
     name = record.save_as or tuned_preset_name(record.preset, context.spec.job)
     start = replace(record.resolved, settings=history.start)
     preset = tuned_preset(name, conclusion, start, context.spec.job, context.inventory, folder.id)
@@ -487,10 +489,10 @@ def _save_winner(
         observed = (ObservedTraining.of(measured, request.environ) for measured in (measurement, conclusion.best))
         if mismatch := preset_mismatch(*observed):
             sentence = f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."
-            return replace(ended, sentence=sentence)
-        return replace(ended, preset=str(save_tuned_preset(preset)))
+            return structs.replace(ended, sentence=sentence)
+        return structs.replace(ended, preset=str(save_tuned_preset(preset)))
     except (SettingsError, LaunchError) as error:
-        return replace(ended, sentence=f"The winner could not be saved: {error}")
+        return structs.replace(ended, sentence=f"The winner could not be saved: {error}")
 
 
 def main(argv: list[str]) -> None:

@@ -74,7 +74,7 @@ class TunerApp(BaseApp):
             self.let_input_through()
 
     def _load_session(self) -> ScreenSession:
-        # The one late import of the screen: pydantic, YAML, NVML, advice and tuning take longer than the first frame.
+        # The one late import of the screen: YAML, NVML, advice and tuning take longer than the first frame.
         from tuner_tui.ui.screen_session import ScreenSession
 
         return ScreenSession(self, self.main, self._open_backend())

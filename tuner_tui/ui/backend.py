@@ -1,6 +1,6 @@
 """Everything the screen asks of the rest of the program, in one class.
 
-It is imported after the first frame, which does not wait for pydantic, YAML and NVML.
+It is imported after the first frame, which does not wait for YAML and NVML.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import structs
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
 from tuner_tui.advice.preflight import environment_findings
@@ -137,8 +139,8 @@ class Backend:
         base, job, python = config.base or Preset(name=name), config.job, self.interpreter
         if python is not None and job.interpreter == str(python):
             # A flag holds for this session only.
-            job = job.model_copy(update={"interpreter": None if base.job is None else base.job.interpreter})
-        preset = base.variant(name, config.resolved.given).model_copy(update={"job": job})
+            job = structs.replace(job, interpreter=None if base.job is None else base.job.interpreter)
+        preset = structs.replace(base.variant(name, config.resolved.given), job=job)
         path = preset_path(name)
         if not overwrite and is_shipped(path.stem) and not path.exists():
             question = f"{path.stem} comes with tuner-tui. Save your own copy? It will be used instead."
@@ -169,7 +171,7 @@ class Backend:
         return f"the settings for {tool.tool}", render_export(tool, carried)
 
     def _with_interpreter(self, job: Job) -> Job:
-        return job if self.interpreter is None else job.model_copy(update={"interpreter": str(self.interpreter)})
+        return job if self.interpreter is None else structs.replace(job, interpreter=str(self.interpreter))
 
     # machine and interpreter
 

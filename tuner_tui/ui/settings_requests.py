@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.settings.errors import FieldError, PresetError
@@ -103,7 +105,7 @@ class SettingsRequests(Requests):
         """Launch the command of `remedy` from now on, with the settings in its placeholders."""
         job = None if self._state.loaded is None else self._state.loaded.job
         if isinstance(job, CommandJob):
-            changed = job.model_copy(update={"command": remedy.command, "apply": "placeholders"})
+            changed = structs.replace(job, command=remedy.command, apply="placeholders")
             self._store.update(self._state.with_job(changed))
             self._app.show_note(f"{remedy.title}: set for the next run.")
 

@@ -221,9 +221,7 @@ class UiState:
             title=f"The winner of {tuning}",
             why=conclusion.sentence,
             change={
-                name: getattr(winner, name)
-                for name in type(winner).model_fields
-                if getattr(winner, name) != getattr(settings, name, None)
+                name: getattr(winner, name) for name in FIELDS if getattr(winner, name) != getattr(settings, name, None)
             },
             effect=conclusion.sentence,
             rests_on=" ".join(filter(None, (f"measured by {tuning} on this machine.", conclusion.learning_rate_note))),

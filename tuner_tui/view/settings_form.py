@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from msgspec import structs
+
 from tuner_tui.core.text import wrap_text
 from tuner_tui.view.cells import Row, Style, TextSpan, line
 
@@ -209,12 +211,12 @@ def step_value(spec: FieldSpec, value: Value, up: bool) -> Value:
     match spec.kind:
         case "bool":
             return _next((None, True, False) if spec.optional else (False, True), value, up)
-        case "choice" | "text":
-            return _next(spec.choices or spec.suggestions, value, up)
         case "int":
             return _bounded(spec, _step_int(spec, value, up))
         case "float":
             return _bounded(spec, _step_float(spec, float(value or 0), up))
+        case _:
+            return _next(spec.choices or spec.suggestions, value, up)
 
 
 def _next(options: Sequence[Value], value: Value, up: bool) -> Value:
@@ -292,7 +294,7 @@ def check_input(view: SettingsView, spec: FieldSpec, text: str) -> FieldHelpText
         value = parse_value(spec.name, text)
     except FieldError as error:
         return FieldHelpText(facts, str(error), "error")
-    settings = view.resolved.settings.model_copy(update={spec.name: value})
+    settings = structs.replace(view.resolved.settings, **{spec.name: value})
     problem = worst_problems(view.check(settings)).get(spec.name)
     if problem is None:
         return None

@@ -144,9 +144,7 @@ def result_rows(view: TuningView, width: int) -> list[Row]:
     rows = [] if view.verdict is None else _verdict_rows(view.verdict, view.preset, True, width)
     if view.verdict is not None and view.tried:
         start = view.tried[0].trial.settings
-        changed = [
-            name for name in type(start).model_fields if getattr(start, name) != getattr(view.verdict.winner, name)
-        ]
+        changed = [name for name in FIELDS if getattr(start, name) != getattr(view.verdict.winner, name)]
         values = (
             f"{_field_label(name)} {_value(start, name)} → {_value(view.verdict.winner, name)}" for name in changed
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.runs.builders import JOB, counters, view
 from tuner_tui.advice.recommend.duration_estimate import (
@@ -63,7 +64,7 @@ def test_a_run_with_these_settings_is_worth_more_than_others() -> None:
 
 
 def test_the_size_of_the_data_comes_from_the_job_or_an_earlier_run() -> None:
-    limited = JOB.model_copy(update={"max_samples": 1000})
+    limited = structs.replace(JOB, max_samples=1000)
     for job, run in ((limited, earlier(Settings(), job=limited)), (JOB, earlier(Settings(), samples_an_epoch=1000.0))):
         found = estimate_duration(job, Settings(num_train_epochs=2.0), 1, (run,))
         assert found is not None

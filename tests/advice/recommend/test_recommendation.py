@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from tests.fakes.inventories import OLD_NAMES, box, card, python
 from tuner_tui.advice.recommend.batch_and_learning_rate import largest_batch
@@ -54,7 +55,7 @@ def interpreter_of(row: dict[str, Any]) -> Interpreter | None:
 
 def job_of(row: dict[str, Any]) -> Job:
     if "job" not in row:
-        return DEFAULT_JOB.model_copy(update={"max_samples": row.get("samples")})
+        return structs.replace(DEFAULT_JOB, max_samples=row.get("samples"))
     return CommandJob(**row["job"]) if "command" in row["job"] else BuiltinJob(**row["job"])
 
 

@@ -15,7 +15,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.distributed import training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.rules import Problem, find_problems
 
 
@@ -63,7 +63,7 @@ def test_recommended_values_fill_in_and_never_override(
         assert filled == resolved
     assert {name: filled.origin(name) for name in values} == dict.fromkeys(values, flag)
     assert {name: getattr(filled.settings, name) for name in values} == values
-    others = {filled.origin(name).kind for name in set(Settings.model_fields) - values.keys()}
+    others = {filled.origin(name).kind for name in set(FIELDS) - values.keys()}
     assert others <= {OriginKind.RECOMMENDED, OriginKind.DEFAULT}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 from typer.testing import Result
 
 from tests.cli.invoke import invoke
@@ -49,7 +50,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
 def remember(settings: dict[str, Any], tmp_path: Path) -> None:
     """Puts a trace into the cache, as if it had been made before."""
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
-    question = trace_request(job, Settings.model_validate(settings), device)
+    question = trace_request(job, convert(settings, Settings), device)
     entry = trace_cache_entry(python(), question, tmp_path / "cache" / "tuner-tui" / "traces")
     peaks = [{"batch": batch, "total": (1500 + 100 * batch) * MIB, "gradients": 0, "copies": 0} for batch in (2, 8, 32)]
     entry.write({
@@ -281,7 +282,7 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
     settings = {"precision": "bf16", "max_length": 512, "attn_implementation": "eager", "optim": "adamw_torch",
                 "per_device_train_batch_size": 2, "per_device_eval_batch_size": 2, "gradient_accumulation_steps": 1,
                 "gradient_checkpointing": False, "max_grad_norm": 1.0}  # fmt: skip
-    chosen = Settings.model_validate(settings)
+    chosen = convert(settings, Settings)
     job, device = BuiltinJob(task="causal-lm", model="gpt2"), Device(on_gpu=True)
     question = trace_request(job, chosen, device) | {"by_module": True, "batches": (2,), "eval_batches": (2,)}
     parts = [

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.core.redaction import HIDDEN
@@ -97,7 +98,7 @@ def test_the_commands_own_file(tmp_path: Path) -> None:
     (tmp_path / "my.yml").write_text("base_model: gpt2\nlr: 1e-5\n")
     job = CommandJob(command=("axolotl", "train", "my.yml"), apply="yaml")
     assert own_config(job, tmp_path) == {"base_model": "gpt2", "lr": "1e-5"}
-    assert own_config(job.model_copy(update={"apply": "inject"}), tmp_path) is None
+    assert own_config(structs.replace(job, apply="inject"), tmp_path) is None
     assert own_config(CommandJob(command=("t.py", "{config}"), apply="yaml"), tmp_path) is None
 
 
@@ -140,7 +141,7 @@ def test_a_launch_by_accelerate_that_would_start_one_process_is_refused(tmp_path
     with pytest.raises(LaunchError, match=r"1 of 2 processes: .*a\.yaml says distributed_type NO"):
         check_launcher(job, {}, alone)
     check_launcher(job, {"CUDA_VISIBLE_DEVICES": ""}, replace(alone, distributed_type="MULTI_GPU"))
-    check_launcher(job.model_copy(update={"processes": 1}), {"CUDA_VISIBLE_DEVICES": ""}, alone)
+    check_launcher(structs.replace(job, processes=1), {"CUDA_VISIBLE_DEVICES": ""}, alone)
 
 
 def test_the_nodes_of_a_cluster_may_have_the_accelerators_that_this_machine_lacks(tmp_path: Path) -> None:

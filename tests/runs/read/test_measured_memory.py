@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.runs.store.test_record import record
 from tuner_tui.runs.events.types import Event, InEffect, Phase, Steps
@@ -72,7 +73,7 @@ def test_of_a_long_file_only_the_end_is_read(tmp_path: Path) -> None:
 def test_a_command_is_matched_by_its_argv_and_has_the_observed_batch(tmp_path: Path) -> None:
     seen = InEffect(t=1.0, values={"per_device_train_batch_size": 24})
     script = CommandJob(command=("python", "x.py", "--api-key", "abc"), apply="inject")
-    run(tmp_path, seen, GPU, job=redact_job(script.model_copy(update={"apply": "none"})))
+    run(tmp_path, seen, GPU, job=redact_job(structs.replace(script, apply="none")))
     run(tmp_path, seen, GPU, job=CommandJob(command=("python", "y.py")))
     run(tmp_path, GPU, job=redact_job(script))
     (found,) = measured_runs(script, tmp_path)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.runs.sandbox import Sandbox, wait_ended
 from tuner_tui.hardware.interpreter import Interpreter
@@ -70,7 +71,7 @@ def test_it_is_shown_before_and_only_from_within(box: Sandbox) -> None:
     assert not checkpoints_on_sigterm(request, replace(python, packages={"transformers": "4.57.1"}))
     assert not checkpoints_on_sigterm(request, replace(python, packages={}))
     assert not checkpoints_on_sigterm(replace(request, tuning="t001"), python)
-    assert not checkpoints_on_sigterm(replace(request, job=command(box).model_copy(update={"apply": "none"})), python)
+    assert not checkpoints_on_sigterm(replace(request, job=structs.replace(command(box), apply="none")), python)
 
 
 @pytest.mark.parametrize(

@@ -35,22 +35,22 @@ from tuner_tui.settings.model import FIELDS, Settings
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text())
 
-SETTINGS = Settings(
-    per_device_train_batch_size=4,
-    precision="bf16",
-    attn_implementation="flash_attention_2",
-    gradient_checkpointing=True,
-    warmup_steps=0.1,
-    max_length=2048,
-    peft_method="dora",
-    lora_r=8,
-    train_sampling_strategy="group_by_length",
-)
+GIVEN: dict[str, Any] = {
+    "per_device_train_batch_size": 4,
+    "precision": "bf16",
+    "attn_implementation": "flash_attention_2",
+    "gradient_checkpointing": True,
+    "warmup_steps": 0.1,
+    "max_length": 2048,
+    "peft_method": "dora",
+    "lora_r": 8,
+    "train_sampling_strategy": "group_by_length",
+}
 
 
 @pytest.mark.parametrize(("name", "values"), EXAMPLES["each tool in its own words"].items())
 def test_each_tool_in_its_own_words(name: str, values: dict[str, Any]) -> None:
-    carried = write_settings(dialects()[name], SETTINGS, None, SETTINGS.model_fields_set)
+    carried = write_settings(dialects()[name], Settings(**GIVEN), None, GIVEN)
     assert dict(carried.values) == values
     assert carried.unsupported == ()
 
@@ -63,9 +63,9 @@ def test_what_a_tool_has_no_place_for_is_said(tool: str, setting: dict[str, Any]
 
 
 def test_hugging_faces_own_names_are_those_of_the_installed_release() -> None:
-    assert write_settings(dialects()["hf"], SETTINGS, {"warmup_ratio", "warmup_steps"}, ["warmup_steps"]).values == {
-        "warmup_ratio": 0.1, "warmup_steps": 0,
-    }  # fmt: skip
+    targets = {"warmup_ratio", "warmup_steps"}
+    carried = write_settings(dialects()["hf"], Settings(**GIVEN), targets, ["warmup_steps"])
+    assert carried.values == {"warmup_ratio": 0.1, "warmup_steps": 0}
 
 
 def read_back(tool: Dialect, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -106,7 +106,7 @@ def test_keys_of_covers_all_that_is_written(settings: Settings) -> None:
 
 
 def test_plain_hugging_face_is_the_dialect_without_words() -> None:
-    assert write_settings(dialects()["hf"], SETTINGS, None, FIELDS).values == to_hf(SETTINGS).values
+    assert write_settings(dialects()["hf"], Settings(**GIVEN), None, FIELDS).values == to_hf(Settings(**GIVEN)).values
 
 
 @pytest.mark.parametrize(("command", "name"), EXAMPLES["a tool is known by its command"])

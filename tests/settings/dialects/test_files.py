@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.job import CommandJob
@@ -34,7 +35,8 @@ def job_values(loaded: LoadedPreset) -> dict[str, Any] | None:
     if job is None or tool is None:
         return None
     assert isinstance(job, CommandJob)
-    values = job.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
+    default = CommandJob(command=())
+    values = {name: value for name, value in structs.asdict(job).items() if value != getattr(default, name)}
     if values.get("dialect") == tool.name:
         del values["dialect"]
     return {**values, "command": shlex.join(job.command)}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hypothesis import given
+from msgspec import structs
 
 from tests.settings.strategies import all_settings
 from tuner_tui.settings.dialects.file_formats import to_arguments
@@ -51,8 +52,8 @@ def test_what_is_exported_is_imported_again(settings):
     for names in RELEASES:
         carried = to_hf(settings, names, extra=SCRIPT_FIELDS)
         imported = from_hf(carried.values)
-        kept = {name: value for name, value in settings.model_dump().items() if name not in carried.unsupported}
-        assert {**Settings().model_dump(), **imported.settings} == {**Settings().model_dump(), **kept}
+        kept = {name: value for name, value in structs.asdict(settings).items() if name not in carried.unsupported}
+        assert {**structs.asdict(Settings()), **imported.settings} == {**structs.asdict(Settings()), **kept}
         assert imported.ignored == ()
 
 
@@ -61,9 +62,9 @@ def test_the_command_line_says_the_same(settings):
     carried = to_hf(settings, None, extra=SCRIPT_FIELDS)
     words = to_arguments(carried.values)
     given_values = {name[2:]: text for name, text in zip(words[::2], words[1::2], strict=True)}
-    assert {**Settings().model_dump(), **from_hf(given_values).settings} == {
-        **settings.model_dump(),
-        **{name: value for name, value in Settings().model_dump().items() if carried.values.get(name, 0) is None},
+    assert {**structs.asdict(Settings()), **from_hf(given_values).settings} == {
+        **structs.asdict(settings),
+        **{name: value for name, value in structs.asdict(Settings()).items() if carried.values.get(name, 0) is None},
     }
 
 

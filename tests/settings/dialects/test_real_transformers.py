@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.dialects.file_formats import to_arguments
@@ -95,7 +96,7 @@ def written(settings: Settings, path: Path) -> Path:
 def test_the_built_in_job_takes_every_setting(real):
     plain = {
         name: value
-        for name, value in CHANGED.model_dump().items()
+        for name, value in structs.asdict(CHANGED).items()
         if name not in ("precision", "gradient_checkpointing") and name in real["configs"][1]
     }
     taken = {name: real["configs"][1][name] for name in plain}

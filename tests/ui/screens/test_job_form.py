@@ -53,8 +53,8 @@ def test_there_and_back(job: Job) -> None:
         ("command", "python train.py --wd={weight_decy}", r"{weight_decy} is not a setting; {weight_decay}\?"),
         ("env", "A", "NAME=value"),
         ("aliases", "learning_rat=lr", "did you mean"),
-        ("processes", "two", "valid integer"),
-        ("processes", "0", "greater than or equal to 1"),
+        ("processes", "two", "a whole number, at least 1"),
+        ("processes", "0", "at least 1"),
     ],
 )
 def test_what_cannot_be_read_names_its_line(line: str, text: str, said: str) -> None:
@@ -79,4 +79,4 @@ def test_a_number_of_samples_that_is_none() -> None:
 def test_every_field_of_a_job_has_a_line(job: type[CommandJob] | type[BuiltinJob]) -> None:
     """What has no line would be lost when the form is accepted."""
     kind = COMMAND if job is CommandJob else BUILTIN
-    assert {line.name for line in job_fields(kind)} == job.model_fields.keys() - {"kind"}
+    assert {line.name for line in job_fields(kind)} == {*job.__struct_fields__}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from tuner_tui.advice.batch_scaling import rebalance
 from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, estimate_duration
@@ -89,7 +91,7 @@ def make_fit(
             tried = tried.changed(
                 per_device_train_batch_size=split.micro, gradient_accumulation_steps=split.accumulation
             )
-            return {name: value for name, value in tried.model_dump().items() if value != getattr(settings, name)}
+            return {name: value for name, value in structs.asdict(tried).items() if value != getattr(settings, name)}
     return None
 
 

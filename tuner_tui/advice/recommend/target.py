@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import convert
+
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.capabilities import describe_generation, supports
@@ -182,9 +184,7 @@ class RecommendationDraft:
     @property
     def settings(self) -> Settings:
         """The current settings: defaults, recommendations so far, given values."""
-        return Settings.model_validate(
-            {**{name: advised.value for name, advised in self.advised.items()}, **self.given}
-        )
+        return convert({**{name: advised.value for name, advised in self.advised.items()}, **self.given}, Settings)
 
     def advise(self, name: str, value: Value, reason: str, source: str) -> None:
         """Recommends a value, unless one is given or the installed transformers has no such argument."""
@@ -215,5 +215,5 @@ class RecommendationDraft:
         script = SCRIPT_FIELDS if isinstance(self.target.job, BuiltinJob) else frozenset()
         if names is None or name in SCRIPT_FIELDS - script:
             return True
-        settings = Settings.model_validate({name: value})
+        settings = convert({name: value}, Settings)
         return not to_hf(settings, names, only=(name,), extra=script).unsupported

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.oom_analysis import format_limit
@@ -134,7 +136,7 @@ def changes_something(remedy: Remedy, situation: Situation) -> bool:
     """Whether the remedy changes the current settings; True for advice without a change."""
     if situation.settings is None or not remedy.change:
         return True
-    now = situation.settings.model_dump()
+    now = structs.asdict(situation.settings)
     return any(now.get(name) != value for name, value in remedy.change.items())
 
 

@@ -14,7 +14,7 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import format_share
 from tuner_tui.settings.job import SHAPES, BuiltinJob
-from tuner_tui.settings.model import Settings, Value
+from tuner_tui.settings.model import FIELDS, Settings, Value
 
 Ladder = list[str] | dict[str, list[str]]
 
@@ -88,7 +88,7 @@ class _Words:
         self._settings = settings
 
     def knows(self, word: str) -> bool:
-        is_setting = word in WORDS or word in Settings.model_fields
+        is_setting = word in WORDS or word in FIELDS
         return word in FACTS or (is_setting and self._settings is not None)
 
     def __getitem__(self, word: str) -> Any:

@@ -7,10 +7,10 @@ import shlex
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
-from pydantic import ValidationError
+from msgspec import structs
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_device
 from tuner_tui.advice.recommend.card_plan import CardPlan, plan_cards
@@ -48,7 +48,7 @@ from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job, trains_other_task
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, modelled_job, trains_other_task
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
@@ -197,11 +197,9 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
     if model is None and job is None:
         raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
     base = job if isinstance(job, BuiltinJob) else BuiltinJob()
-    changes = {name: value for name, value in (("model", model), ("task", task)) if value is not None}
-    try:
-        return BuiltinJob.model_validate({**base.model_dump(), **changes})
-    except ValidationError as error:
-        raise SettingsError(f"--task: {task!r} is not one of classification, causal-lm.") from error
+    if task not in (None, *get_args(Task)):
+        raise SettingsError(f"--task: {task!r} is not one of classification, causal-lm.")
+    return structs.replace(base, model=model or base.model, task=task or base.task)
 
 
 def prepare(

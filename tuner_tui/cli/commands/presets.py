@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from msgspec import structs, to_builtins
 
 from tuner_tui.cli.console import USAGE, copy_to_clipboard, fail, print_json, print_line, print_note
 from tuner_tui.cli.options import AsJson, SettingValues, complete_preset
@@ -225,7 +226,7 @@ def _listed(item: PresetEntry) -> dict[str, Any]:
 
 
 def _document(loaded: LoadedPreset) -> dict[str, Any]:
-    data = loaded.preset.model_dump(mode="json", by_alias=True)
+    data = to_builtins(loaded.preset)
     return {**data, "path": None if loaded.path is None else str(loaded.path), "notes": loaded.notes}
 
 
@@ -285,7 +286,7 @@ def import_file(
     try:
         loaded = _imported(file, tool)
         path = preset_path(name or file.stem)
-        preset = loaded.preset.model_copy(update={"name": path.stem})
+        preset = structs.replace(loaded.preset, name=path.stem)
         save_preset(preset, path, overwrite=yes, source=file)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Annotated, cast, get_args
 
 import typer
+from msgspec import structs
 
 from tuner_tui.cli.console import (
     ALREADY_RUNNING,
@@ -266,7 +267,7 @@ def _new_tuning(options: LaunchOptions, wanted: TuningOptions, parallel: bool) -
     elif parallel:
         inventory = read_training_machine(options.interpreter).inventory
         cards = free_cards(request.job, inventory, request.environ)[: wanted.most_gpus]
-        wanted = wanted.model_copy(update={"cards": cards})
+        wanted = structs.replace(wanted, cards=cards)
     twin = find_duplicate_run(request)
     if twin is not None:
         fail(f"This training is running as {twin.id}; trials at the same time would measure nothing.", ALREADY_RUNNING)

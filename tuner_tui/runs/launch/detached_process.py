@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from msgspec import ValidationError, to_builtins
 
 from tuner_tui.core.files import LockedError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.supervise.run_processes import open_detached
-from tuner_tui.settings.job import Job
+from tuner_tui.settings.job import Job, job_from_json
 
 START_TIMEOUT_S = 20.0
 
@@ -38,14 +38,14 @@ class ProcessSpec:
     def dump(self) -> bytes:
         """Return the spec as JSON, in ASCII because environment variables may hold any bytes."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return json.dumps({**values, "job": self.job.model_dump(mode="json")}, default=dict).encode("ascii")
+        return json.dumps({**values, "job": to_builtins(self.job)}, default=dict).encode("ascii")
 
     @classmethod
     def load(cls, data: bytes) -> Self:
         """Return the spec from JSON. Raises `ValueError`."""
         try:
             values = json.loads(data)
-            return cls(**{**values, "job": TypeAdapter(Job).validate_python(values["job"])})
+            return cls(**{**values, "job": job_from_json(values["job"])})
         except (KeyError, TypeError, ValidationError) as error:
             raise ValueError(f"The input of the process is damaged: {error}") from error
 

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from msgspec import structs, to_builtins
+
 from tuner_tui.core.files import write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.launch.command import LaunchError
@@ -56,7 +58,7 @@ def cluster_request(request: LaunchRequest, options: SlurmOptions) -> LaunchRequ
             "them or with srun."
         )
     # Counted in the effective batch; torchrun reads it as --nnodes.
-    return replace(request, nodes=nodes, job=job.model_copy(update={"env": {**job.env, "PET_NNODES": str(nodes)}}))
+    return replace(request, nodes=nodes, job=structs.replace(job, env={**job.env, "PET_NNODES": str(nodes)}))
 
 
 def submit(
@@ -78,7 +80,7 @@ def _hidden(prepared: PreparedLaunch) -> Mapping[str, object]:
     job, argv, env = prepared.request.job, prepared.argv, dict(prepared.added_env)
     if redact_job(job) == job and redact_argv(argv) == argv and redact_env(env) == env:
         return {}
-    return {"argv": argv, "env": env, "job": job.model_dump(mode="json")}
+    return {"argv": argv, "env": env, "job": to_builtins(job)}
 
 
 def _submit(

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import to_builtins
+
 from tuner_tui.core.text import format_observed
 from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.progress import Series, mean_rates
@@ -198,7 +200,7 @@ def provenance(view: RunView) -> dict[str, Any]:
     if record is None:
         return {}
     names = ("preset", "host", "cwd", "interpreter", "git_sha", "git_dirty", "program_version", "memory_limit_bytes")
-    return {**{name: getattr(record, name) for name in names}, "job": record.job.model_dump(mode="json")}
+    return {**{name: getattr(record, name) for name in names}, "job": to_builtins(record.job)}
 
 
 def _origin(resolved: Resolved, name: str) -> OriginText:

@@ -1,7 +1,7 @@
 """Everything that trains on this machine now: GPUs, host, and jobs with the share of each process. Read-only.
 
 Used by `watch`, which reads everything once a second: only live runs are opened, and only what is shown is read
-(`record.read_record` would import the settings and pydantic).
+(`record.read_record` would import the settings).
 """
 
 from __future__ import annotations

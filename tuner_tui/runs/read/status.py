@@ -85,7 +85,7 @@ def read_status(
 
 
 def _waiting(folder: RunFolder, here: Machine) -> RunStatus:
-    from tuner_tui.runs.store.record import readable_record  # imports pydantic, which `watch` does without
+    from tuner_tui.runs.store.record import readable_record  # imports the settings, which `watch` does without
 
     record = readable_record(folder)
     if record is not None and record.host != here.host:

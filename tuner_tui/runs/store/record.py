@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from msgspec import Meta, Struct, ValidationError, convert, structs, to_builtins
 
 from tuner_tui.core.clock import LATEST_T
 from tuner_tui.core.files import read_regular, write_atomic
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, check_value
 
 RECORD_VERSION = 1
 
@@ -35,10 +37,8 @@ class RunRecord:
     `stop_after_s` seconds it was to be stopped.
     """
 
-    __pydantic_config__ = ConfigDict(allow_inf_nan=False)
-
     id: str
-    created_t: Annotated[float, Field(ge=0, le=LATEST_T)]
+    created_t: Annotated[float, Meta(ge=0, le=LATEST_T)]
     job: Job
     resolved: Resolved
     argv: tuple[str, ...]
@@ -60,7 +60,7 @@ class RunRecord:
     tuning: str | None = None
     shared_outputs: tuple[str, ...] = ()
     nodes: int | None = None
-    stop_after_s: float | None = None
+    stop_after_s: Annotated[float, Meta(ge=0, le=LATEST_T)] | None = None
 
     @property
     def title(self) -> str:
@@ -74,21 +74,18 @@ class RunRecord:
         return trial + " ".join((PurePath(self.argv[0]).name, *self.argv[1:]))
 
 
-class _StoredSettings(BaseModel):
+class _StoredSettings(Struct):
     """The part of the file that `resolved` is made from."""
 
     settings: dict[str, Any]
     origins: dict[str, tuple[str, str]] = {}
 
 
-_RECORD = TypeAdapter(RunRecord)
-
-
 def redact_job(job: Job) -> Job:
     """The job with the secrets of its command and environment hidden."""
     if not isinstance(job, CommandJob):
         return job
-    return job.model_copy(update={"command": redact_argv(job.command), "env": redact_env(job.env)})
+    return structs.replace(job, command=redact_argv(job.command), env=redact_env(job.env))
 
 
 def write_record(folder: RunFolder, record: RunRecord) -> None:
@@ -99,15 +96,13 @@ def write_record(folder: RunFolder, record: RunRecord) -> None:
 def record_to_json(record: RunRecord) -> dict[str, Any]:
     """The record as it is stored and as `--json` shows it."""
     data = {name: value for name, value in asdict(record).items() if name not in ("job", "resolved")}
-    return (
-        {"v": RECORD_VERSION} | data | {"job": record.job.model_dump(mode="json")} | resolved_to_json(record.resolved)
-    )
+    return {"v": RECORD_VERSION} | data | {"job": to_builtins(record.job)} | resolved_to_json(record.resolved)
 
 
 def resolved_to_json(resolved: Resolved) -> dict[str, Any]:
     """The keys `settings` and `origins` of resolved settings."""
     origins = {name: [origin.kind.value, origin.detail] for name, origin in resolved.origins.items()}
-    return {"settings": resolved.settings.model_dump(mode="json"), "origins": origins}
+    return {"settings": to_builtins(resolved.settings), "origins": origins}
 
 
 def resolved_from_json(settings: Mapping[str, Any], origins: Mapping[str, tuple[str, str]]) -> Resolved:
@@ -125,9 +120,10 @@ def read_record(folder: RunFolder) -> RunRecord:
         newer = f"tuner-tui ({version})" if isinstance(version, str) else "tuner-tui"
         raise RecordError(f"{folder.record} was written by a newer {newer}.")
     try:
-        stored = _StoredSettings.model_validate(data)
-        return _RECORD.validate_python({**data, "resolved": resolved_from_json(stored.settings, stored.origins)})
-    except (ValueError, RecursionError) as error:
+        stored = convert(data, _StoredSettings)
+        resolved = resolved_from_json(stored.settings, stored.origins)
+        return convert({**data, "job": without_hydra(data.get("job")), "resolved": resolved}, RunRecord)
+    except (ValidationError, RecursionError) as error:
         raise RecordError(f"{folder.record} is damaged: {_reason(error)}.") from error
 
 
@@ -153,20 +149,13 @@ def parse_record(path: Path) -> dict[str, Any]:
 
 
 def _reason(error: Exception) -> str:
-    """The first problem in one line; pydantic's first line only counts them."""
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}"
     return str(error).partition("\n")[0]
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    """The valid settings among `values`."""
-    # Another version may have had other settings, or other values of them: those are dropped until the rest is valid.
-    kept = {name: value for name, value in values.items() if name in Settings.model_fields}
-    while True:
-        try:
-            return Settings.model_validate(kept)
-        except ValidationError as error:
-            for wrong in error.errors():
-                kept.pop(str(wrong["loc"][0]))
+    """The valid settings among `values`: another version may have had others, or other values of them."""
+    kept: dict[str, Any] = {}
+    for name in FIELDS.keys() & values.keys():
+        with suppress(FieldError):
+            kept[name] = check_value(name, values[name])
+    return Settings(**kept)

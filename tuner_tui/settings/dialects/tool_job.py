@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import convert, structs
+
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import (
     HF,
@@ -112,7 +114,7 @@ def _job_of_launcher(dialect: Dialect, path: Path) -> CommandJob | None:
             continue
         words = tuple(str(path.absolute()) if index in at else word for index, word in enumerate(file.command))
         job = _job_of_shell(dialect_by_name("hf-args"), replace(file, command=words), shell, file.values)
-        return job.model_copy(update={"apply": "yaml", "dialect": dialect.name, "aliases": {}, "cwd": str(folders[0])})
+        return structs.replace(job, apply="yaml", dialect=dialect.name, aliases={}, cwd=str(folders[0]))
     return None
 
 
@@ -125,7 +127,7 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
     if dialect.form == "overrides":
         job_keys = {"apply": "placeholders", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
-        return CommandJob.model_validate({**common, **job_keys, "command": file.command, "env": file.environment})
+        return convert({**common, **job_keys, "command": file.command, "env": file.environment}, CommandJob)
     tool = dialect_of_command(file.command).name
     spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **keys_in_file(dialect, flat)}
     aliases = {name: key for name, key in spelled.items() if name in FIELDS} if tool == HF else {}

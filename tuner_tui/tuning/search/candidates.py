@@ -284,6 +284,6 @@ class JointMoves:
 
 def changed_values(after: Settings, before: Settings, knob: str) -> dict[str, Value]:
     """Return the values of `after` that differ from `before`; that of `knob` comes first and is always included."""
-    names = [knob, *(name for name in Settings.model_fields if name != knob)]
+    names = [knob, *(name for name in FIELDS if name != knob)]
     changed = (name for name in names if name == knob or getattr(after, name) != getattr(before, name))
     return {name: getattr(after, name) for name in changed}

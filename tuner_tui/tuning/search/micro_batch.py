@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tuner_tui.memory.fit import PeakModel, PeakPoint, fit
-from tuner_tui.settings.model import Settings, Value
+from tuner_tui.settings.model import FIELDS, Settings, Value
 from tuner_tui.tuning.search import knobs
 from tuner_tui.tuning.search.batch_search import BatchProbe, BatchSearch
 from tuner_tui.tuning.search.results import SearchContext, SearchResults, SettingsResult, same_memory_line
 from tuner_tui.tuning.search.space import ACCUMULATION, MICRO
 
 knobs_of: Callable[[Settings], tuple[Value, ...]] = attrgetter(
-    *(name for name in Settings.model_fields if name not in (MICRO, ACCUMULATION))
+    *(name for name in FIELDS if name not in (MICRO, ACCUMULATION))
 )
 """All values of the settings other than micro batch and accumulation."""
 MIN_LEAP = 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
 
-from tuner_tui.settings.model import Settings
+from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.tuning.search.space import SearchSpace
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, StepBreakdown, WholeJob
 
@@ -38,7 +38,7 @@ MEMORY_NEUTRAL = frozenset(
 )  # fmt: skip
 """Fields that do not change how peak memory depends on the micro batch; all others do."""
 FUSED = "_fused"
-_memory_key = attrgetter(*(name for name in Settings.model_fields if name not in MEMORY_NEUTRAL))
+_memory_key = attrgetter(*(name for name in FIELDS if name not in MEMORY_NEUTRAL))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, get_args
 
-from pydantic import ValidationError
+from msgspec import structs
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -23,7 +23,7 @@ from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.dialects.hf import to_hf
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import ApplyMode, BuiltinJob, CommandJob, Job, Launcher
-from tuner_tui.settings.model import FIELDS, Settings
+from tuner_tui.settings.model import FIELDS, Settings, parse_section
 from tuner_tui.ui.screens.dialogs import Choice, Dialog
 from tuner_tui.ui.terminal.base_widgets import LineInput
 
@@ -70,7 +70,7 @@ def _choices(choices: list[str] | str) -> tuple[str, ...]:
 
 def format_job(job: Job) -> dict[str, str]:
     """Return the text of each line."""
-    values = {name: _text(value) for name, value in job.model_dump(exclude={"kind"}).items()}
+    values = {name: _text(value) for name, value in structs.asdict(job).items()}
     if isinstance(job, BuiltinJob):
         return {"kind": BUILTIN, **values}
     return {
@@ -97,34 +97,22 @@ def parse_job(texts: Mapping[str, str]) -> Job:
     values = {line.name: texts[line.name].strip() for line in job_fields(kind)}
     given: dict[str, Any] = {name: text for name, text in values.items() if text}
     if kind == BUILTIN:
-        return _checked_launcher(
-            _validated(BuiltinJob, given | {"trust_remote_code": values["trust_remote_code"] == "on"})
-        )
+        return _checked_launcher(parse_section(BuiltinJob, given))
     given["command"] = _split_shell("command", values["command"])
     wrong = unknown_placeholder(given["command"], {*FIELDS, *to_hf(Settings()).values, *LAUNCH_PLACEHOLDERS})
     if wrong is not None:
         raise FieldError("command", wrong)
-    given["on_cpu"] = values["on_cpu"] == "on"
     if given["task"] == UNKNOWN_TASK:
         del given["task"]
     for name in ("env", "aliases"):
         given[name] = _parse_pairs(name, values[name])
-    return _checked_launcher(_validated(CommandJob, given))
+    return _checked_launcher(parse_section(CommandJob, given))
 
 
 def _checked_launcher(job: Job) -> Job:
     if job.processes > 1 and job.launcher == "plain":
         raise FieldError("processes", "Several processes need a launcher: torchrun, accelerate or deepspeed.")
     return job
-
-
-def _validated(model: type[BuiltinJob] | type[CommandJob], values: Mapping[str, Any]) -> Job:
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else "command"
-        raise FieldError(name, first["msg"].removeprefix("Value error, ")) from error
 
 
 def _split_shell(name: str, text: str) -> tuple[str, ...]:
