@@ -13,6 +13,7 @@ from tuner_tui.settings.job import (
     BuiltinJob,
     CommandJob,
     fallback_limit,
+    job_from_json,
     modelled_job,
     other_task_pattern,
     same_training,
@@ -79,6 +80,6 @@ def test_each_row_matches_its_examples_and_not_its_counter_examples(part: str, r
 def test_what_trains_on_images_or_sound_is_not_taken_for_text(
     words: str, model: str | None, task: str | None, other: bool
 ) -> None:
-    job = CommandJob(command=("python", *words.split()), model=model, task=task)
+    job = job_from_json({"kind": "command", "command": ["python", *words.split()], "model": model, "task": task})
     assert trains_other_task(job) == other
     assert (modelled_job(job) is None) == other
