@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from tests.faults.command_line import tuner
 from tests.runs.sandbox import supervisor_state, wait_gone
 from tuner_tui.core.files import wait_unlocked
-from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
+from tuner_tui.core.procfs import ProcessId, all_processes, identify_process, is_alive, read_command
 from tuner_tui.runs.launch.orders import give_order, wait_ended
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
@@ -71,7 +72,7 @@ class Run:
         for process in (self.supervisor, self.training):
             if is_alive(process):
                 os.kill(process.pid, signal.SIGKILL)
-        for one in find_processes(self.folder.path, self.training).with_marked().own:
+        for one in find_processes(self.folder.path, self.training).with_tied().own:
             os.kill(one.pid, signal.SIGKILL)
 
 
@@ -207,6 +208,54 @@ def test_an_order_that_comes_after_the_end_reaches_the_ranks_that_are_left(tmp_p
     wait_ended(run.folder, "stop", notes.append)
     assert [note for note in notes if "left processes running" in note]
     assert not [rank.pid for rank in ranks if is_alive(rank)]
+
+
+ESCAPING = """
+import signal, subprocess, sys
+output = None if sys.argv[1] == "log" else subprocess.DEVNULL
+subprocess.Popen(sys.argv[2:], stdout=output, stderr=output)
+while True: signal.pause()
+"""
+DEAF_SHELL = "trap '' TERM HUP INT; while :; do sleep 1; done"
+ESCAPES = {
+    "env": ["setsid", "env", "-i", "sh", "-c"],
+    "su": ["setsid", "su", "-", "-s", "/bin/sh", "nobody", "-c"],
+    "daemon": ["env", "-i", "setsid", "--fork", "setsid", "--fork", "sh", "-c"],
+}
+
+
+def escaped(mark: str) -> list[ProcessId]:
+    """The living shells of `DEAF_SHELL` with this mark."""
+    living = [identify_process(process.pid) for process in all_processes() if mark in read_command(process.pid)[-1:]]
+    return [process for process in living if process is not None and is_alive(process)]
+
+
+@pytest.mark.parametrize("output", [*full("log"), "elsewhere"])
+@pytest.mark.parametrize("way", ["env", "su", *full("daemon")])
+def test_stop_ends_a_rank_without_environment_after_its_supervisor_and_launcher_died(
+    tmp_path: Path, runs: list[Run], way: str, output: str
+) -> None:
+    if way == "su" and os.getuid() != 0:
+        pytest.skip("only root may become another user")
+    mark = f"{DEAF_SHELL} # {tmp_path}"
+    (tmp_path / "escaping.py").write_text(ESCAPING)
+    words = ["run", "--detach", "--", sys.executable, str(tmp_path / "escaping.py"), output, *ESCAPES[way], mark]
+    launched = tuner(tmp_path / "state", *words)
+    folder = RunFolder(tmp_path / "state/runs" / launched.stdout.strip())
+    deadline_s = time.monotonic() + 60.0
+    while not (ranks := escaped(mark)) or (output == "elsewhere" and not supervisor_state(folder).apart):
+        assert time.monotonic() < deadline_s, launched
+        time.sleep(0.05)
+    for process in (supervisor_state(folder).supervisor, supervisor_state(folder).training):
+        if process is not None and is_alive(process):
+            os.kill(process.pid, signal.SIGKILL)
+            wait_gone(process)
+    wait_unlocked(folder.lock)
+    stopped = tuner(tmp_path / "state", "stop", folder.id, "--now")
+    left = [rank.pid for rank in ranks if is_alive(rank)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert (stopped.returncode, left) == (0, []), stopped
 
 
 @pytest.fixture(params=[*full("errno = ENOLCK; return -1;"), "return 0;"])

@@ -63,7 +63,10 @@ def stop(
                 f"Stopping run {folder.id}.{how}"
                 + ("" if now else f" `tuner-tui stop --now {folder.argument}` kills it.")
             )
-            wait_ended(folder, order, print_note)
+            try:
+                wait_ended(folder, order, print_note)
+            except LaunchError as error:
+                fail(str(error), FAILED)
         status = read_status(folder)
     elif not checkpoint_only:
         end_leftovers(folder, "kill" if now else "stop", print_note)

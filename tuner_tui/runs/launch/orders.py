@@ -112,12 +112,17 @@ def _cancel(folder: RunFolder, job: SlurmJob | None) -> None:
 
 def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
     """Wait until the run has ended. One that was ordered to be killed and still lives is killed here, and what a run
-    left running that ended before it took the order is ended."""
+    left running that ended before it took the order is ended.
+
+    Raises `LaunchError` where processes are left that only another user can end.
+    """
     deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s + KILL_MARGIN_S
     while read_status(folder).live:
         if wait_supervisor_ended(folder, POLL_S * 5):
             time.sleep(POLL_S)
         if order == "kill" and time.monotonic() > deadline:
+            if names := _processes(folder).of_others().names():
+                raise LaunchError(f"Some processes of the run are left: {names}.")
             note("Some processes of the run are left; sending SIGKILL.")
             _kill(folder)
             deadline = time.monotonic() + KILL_MARGIN_S
@@ -183,9 +188,9 @@ def _kill(folder: RunFolder) -> None:
 
 
 def _processes(folder: RunFolder) -> RunProcesses:
-    """The living processes of the run, with those in sessions of their own that name its folder among its own."""
+    """The living processes of the run, with those in sessions of their own that are tied to it among its own."""
     supervision = read_supervisor_state(folder.state)
     if supervision is None or supervision.training is None or supervision.machine != this_machine():
         return RunProcesses()
     ranks = {event.pid for event in read_events(folder) if isinstance(event, Started) and event.pid is not None}
-    return find_processes(folder.path, supervision.training, ranks).with_marked()
+    return find_processes(folder.path, supervision.training, ranks, recorded=supervision.apart).with_tied()

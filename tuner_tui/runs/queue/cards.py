@@ -58,7 +58,7 @@ def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | Non
 def _outlived(folder: RunFolder, state: SupervisorState | None, snapshot: ProcessSnapshot) -> bool:
     if state is None or state.training is None or state.outcome is not None or state.machine != this_machine():
         return False
-    processes = find_processes(folder.path, state.training, snapshot=snapshot)
+    processes = find_processes(folder.path, state.training, snapshot=snapshot, recorded=state.apart)
     return bool(processes.own or processes.detached)
 
 

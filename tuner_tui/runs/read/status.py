@@ -220,7 +220,7 @@ def _without_supervisor(folder: RunFolder, supervision: SupervisorState, snapsho
     if training is not None and is_alive(training):
         pid, sentence = training.pid, f"The supervisor is gone; the training continues as process {training.pid}."
     elif training is not None:
-        processes = find_processes(folder.path, training, snapshot=snapshot)
+        processes = find_processes(folder.path, training, snapshot=snapshot, recorded=supervision.apart)
         if names := processes.names():
             pid = (*processes.own, *processes.detached)[0].pid
             sentence = f"The supervisor and its process are gone; other processes of the training continue: {names}."

@@ -28,7 +28,7 @@ class SupervisorState:
     """Processes of a run and how it ended. `outcome` is None while it runs; `problems` are sentences.
 
     `order_ns` is the time of the newest order that the supervisor has taken: that of the file `control`. After
-    `stop_after_s` seconds the run is stopped.
+    `stop_after_s` seconds the run is stopped. `apart` are processes of the training that only this record ties to it.
     """
 
     machine: Machine
@@ -43,6 +43,7 @@ class SupervisorState:
     problems: tuple[str, ...] = ()
     order_ns: int | None = None
     stop_after_s: float | None = None
+    apart: tuple[ProcessId, ...] = ()
 
 
 def read_supervisor_state(path: Path) -> SupervisorState | None:

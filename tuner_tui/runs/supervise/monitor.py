@@ -32,7 +32,7 @@ from tuner_tui.runs.supervise.outcome import (
     read_exit_log,
     slurm_end,
 )
-from tuner_tui.runs.supervise.run_processes import RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.run_processes import ApartProcesses, RunProcesses, find_processes, signal_processes
 from tuner_tui.runs.supervise.training_process import (
     ExitStatus,
     StopEscalation,
@@ -134,6 +134,7 @@ class TrainingMonitor:
         self._writer = writer
         self._timeouts = timeouts
         self._escalation = StopEscalation(timeouts)
+        self._apart = ApartProcesses(folder.path, training.process)
         self._exit_examiner = ExitExaminer(folder.output_log)
         self._printed = PrintedMetrics(folder.output_log)
         self._last_order_ns: int | None = None
@@ -148,6 +149,13 @@ class TrainingMonitor:
     def pids(self) -> list[int]:
         """The processes to sample, together with all their descendants."""
         return [self._training.process.pid] if self._exit is None else sorted(self._observed())
+
+    def record_apart(self) -> None:
+        """Record the processes that a stop after the death of the supervisor would not find otherwise."""
+        if self._exit is None and self._training.subreaper is not None:
+            apart = self._apart.look()
+            if apart != self._writer.supervision.apart:
+                self._writer.update(apart=apart)
 
     def terminate(self, now: ClockReading) -> None:
         """Stop the training because the supervisor was asked to end; it is supervised until it has ended."""
@@ -206,8 +214,14 @@ class TrainingMonitor:
     def _processes(self) -> RunProcesses:
         """The living processes of the run; a stop means those that detached themselves too."""
         run = self._folder.path if self._writer.in_place else None
-        processes = find_processes(run, self._training.process, self._observed(), self._training.subreaper)
-        return processes.with_marked() if self._escalation.order is not None else processes
+        processes = find_processes(
+            run,
+            self._training.process,
+            self._observed(),
+            self._training.subreaper,
+            recorded=self._writer.supervision.apart,
+        )
+        return processes.with_tied() if self._escalation.order is not None else processes
 
     def _observed(self) -> frozenset[int]:
         return self._state.pids_on(self._writer.supervision.machine.host)

@@ -1,10 +1,11 @@
 """The processes of a run, those that outlive its training, and how one is started that outlives its starter.
 
-A process belongs to a run if it is below the supervisor, which is their subreaper, or below the training, or if its
-environment names the run folder: that holds after the supervisor and the launcher of the ranks were killed too.
+A process belongs to a run if it is below the supervisor, which is their subreaper, or below the training. What holds
+after the supervisor and the launcher of the ranks were killed, too: its environment names the run folder, it has the
+output of the run open for writing, or the supervisor has recorded it (one that `env -i`, `sudo` or `su` started).
 
-A cgroup would add only processes that leave their session, clear their environment and outlive the supervisor. It needs
-a delegated tree, which a login over SSH, most containers and Slurm jobs do not give.
+A cgroup would add nothing to that. It needs a delegated tree, which a login over SSH, most containers and Slurm jobs do
+not give.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import stat
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +26,7 @@ from typing import IO
 from tuner_tui.core.files import open_to_append
 from tuner_tui.core.procfs import (
     PROC,
+    TICKS_PER_S,
     ProcessId,
     ProcessStat,
     all_processes,
@@ -31,6 +35,8 @@ from tuner_tui.core.procfs import (
     read_command,
     send_signal,
 )
+from tuner_tui.hardware.processes import read_owner
+from tuner_tui.runs.store.folder import RunFolder
 
 PR_SET_CHILD_SUBREAPER = 36
 MAX_COMMAND_LENGTH = 120
@@ -41,24 +47,46 @@ RUN_VARIABLE = "TUNER_RUN_DIR"
 @dataclass(frozen=True, slots=True)
 class RunProcesses:
     """Living processes of a run: `own` are in the session of the training or of an observed rank, or are observed;
-    `detached` started their own session, as a daemon does. `marked` are the pids that name the run folder."""
+    `detached` started their own session, as a daemon does. `tied` are the pids that are known to be of the run by
+    themselves, not by what is above them."""
 
     own: tuple[ProcessStat, ...] = ()
     detached: tuple[ProcessStat, ...] = ()
-    marked: frozenset[int] = frozenset()
+    tied: frozenset[int] = frozenset()
 
     def names(self) -> str:
         """Pids and commands in one line, of those that are still alive; empty if there are none."""
         processes = [each for each in (*self.own, *self.detached) if is_alive(each)]
-        commands = {each.pid: " ".join(read_command(each.pid))[:MAX_COMMAND_LENGTH] for each in processes[:3]}
-        named = ", ".join(f"{pid} ({command})" for pid, command in commands.items())
+        named = ", ".join(f"{each.pid} ({_describe(each.pid)})" for each in processes[:3])
         return named + (f" and {len(processes) - 3} more" if len(processes) > 3 else "")
 
-    def with_marked(self) -> RunProcesses:
-        """The same, with the detached processes that name the run folder among its own."""
-        marked = tuple(each for each in self.detached if each.pid in self.marked)
-        unmarked = tuple(each for each in self.detached if each.pid not in self.marked)
-        return RunProcesses((*self.own, *marked), unmarked, self.marked)
+    def with_tied(self) -> RunProcesses:
+        """The same, with the detached processes that are tied to the run among its own."""
+        tied = tuple(each for each in self.detached if each.pid in self.tied)
+        untied = tuple(each for each in self.detached if each.pid not in self.tied)
+        return RunProcesses((*self.own, *tied), untied, self.tied)
+
+    def of_others(self) -> RunProcesses:
+        """The living ones that only another user can end, as after `sudo`."""
+        own = tuple(each for each in self.own if is_alive(each) and _other_user(each.pid) is not None)
+        return RunProcesses(own, (), self.tied)
+
+
+def _describe(pid: int) -> str:
+    """The command of a process, and its user if only that one can end it."""
+    command, user = " ".join(read_command(pid))[:MAX_COMMAND_LENGTH], _other_user(pid)
+    return command if user is None else f"{command}; only {user} can end it"
+
+
+def _other_user(pid: int) -> str | None:
+    """The user of a process that this user may not signal; None if it may, or if the process is gone."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return read_owner(pid)
+    except ProcessLookupError:
+        pass
+    return None
 
 
 def become_subreaper() -> bool:
@@ -71,6 +99,7 @@ class ProcessSnapshot:
 
     def __init__(self) -> None:
         self._named: dict[int, str | None] = {}
+        self._written: dict[int, frozenset[tuple[int, int]]] = {}
 
     @cached_property
     def processes(self) -> list[ProcessStat]:
@@ -83,6 +112,30 @@ class ProcessSnapshot:
             self._named[pid] = named_run(pid)
         return is_named(run, self._named[pid])
 
+    def writes(self, pid: int, file: tuple[int, int] | None) -> bool:
+        """Whether the process has the file of this device and inode open for writing."""
+        if pid not in self._written:
+            self._written[pid] = _written_files(pid)
+        return file in self._written[pid]
+
+
+def _written_files(pid: int) -> frozenset[tuple[int, int]]:
+    """Device and inode of each file that the process has open for writing; empty where that cannot be read."""
+    try:
+        links = list(Path(f"{PROC}/{pid}/fd").iterdir())
+    except OSError:  # it has ended, or belongs to another user
+        return frozenset()
+    # The mode of the link is that of the descriptor: who only reads, such as `tail -f`, does not count.
+    files = (_identify_file(link) for link in links if _mode(link) & stat.S_IWUSR)
+    return frozenset(file for file in files if file is not None)
+
+
+def _mode(link: Path) -> int:
+    try:
+        return link.lstat().st_mode
+    except OSError:  # closed meanwhile
+        return 0
+
 
 def find_processes(
     run: Path | None,
@@ -90,30 +143,85 @@ def find_processes(
     observed: Collection[int] = (),
     subreaper: int | None = None,
     snapshot: ProcessSnapshot | None = None,
+    recorded: Collection[ProcessId] = (),
 ) -> RunProcesses:
     """The living processes of a run, the training among them.
 
     `run` is its folder; None if that was deleted, as another run may have its name. `observed` are pids that the ranks
-    reported; `subreaper` is the supervisor if it supervised the run from its start. A pid alone proves nothing: it may
-    be another process by now.
+    reported, `recorded` those of `SupervisorState.apart`; `subreaper` is the supervisor if it supervised the run from
+    its start. A pid alone proves nothing: it may be another process by now.
     """
     snapshot = snapshot or ProcessSnapshot()
     processes = snapshot.processes
-    # Three ways that miss different processes: the environment misses what cleared it, descent misses what another
-    # supervisor had as a child, the session misses what left it. Environments are read only of processes that started
-    # after the training: reading those of all is most of the cost of a look.
-    later = (each for each in processes if each.start_ticks >= training.start_ticks and each.pid != os.getpid())
-    marked = frozenset(each.pid for each in later if run is not None and snapshot.names_run(each.pid, run))
-    by_pid = {each.pid: each for each in processes if each.pid in marked}
+    # Ways that miss different processes: the environment misses what cleared it, the output what closed it, the record
+    # what started a moment before the supervisor died, descent what another supervisor had as a child, the session what
+    # left it. Environments and files are read only of processes that started after the training: reading those of all
+    # is most of the cost of a look.
+    output = None if run is None else _identify_file(RunFolder(run).output_log)
+    tied = frozenset(
+        each.pid
+        for each in processes
+        if run is not None and each.start_ticks >= training.start_ticks and each.pid not in (os.getpid(), subreaper)
+        if ProcessId(each.pid, each.start_ticks) in recorded
+        or snapshot.names_run(each.pid, run)
+        or snapshot.writes(each.pid, output)
+    )
+    by_pid = {each.pid: each for each in processes if each.pid in tied}
     alive = is_alive(training)
     roots = ([subreaper] if subreaper is not None else []) + ([training.pid] if alive else [])
-    by_pid |= {each.pid: each for each in descendants_in(processes, roots)}
+    by_pid |= {each.pid: each for each in descendants_in(processes, [*roots, *tied])}
     if alive:
         by_pid |= {each.pid: each for each in processes if each.session == training.pid}
     sessions = {training.pid, *observed}
     own = tuple(each for each in by_pid.values() if sessions & {each.pid, each.session})
     detached = tuple(each for each in by_pid.values() if not sessions & {each.pid, each.session})
-    return RunProcesses(own, detached, marked)
+    return RunProcesses(own, detached, tied)
+
+
+def _identify_file(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+MAX_APART = 64
+"""Processes recorded of a run; all of them fit into its padded `state.json`."""
+SETTLED_S = 10.0
+"""Age at which a process executes the program that it will run to its end."""
+
+
+class ApartProcesses:
+    """The processes below the supervisor that would not be known as those of the run after its death.
+
+    They have left the session of the training, and their environment does not name the run. What this program starts
+    in the background from inside a training is not of its run.
+    """
+
+    def __init__(self, run: Path, training: ProcessId) -> None:
+        self._run = run
+        self._training = training
+        self._judged: dict[ProcessId, bool] = {}
+
+    def look(self) -> tuple[ProcessId, ...]:
+        """Those that live now, the newest ones where they are many."""
+        processes = list(all_processes())
+        living = {ProcessId(each.pid, each.start_ticks): each for each in descendants_in(processes, [os.getpid()])}
+        new = [each for identity, each in living.items() if identity not in self._judged]
+        detached = {each.pid for each in new if _is_detached(read_command(each.pid))}
+        below = {each.pid for each in descendants_in(processes, detached)} if detached else set()
+        judged = {
+            identity: self._judged.get(identity, each.pid not in detached | below and self._is_apart(each))
+            for identity, each in living.items()
+        }
+        # A young process may still be `env` or `su`, which becomes the rank in a moment.
+        settled_ticks = (time.clock_gettime(time.CLOCK_BOOTTIME) - SETTLED_S) * TICKS_PER_S
+        self._judged = {identity: apart for identity, apart in judged.items() if identity.start_ticks < settled_ticks}
+        return tuple(identity for identity, apart in judged.items() if apart)[-MAX_APART:]
+
+    def _is_apart(self, process: ProcessStat) -> bool:
+        return process.session != self._training.pid and not is_named(self._run, named_run(process.pid))
 
 
 def named_run(pid: int) -> str | None:
@@ -145,6 +253,11 @@ def signal_processes(processes: Iterable[ProcessStat], number: signal.Signals) -
 SUPERVISOR_MODULE = "tuner_tui.runs.supervise.supervisor"
 FALLBACK_MODULE = "tuner_tui.tuning.fallback"
 """Started by its name, since its package is above this one."""
+
+
+def _is_detached(command: Sequence[str]) -> bool:
+    """Whether it is the command line of a process that `open_detached` has started."""
+    return command[1:3] == ("-P", "-m") and command[3].startswith("tuner_tui.")
 
 
 def open_detached(

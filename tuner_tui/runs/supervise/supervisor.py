@@ -84,6 +84,9 @@ class Wakeups:
 
 
 TICK_S = 1.0
+RECORD_S, STARTS_S = 5.0, 60.0
+"""Between two looks for processes that have left the training, which read the whole process table; in the first
+`STARTS_S` seconds, in which launchers start their ranks, each tick takes one."""
 
 
 def main(argv: list[str]) -> None:
@@ -159,7 +162,8 @@ def _supervise(
     """Supervise until the training has ended; once the process `starter` is gone, it is ended."""
     sampler = open_sampler(folder.path)
     monitor = TrainingMonitor(folder, training, writer, timeouts)
-    next_sample = 0.0
+    started = time.monotonic()
+    next_sample = next_record = 0.0
     state = writer.supervision
     left_s = None if state.stop_after_s is None else state.started_t + state.stop_after_s - time.time()
     stop_at = None if left_s is None else time.monotonic() + left_s
@@ -170,6 +174,9 @@ def _supervise(
                 _sample(sampler, monitor.pids(), writer)
                 next_sample = max(next_sample + TICK_S, now)
                 writer.restore_state()
+                if now >= next_record:
+                    monitor.record_apart()
+                    next_record = now + (TICK_S if now < started + STARTS_S else RECORD_S)
                 if starter is not None and not is_alive(starter):
                     monitor.terminate(ClockReading.now())
                 if stop_at is not None and now >= stop_at:
