@@ -234,13 +234,13 @@ def test_the_batch_of_a_language_model_rests_on_the_estimate_alone():
 
 
 def test_a_slice_of_a_card_is_a_card_of_its_own():
-    """3g.20gb of an A100 with 40 GB has 19,968 MiB: the notes' rung of 16 GB."""
+    """3g.20gb of an A100 with 40 GB has 19,968 MiB, too little for the batch of 40 GB, 64."""
     slices = (MigSlice("NVIDIA A100 MIG 3g.20gb", "MIG-a", 19_968 * 2**20, 0),
               MigSlice("NVIDIA A100 MIG 1g.5gb", "MIG-b", 4_864 * 2**20, 0))  # fmt: skip
     sliced = card("A100", gib=39.4, mig=True, slices=slices)
     found = recommend(box(sliced), python())
     assert found.cards == ("NVIDIA A100 MIG 3g.20gb",)
-    assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("bf16", 32)
+    assert (found.settings.precision, found.settings.per_device_train_batch_size) == ("bf16", 48)
     assert any("CUDA_VISIBLE_DEVICES=MIG-a" in note for note in found.notes)
     small = recommend(box(sliced, cuda_visible_devices="MIG-b"), python())
     assert small.cards == ("NVIDIA A100 MIG 1g.5gb",)
@@ -248,8 +248,8 @@ def test_a_slice_of_a_card_is_a_card_of_its_own():
 
 
 def test_memory_that_others_hold_is_not_counted():
-    found = recommend(box(card("RTX 3090", memory_used_bytes=10 * 2**30)), python())
-    assert found.settings.per_device_train_batch_size == 16
+    found = recommend(box(card("RTX 3090", memory_used_bytes=18 * 2**30)), python())
+    assert found.settings.per_device_train_batch_size == 8
     assert any("Close other notebooks" in note for note in found.notes)
 
 

@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.inventories import interpreters, inventories, jobs
+from tests.fakes.inventories import box, card, interpreters, inventories, jobs
 from tests.settings.strategies import settings_values
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.known_cards import KnownCard, known_cards
 from tuner_tui.settings.apply import build_command
 from tuner_tui.settings.distributed import training_cards
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -65,6 +66,32 @@ def test_recommended_values_fill_in_and_never_override(
     assert {name: getattr(filled.settings, name) for name in values} == values
     others = {filled.origin(name).kind for name in set(FIELDS) - values.keys()}
     assert others <= {OriginKind.RECOMMENDED, OriginKind.DEFAULT}
+
+
+SIZES_GIB = sorted({gib for known in known_cards() for gib in known.memory_gib})
+OF_EACH_ARCHITECTURE = {known.architecture: known for known in known_cards()}
+OF_LESS_MEMORY = ("peft_method", "quantization", "gradient_checkpointing", "optim")
+"""What is recommended because there is little memory: each change of it starts another comparison."""
+
+
+@given(
+    known=st.sampled_from(sorted(OF_EACH_ARCHITECTURE.values(), key=lambda known: known.name)),
+    model=st.sampled_from(["bert-base-uncased", "bert-large-uncased", "gpt2", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-7B"]),
+    interpreter=interpreters,
+    max_length=st.sampled_from([64, 128, 512, 2048]),
+)
+def test_more_memory_never_gives_a_smaller_batch(
+    known: KnownCard, model: str, interpreter: Interpreter | None, max_length: int
+) -> None:
+    """With the same adapter, optimizer and checkpointing, for every memory size that is sold."""
+    job = BuiltinJob(model=model, task="classification" if model.startswith("bert") else "causal-lm")
+    largest: dict[Any, int] = {}
+    for gib in SIZES_GIB:
+        gpu = card(known.name, gib=gib)
+        settings = recommend(box(gpu), interpreter, job, {"max_length": max_length}).settings
+        kind = tuple(getattr(settings, name) for name in OF_LESS_MEMORY)
+        assert settings.per_device_train_batch_size >= largest.get(kind, 1), (gib, kind)
+        largest[kind] = settings.per_device_train_batch_size
 
 
 @given(inventories, interpreters, jobs, st.integers(8, 8192))

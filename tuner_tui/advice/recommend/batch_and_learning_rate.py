@@ -189,33 +189,56 @@ class NotedBatch:
     most: int | None = None
     source: str = "{NOTES_UTILISATION}"
     gib: int = 0
+    needs: str = ""
 
 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
-    """Recommends micro batch, accumulation and evaluation batch."""
-    noted = noted_batch(draft.target, draft.settings.optim, workload.language_model)
-    share = samples_per_card(draft.target, noted.share)
-    limit = limit_micro_batch(draft, workload, noted, share)
-    _micro_batch(draft, share, limit, workload)
+    """Recommends micro batch, accumulation and evaluation batch.
+
+    More memory never leads to a smaller micro batch: the notes' batches of GPUs with less memory count as well.
+    """
+    options = []
+    for noted in noted_batches(draft.target, draft.settings.optim, workload.language_model):
+        share = samples_per_card(draft.target, noted.share)
+        limit = limit_micro_batch(draft, workload, noted, share)
+        micro = rebalance(share, 1, draft.target.replicas, min(limit.micro, share)).split.micro
+        options.append((micro, noted, share, limit))
+    micro, noted, share, limit = max(options, key=lambda option: option[0])  # of equal ones the first: of most memory
+    if _fitting(draft, workload, share) == 0:
+        _note_not_one_sample(draft, workload)
+    _micro_batch(draft, share, limit, micro, workload)
     if noted.most is not None and limit.from_notes:
         draft.reject("per_device_train_batch_size", noted.most, *draft.why("largest-noted-batch"))
     _accumulation(draft, share)
     _eval_batch(draft, workload)
 
 
-def noted_batch(target: TrainingTarget, optim: str, language_model: bool = False) -> NotedBatch:
-    """The notes' batch for the GPU with the least memory, where 8-bit optimizer states leave room for more.
+def noted_batches(target: TrainingTarget, optim: str, language_model: bool) -> list[NotedBatch]:
+    """The notes' batches for GPUs with as much memory as the smallest or less, where 8-bit states leave room for more.
 
     The notes of 8 GB cards accumulate batches of short texts: for a language model, 96 samples are many minutes a step.
     """
     memory, others = target.memory_bytes, read_notes("other-batches")
     if not target.on_gpu or memory is None:
-        return NotedBatch(**others["memory-unknown" if target.on_gpu else "no-gpu"])
-    batches = [NotedBatch(**row) for row in read_notes("batches")]
-    noted = next(batch for batch in batches if memory >= batch.gib * SOLD_SHARE * GIB)
-    if noted.gib == SMALL_GIB and language_model:
-        return batches[-1]
-    return NotedBatch(**others["8-bit"]) if noted.gib == SMALL_GIB and "8bit" in optim else noted
+        return [NotedBatch(**others["memory-unknown" if target.on_gpu else "no-gpu"])]
+    batches = (NotedBatch(**row) for row in read_notes("batches"))
+    return [
+        NotedBatch(**others["8-bit"]) if batch.gib == SMALL_GIB and "8bit" in optim else batch
+        for batch in batches
+        if memory >= batch.gib * SOLD_SHARE * GIB and (not batch.needs or target.able(batch.needs))
+        if batch.gib != SMALL_GIB or not language_model
+    ]
+
+
+def _note_not_one_sample(draft: RecommendationDraft, workload: Workload) -> None:
+    rejected = (
+        value.reason for value in draft.rejected if value.name == "quantization" and "pip install" in value.reason
+    )
+    why = next(rejected, f"use {_ways_to_fit(draft)}")
+    smallest = _estimate(draft, workload, per_device_train_batch_size=1)
+    # It may fit, where the estimate's bounds are on both sides.
+    certainly = "fits" if smallest.verdict == "too large" else "is certain to fit"
+    draft.note("not-one-sample", model=_describe_model(workload), certainly=certainly, why=why)
 
 
 def _ways_to_fit(draft: RecommendationDraft) -> str:
@@ -227,12 +250,6 @@ def _ways_to_fit(draft: RecommendationDraft) -> str:
         ways.append("quantized weights")
     held = any(other_processes_bytes(card) for card in draft.target.cards)
     return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else ' or a larger GPU'}"
-
-
-def _certainly(draft: RecommendationDraft, workload: Workload) -> str:
-    """How sure it is that not one sample fits: it may, where the estimate's bounds are on both sides."""
-    smallest = _estimate(draft, workload, per_device_train_batch_size=1)
-    return "fits" if smallest.verdict == "too large" else "is certain to fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,16 +271,7 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
     if workload.language_model and workload.model.shape is None:
         return MicroBatchLimit(1, *draft.why("batch-of-unknown-size"), from_notes=False)
     memory, scaled_to, micro = draft.target.memory_bytes, [], noted.micro
-    fits = largest_batch(draft, workload)
-    if fits is not None and fits < share:  # accumulated then
-        fits = largest_batch(draft, workload, accumulated=True)
-    if fits == 0:
-        rejected = (
-            value.reason for value in draft.rejected if value.name == "quantization" and "pip install" in value.reason
-        )
-        why = next(rejected, f"use {_ways_to_fit(draft)}")
-        certainly = _certainly(draft, workload)
-        draft.note("not-one-sample", model=_describe_model(workload), certainly=certainly, why=why)
+    fits = _fitting(draft, workload, share)
     if workload.language_model and fits is not None:
         count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
         reason = f"estimate: {count} of {workload.tokens:,} tokens fit for {_describe_model(workload)}"
@@ -285,6 +293,12 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
     )
 
 
+def _fitting(draft: RecommendationDraft, workload: Workload, share: int) -> int | None:
+    """The micro batches that fit, accumulated where `share` samples at once do not; None where unknown."""
+    fits = largest_batch(draft, workload)
+    return fits if fits is None or fits >= share else largest_batch(draft, workload, accumulated=True)
+
+
 def samples_per_card(target: TrainingTarget, wanted: int) -> int:
     """Samples per step and GPU: the notes' batch, less for many GPUs or few samples."""
     share = min(wanted, max(1, MAX_EFFECTIVE_BATCH // target.replicas))
@@ -294,13 +308,12 @@ def samples_per_card(target: TrainingTarget, wanted: int) -> int:
     return share
 
 
-def _micro_batch(draft: RecommendationDraft, share: int, limit: MicroBatchLimit, workload: Workload) -> None:
-    split = rebalance(share, 1, draft.target.replicas, min(limit.micro, share)).split
+def _micro_batch(
+    draft: RecommendationDraft, share: int, limit: MicroBatchLimit, micro: int, workload: Workload
+) -> None:
     guess = f"; the size of {workload.model.label} is not known" if workload.model.shape is None else ""
     few = f"; {share} per GPU keep the effective batch reasonable" if share < limit.micro else ""
-    draft.advise(
-        "per_device_train_batch_size", split.micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source
-    )
+    draft.advise("per_device_train_batch_size", micro, f"{limit.reason}{guess}{few}; {STARTING_POINT}", limit.source)
 
 
 def _accumulation(draft: RecommendationDraft, share: int) -> None:
