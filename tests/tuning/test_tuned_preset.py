@@ -18,7 +18,6 @@ from tuner_tui.settings.presets import Preset, load_preset, preset_path, save_pr
 from tuner_tui.tuning.trial import Measurement, TuningConclusion
 from tuner_tui.tuning.trial_runner import TrialCallbacks
 from tuner_tui.tuning.tuned_preset import (
-    ObservedTraining,
     preset_mismatch,
     preset_request,
     run_preset,
@@ -107,24 +106,28 @@ def test_names(preset: str | None, job: Job, name: str) -> None:
 MICRO, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 
 
-def observed(micro: int, step_samples: int, **in_effect: Any) -> ObservedTraining:
-    return ObservedTraining(measured(speed=step_samples / 0.5, step_time_s=0.5), {MICRO: micro, **in_effect})
+def step(samples: int, **figures: Any) -> Measurement:
+    return measured(speed=samples / 0.5, step_time_s=0.5, **figures)
 
 
 def test_a_preset_that_trains_as_the_winner_did_is_saved() -> None:
-    last_batch_of_an_epoch = observed(16, 12)
-    assert preset_mismatch(last_batch_of_an_epoch, observed(16, 16)) == ""
+    last_batch_of_an_epoch = step(12)
+    assert preset_mismatch(last_batch_of_an_epoch, step(16), {MICRO: 16}, {MICRO: 16}) == ""
 
 
 def test_another_accumulation_is_seen_in_the_settings_or_in_the_samples_of_a_step() -> None:
-    winner = observed(16, 16, **{ACCUMULATION: 1})
-    assert "accumulation" in preset_mismatch(observed(16, 128, **{ACCUMULATION: 8}), winner)
-    assert preset_mismatch(observed(16, 128), observed(16, 16)) == ("it trains with 128 samples per step instead of 16")
+    assert "accumulation" in preset_mismatch(step(128), step(16), {ACCUMULATION: 8}, {ACCUMULATION: 1})
+    assert preset_mismatch(step(128), step(16), {}, {}) == "it trains with 128 samples per step instead of 16"
+
+
+def test_a_preset_that_trains_on_other_samples_is_not_saved() -> None:
+    mismatch = preset_mismatch(step(16, dataset_samples=50), step(16, dataset_samples=100), {}, {})
+    assert mismatch == "it trains on 50 samples, the start on 100"
 
 
 def test_a_preset_that_does_not_run_is_not_saved() -> None:
     failed = Measurement(outcome="failed", seconds=1.0, sentence="No such file.")
-    assert preset_mismatch(ObservedTraining(failed, {}), observed(16, 16)) == "its run ended as failed: No such file."
+    assert preset_mismatch(failed, step(16), {}, {}) == "its run ended as failed: No such file."
 
 
 def test_the_file_alone_decides_what_is_run(tmp_path: Path) -> None:

@@ -149,7 +149,11 @@ class _TrialMonitor:
         if self._ending:
             return
         state = self.reader.state
-        self.aborted = self._abort_reason(now)
+        deadline = self._callbacks.deadline_t
+        if self._callbacks.aborted():
+            self.aborted = "Aborted."
+        elif deadline is not None and now >= deadline:
+            self.aborted = "The time limit of the tuning was reached."
         if not self.aborted and not self._all_measured(state):
             stalled = overdue_reason(state, self._protocol, now)
             self.stop_reason = stalled or self._callbacks.overdue_reason(state, now)
@@ -160,12 +164,6 @@ class _TrialMonitor:
     def _all_measured(self, state: RunState) -> bool:
         # A single process ends after measuring; several would wait for one another.
         return len(state.ranks) > 1 and len(self.measured) >= len(state.ranks)
-
-    def _abort_reason(self, now: float) -> str:
-        if self._callbacks.aborted():
-            return "Aborted."
-        deadline = self._callbacks.deadline_t
-        return "" if deadline is None or now < deadline else "The time limit of the tuning was reached."
 
     def _end(self) -> None:
         self._ending = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -43,20 +43,11 @@ MAX_BATCH_RATIO = 1.5
 include the smaller last batch of an epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedTraining:
-    """What a run was seen to do: its measurement, and the settings that the observer reported."""
-
-    measurement: Measurement
-    in_effect: Mapping[str, Any]
-
-    @staticmethod
-    def of(measurement: Measurement, environ: Mapping[str, str]) -> ObservedTraining:
-        """Read what was in effect in the run of `measurement`; nothing if the run is gone."""
-        if measurement.run_id is None:
-            return ObservedTraining(measurement, {})
-        folder = RunFolder(runs_dir(environ) / measurement.run_id)
-        return ObservedTraining(measurement, observed_values(RunReader(folder).poll().state.in_effect))
+def values_in_effect(measurement: Measurement, environ: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the settings that the observer reported from the run of `measurement`; none if the run is gone."""
+    if measurement.run_id is None:
+        return {}
+    return observed_values(RunReader(RunFolder(runs_dir(environ) / measurement.run_id)).poll().state.in_effect)
 
 
 def preset_request(path: Path, base: LaunchRequest) -> LaunchRequest:
@@ -82,24 +73,28 @@ def run_preset(request: LaunchRequest, cards: TrialCards, callbacks: TrialCallba
     raise LaunchError(NO_CARD_LEFT)
 
 
-def preset_mismatch(preset: ObservedTraining, winner: ObservedTraining) -> str:
-    """Return how the preset's training differs from the winner's; empty if it is the same."""
-    if preset.measurement.outcome != "measured":
-        return f"its run ended as {preset.measurement.outcome}: {preset.measurement.sentence}"
+def preset_mismatch(
+    preset: Measurement, winner: Measurement, preset_values: Mapping[str, Any], winner_values: Mapping[str, Any]
+) -> str:
+    """Return how the preset's training differs from the winner's; empty if it is the same.
+
+    The values are those in effect in either run.
+    """
+    if preset.outcome != "measured":
+        return f"its run ended as {preset.outcome}: {preset.sentence}"
     differing = [
         f"{FIELDS[name].label} {format_value(name, seen)} instead of {format_value(name, won)}"
         for name in TUNED_FIELDS
-        if (seen := preset.in_effect.get(name)) != (won := winner.in_effect.get(name))
+        if (seen := preset_values.get(name)) != (won := winner_values.get(name))
         and seen is not None
         and won is not None
     ]
-    if other_data := preset.measurement.other_data(winner.measurement):
+    if other_data := preset.other_data(winner):
         return other_data[0].lower() + other_data[1:].rstrip(".")
-    seen_samples, won_samples = preset.measurement.step_samples, winner.measurement.step_samples
-    if seen_samples and won_samples:
-        ratio = seen_samples / won_samples
+    if preset.step_samples and winner.step_samples:
+        ratio = preset.step_samples / winner.step_samples
         if not 1 / MAX_BATCH_RATIO < ratio < MAX_BATCH_RATIO:
-            differing.append(f"{seen_samples:.0f} samples per step instead of {won_samples:.0f}")
+            differing.append(f"{preset.step_samples:.0f} samples per step instead of {winner.step_samples:.0f}")
     return "" if not differing else f"it trains with {', '.join(differing)}"
 
 

@@ -69,13 +69,13 @@ from tuner_tui.tuning.trial_log import (
 )
 from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner, end_run
 from tuner_tui.tuning.tuned_preset import (
-    ObservedTraining,
     preset_mismatch,
     preset_request,
     run_preset,
     save_tuned_preset,
     tuned_preset,
     tuned_preset_name,
+    values_in_effect,
 )
 
 
@@ -127,15 +127,15 @@ class TrialHistory:
                 if entry.verdict is not None and entry.verdict.disturbed:
                     compared = tuple(completed for completed in trials if completed.trial.purpose != "confirm")
                     trials = trials[:1] if compared == trials else compared
-                trials = tuple(map(_without_confirming, trials)) if entry.early else trials
+                if entry.early:
+                    trials = tuple(
+                        replace(completed, trial=replace(completed.trial, purpose="knob"))
+                        if completed.trial.purpose == "confirm"
+                        else completed
+                        for completed in trials
+                    )
         names = (name for entry in entries if isinstance(entry, TrialCompleted) for name in entry.unreachable)
         return TrialHistory(trials[0].trial.settings if trials else start, trials, frozenset(names))
-
-
-def _without_confirming(completed: CompletedTrial) -> CompletedTrial:
-    if completed.trial.purpose != "confirm":
-        return completed
-    return replace(completed, trial=replace(completed.trial, purpose="knob"))
 
 
 SearchFactory = Callable[[TrialHistory, bool], Search]
@@ -486,8 +486,8 @@ def _save_winner(
         save_preset(preset, folder.preset, overwrite=True)
         launch = preset_request(folder.preset, request)
         measurement = run_preset(launch, cards, TrialCallbacks(folder.aborted))
-        observed = (ObservedTraining.of(measured, request.environ) for measured in (measurement, conclusion.best))
-        if mismatch := preset_mismatch(*observed):
+        values = (values_in_effect(run, request.environ) for run in (measurement, conclusion.best))
+        if mismatch := preset_mismatch(measurement, conclusion.best, *values):
             sentence = f"The preset was not saved: when run again, {mismatch}. It is in {folder.preset}."
             return structs.replace(ended, sentence=sentence)
         return structs.replace(ended, preset=str(save_tuned_preset(preset)))

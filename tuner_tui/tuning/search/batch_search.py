@@ -120,8 +120,11 @@ class BatchSearch:
         best = self.best.batch if self.best else 0
         if proposal.batch >= self._failed and self._failed <= self.max_batch:
             proposal = self._below_failure()
-        if best and len(self._points) == 1 and proposal.batch > (between := math.isqrt(best * self._failed)):
-            proposal = self._between_known(proposal, between)
+        if best and len(self._points) == 1 and self._failed <= self.max_batch:
+            # One run and a failed size: the estimate has been refuted, so stay at the geometric mean of the two.
+            between = math.isqrt(best * self._failed)
+            if proposal.batch > between:
+                proposal = BatchProposal(max(between, best + 1), "far below the size that failed")
         proposal = self._allowed_below(proposal)
         if proposal.batch <= best or (len(self.probes) > 1 and proposal.batch < best * (1 + MIN_GROWTH)):
             return self._second_point(best)
@@ -151,12 +154,6 @@ class BatchSearch:
         share = (room - best.peak_bytes) / max(1, grown - best.peak_bytes)
         batch = best.batch + int(share * (failed.batch - best.batch))
         return BatchProposal(min(batch, failed.batch - 1), "below the size that failed, fitted to both")
-
-    def _between_known(self, proposal: BatchProposal, between: int) -> BatchProposal:
-        # One run and a failed size: the estimate has been refuted, so stay at the geometric mean of the two.
-        if self._failed > self.max_batch:
-            return proposal
-        return BatchProposal(max(between, self.best.batch + 1 if self.best else 1), "far below the size that failed")
 
     def _allowed_below(self, proposal: BatchProposal) -> BatchProposal:
         batch = min(proposal.batch, self.max_batch)
@@ -232,7 +229,10 @@ class BatchSearch:
         usual = USUAL_SHARE * last.line_bytes / last.batch if steepest is None else LIKELY_SHARE * steepest
         room = self.limit_bytes - last.line_bytes
         if first.batch == last.batch:
-            return last.batch + (usual <= room or _may_be_optimizer_step(last))
+            # The optimizer step rather than the samples may have set the peak.
+            resident = last.resident_bytes if last.batch_peak_bytes is None else None
+            by_optimizer = resident is not None and last.peak_bytes <= OPTIMIZER_STEP_FACTOR * resident
+            return last.batch + (usual <= room or by_optimizer)
         grown = max(0, last.line_bytes - first.line_bytes) + NOISE_SHARE * last.line_bytes
         secant = grown / (last.batch - first.batch)
         if last.batch_peak_bytes is not None:
@@ -248,9 +248,3 @@ class BatchSearch:
         slope = point.steepest_slope or point.line_bytes / point.batch
         proved = point.batch + int((self.limit_bytes - point.line_bytes) / slope)
         return max(proved, point.batch)
-
-
-def _may_be_optimizer_step(point: PeakPoint) -> bool:
-    """Whether the optimizer step rather than the samples may have set the peak, by what is resident."""
-    resident = point.resident_bytes if point.batch_peak_bytes is None else None
-    return resident is not None and point.peak_bytes <= OPTIMIZER_STEP_FACTOR * resident

@@ -33,7 +33,9 @@ class Candidates:
                 number=0,
                 purpose="batch" if change.knob == MICRO else "knob",
                 settings=self._after(change),
-                reason=format_reason(change),
+                reason=change.reason
+                if change.bound is None or math.isinf(change.bound)
+                else f"at most {_format_bound(change.bound)} gain: {change.reason}",
                 changed=tuple(change.values),
                 bound=change.bound,
                 base=self._base,
@@ -76,16 +78,13 @@ class Candidates:
             return refused
         if change.bound is not None and change.bound <= 0:
             return f"no gain possible: {change.reason}"
-        gain = self._gain(change)
+        best, gain = self.context.best, change.bound
+        if gain is not None and best is not None and not change.from_other:
+            gain = best.gain(gain)  # of the whole job, if its time counts
         if gain is not None and gain <= results.noise:
             noise, whole = _format_bound(results.noise).lstrip("+"), " of the whole job" if results.job else ""
             return f"at most {_format_bound(gain)}{whole} ({change.reason}), within the noise of {noise}"
         return None
-
-    def _gain(self, change: KnobChange) -> float | None:
-        """The most that the change can gain; of the whole job, if its time counts."""
-        best = self.context.best
-        return change.bound if change.bound is None or best is None or change.from_other else best.gain(change.bound)
 
     def _all_changes(self) -> Iterator[KnobChange]:
         best = self.context.best
@@ -137,13 +136,6 @@ class Candidates:
         if before is not None and after is not None and results.fits(after) and is_better(after, before, results.noise):
             return True
         return trial.card is not None and base.per_device_train_batch_size != self._base.per_device_train_batch_size
-
-
-def format_reason(change: KnobChange) -> str:
-    """Return why a change is tried."""
-    if change.bound is None or math.isinf(change.bound):
-        return change.reason
-    return f"at most {_format_bound(change.bound)} gain: {change.reason}"
 
 
 def _rank(change: KnobChange) -> tuple[float, int]:
@@ -278,12 +270,8 @@ class JointMoves:
         return (result.speed or 0.0) / (self.best.speed or 1.0)
 
     def _change(self, knob: str, after: Settings, bound: float | None, reason: str) -> KnobChange:
-        from_other = knobs_of(after) != knobs_of(self.best.settings) and knob != CHECKPOINTING
-        return KnobChange(knob, changed_values(after, self.best.settings, knob), bound, reason, from_other)
-
-
-def changed_values(after: Settings, before: Settings, knob: str) -> dict[str, Value]:
-    """Return the values of `after` that differ from `before`; that of `knob` comes first and is always included."""
-    names = [knob, *(name for name in FIELDS if name != knob)]
-    changed = (name for name in names if name == knob or getattr(after, name) != getattr(before, name))
-    return {name: getattr(after, name) for name in changed}
+        before = self.best.settings
+        differing = [name for name in FIELDS if getattr(after, name) != getattr(before, name)]
+        values = {name: getattr(after, name) for name in dict.fromkeys((knob, *differing))}
+        from_other = knobs_of(after) != knobs_of(before) and knob != CHECKPOINTING
+        return KnobChange(knob, values, bound, reason, from_other)

@@ -61,11 +61,6 @@ def compute_share(breakdown: StepBreakdown) -> float:
     return max(0.0, 1 - (breakdown.data_wait or 0.0) - (breakdown.optimizer or 0.0))
 
 
-def padding_bound(breakdown: StepBreakdown) -> float | None:
-    """Bound of grouping samples by length: forward and backward compute no padding."""
-    return None if breakdown.padding is None else gain_without(breakdown.padding * compute_share(breakdown))
-
-
 def compute_bound(breakdown: StepBreakdown, factor: Factor) -> float | None:
     """Bound of a change that computes forward and backward `factor` times as fast."""
     return gain_without(compute_share(breakdown) * (1 - 1 / factor.value))
@@ -120,7 +115,7 @@ def knob_changes(best: SettingsResult, space: SearchSpace) -> Iterator[KnobChang
         bound = gain_without(parts.optimizer)
         yield KnobChange("optim", {"optim": "adamw_torch_fused"}, bound, "the optimizer's share of the step")
     if "group_by_length" in _other_values(SAMPLING, now, space):
-        bound = padding_bound(parts)
+        bound = None if parts.padding is None else gain_without(parts.padding * compute_share(parts))
         yield KnobChange(SAMPLING, {SAMPLING: "group_by_length"}, bound, "the share of padding")
     yield from loader_changes(now, parts, space)
 

@@ -134,7 +134,7 @@ class MicroBatchSizes:
             reserve=space.reserve,
             probes=self._probes(),
             allowed=self.allowed,
-            careful=self._ran_out_of_memory,
+            careful=any(result.out_of_memory for result in self.context.results.results),
         )
 
     def memory_model(self) -> PeakModel | None:
@@ -162,10 +162,6 @@ class MicroBatchSizes:
             return measured
         costs = (_fixed_cost_s(group, group[-1], results.sigma) for group in group_by_knobs(results.results))
         return max((cost for cost in costs if cost is not None), default=None)
-
-    @property
-    def _ran_out_of_memory(self) -> bool:
-        return any(result.out_of_memory for result in self.context.results.results)
 
     def _bound_at(self, micro: int) -> float | None:
         fixed_s = self.fixed_cost_s()

@@ -81,9 +81,16 @@ class Quiet:
         gpu_in_use = on_gpu and load.gpu_share is not None and load.gpu_share > MAX_GPU_SHARE
         max_share = MAX_CPU_SHARE_WITH_GPU if on_gpu else MAX_CPU_SHARE
         cpu_in_use = load.cpu_share is not None and load.cpu_share > max_share
-        reasons = (_gpu_reason(load) if gpu_in_use else "", _cpu_reason(load) if cpu_in_use else "")
+        reasons = []
+        if gpu_in_use:
+            users = f" ({', '.join(load.gpu_processes)})" if load.gpu_processes else ""
+            reasons.append(f"other processes use {format_share(load.gpu_share or 0.0)} of a GPU{users}")
+        if cpu_in_use:
+            users = ", ".join(f"{process.command} {process.cores:.1f} cores" for process in load.processes)
+            share = format_share(load.cpu_share or 0.0)
+            reasons.append(f"other processes use {share} of the CPU ({users or 'not visible from here'})")
         return Quiet(
-            busy="; ".join(filter(None, reasons)),
+            busy="; ".join(reasons),
             gpu_in_use=gpu_in_use,
             max_cpu_share=MAX_CPU_SHARE_WITH_GPU if on_gpu else MAX_CPU_SHARE_IN_TRIAL,
         )
@@ -93,17 +100,6 @@ class Quiet:
         if self.gpu_in_use:
             return True
         return bool(self.busy) if run.others_cpu_share is None else run.others_cpu_share > self.max_cpu_share
-
-
-def _cpu_reason(load: OtherLoad) -> str:
-    names = ", ".join(f"{process.command} {process.cores:.1f} cores" for process in load.processes)
-    who = names or "not visible from here"
-    return f"other processes use {format_share(load.cpu_share or 0.0)} of the CPU ({who})"
-
-
-def _gpu_reason(load: OtherLoad) -> str:
-    who = f" ({', '.join(load.gpu_processes)})" if load.gpu_processes else ""
-    return f"other processes use {format_share(load.gpu_share or 0.0)} of a GPU{who}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,18 +209,22 @@ def build_space(
     """Return the search space of `job` on this machine.
 
     `memory_limit_bytes` caps the memory of a card, or of the host without a GPU; without it, a training on the host may
-    use the memory that is available. `accelerate` is the job's accelerate config file.
+    use the memory that is available. `accelerate` is the job's accelerate config file. Raises `SettingsError` if the
+    command cannot take settings in its `apply` mode.
     """
     target = target_of(inventory, interpreter, job, accelerate)
+    sizes = (dataset_size, job.max_samples if isinstance(job, BuiltinJob) else None)
     bare = SearchSpace(
         machine=target.machine,
         capacity_bytes=_capacity(target, memory_limit_bytes),
-        dataset_size=_dataset_size(job, dataset_size),
+        dataset_size=min((size for size in sizes if size is not None), default=None),
         processes=target.replicas,
         cores=max(1, inventory.cpu.usable_cores // target.processes),
         hold_effective_batch=hold_effective_batch,
         prior=prior,
-        unreachable=unreachable_fields(job, start, interpreter),
+        unreachable=frozenset(TUNED_FIELDS).intersection(
+            build_command(job, start, interpreter, "", chosen=TUNED_FIELDS).not_applied
+        ),
     )
     return with_candidates(bare, start)
 
@@ -238,18 +238,6 @@ def _capacity(target: TrainingTarget, limit_bytes: int | None) -> int | None:
     memory = target.inventory.memory
     sizes = (size for size in (memory.usable_bytes, memory.available_bytes) if size is not None)
     return min(sizes) // target.processes
-
-
-def unreachable_fields(
-    job: BuiltinJob | CommandJob, start: Settings, interpreter: Interpreter | None
-) -> frozenset[str]:
-    """Return the tuned fields that the job's `apply` mode cannot pass on.
-
-    Raises `SettingsError` if the command cannot take settings in that mode.
-    """
-    return frozenset(build_command(job, start, interpreter, "", chosen=TUNED_FIELDS).not_applied) & frozenset(
-        TUNED_FIELDS
-    )
 
 
 def with_candidates(space: SearchSpace, start: Settings) -> SearchSpace:
@@ -287,12 +275,8 @@ def _rejection(space: SearchSpace, start: Settings, name: str, value: Value) -> 
         return WORKERS_REPEAT
     if value == "fp16" and space.refusal(start, {"precision": "bf16"}) is None and space.on_gpu:
         return "bf16 is as fast here and needs no loss scaler"
-    if str(value).startswith("flash"):
-        return _flash_rejection(space, str(value)) or _refusal(space, start, name, value)
-    return _refusal(space, start, name, value)
-
-
-def _refusal(space: SearchSpace, start: Settings, name: str, value: Value) -> str | None:
+    if str(value).startswith("flash") and (reason := _flash_rejection(space, str(value))):
+        return reason
     refusals = [space.refusal(settings, {name: value}) for settings in _with_requirements(start, name)]
     return None if None in refusals else refusals[0]
 
@@ -317,8 +301,3 @@ def _with_requirements(start: Settings, name: str) -> Iterable[Settings]:
     if name in (PREFETCH, PERSISTENT):
         return (start.changed(**{WORKERS: max(1, start.dataloader_num_workers)}),)
     return (start,)
-
-
-def _dataset_size(job: BuiltinJob | CommandJob, measured: int | None) -> int | None:
-    most = job.max_samples if isinstance(job, BuiltinJob) else None
-    return min((size for size in (measured, most) if size is not None), default=None)
