@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import ChainDataset, DataLoader, Dataset, IterableDataset, get_worker_info  # noqa: E402
 
 from tuner_tui.observer.site._tuner_observer.data_streams import DrawnSamples, repeats_in_workers  # noqa: E402
+from tuner_tui.observer.site._tuner_observer.hooks.dataloaders import loader_settings  # noqa: E402
 
 COUNT = 64
 
@@ -114,6 +115,11 @@ def test_which_streams_workers_would_repeat(
     dataset: Dataset[Any], worker_init_fn: Callable[[int], None] | None, repeats: bool
 ) -> None:
     assert repeats_in_workers(dataset, worker_init_fn) is repeats
+
+
+def test_a_loader_reports_the_stream_that_its_workers_would_repeat() -> None:
+    assert loader_settings(DataLoader(Whole()))["workers_repeat"] is True
+    assert "workers_repeat" not in loader_settings(DataLoader(Divided()))
 
 
 def test_streams_of_packages_divide_themselves() -> None:

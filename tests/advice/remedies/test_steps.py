@@ -20,7 +20,8 @@ CARDS = {"RTX 3090": (card(),), "V100": (card(name="V100", capability=(7, 0)),),
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step['rung']} {step['now']}")
 def test_a_rung_changes_this_much(step: dict[str, Any]) -> None:
     machine = box(*CARDS[step.get("gpu", "RTX 3090")], cores=step.get("cores", 16))
-    now = situation(inventory=machine, state=training(rates={"data_wait_share": step.get("data_wait", 0.02)}))
+    state = training(rates={"data_wait_share": step.get("data_wait", 0.02)}, in_effect=step.get("in_effect", {}))
+    now = situation(inventory=machine, state=state)
     found = [dict(remedy.change) for remedy in offered(step["rung"], now, Settings(**step["now"]))]
     assert found == ([step["change"]] if "change" in step else [])
 

@@ -15,10 +15,14 @@ LEAST_GAIN = 1.02
 
 
 def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
-    """Two more workers (4 → 6), or up to four from none; at most one per core."""
+    """Two more workers (4 → 6), or up to four from none; at most one per core.
+
+    Of a stream that does not divide itself every worker delivers all samples, so that there may be only one.
+    """
     workers, cores = settings.dataloader_num_workers, situation.usable_cores
     spare = max(1, (cores - 1) if cores is not None else workers + 2) // situation.processes
-    wanted = min(workers + 2 if workers else 4, max(1, spare), MAX_WORKERS)
+    most = 1 if situation.state.in_effect.get("workers_repeat") else MAX_WORKERS
+    wanted = min(workers + 2 if workers else 4, max(1, spare), most)
     if wanted <= workers:
         return
     change: dict[str, int | bool] = {"dataloader_num_workers": wanted}

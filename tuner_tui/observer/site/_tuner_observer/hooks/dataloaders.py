@@ -11,6 +11,7 @@ from weakref import ref
 
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS
+from ..data_streams import repeats_in_workers
 from ..import_hooks import call_safely, replacing
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def _batch_size(loader: Any) -> int | None:
 def loader_settings(loader: Any) -> dict[str, Any]:
     """Options of the loader. Neither starts a worker nor draws a random number."""
     workers = loader.num_workers
+    repeats = repeats_in_workers(loader.dataset, loader.worker_init_fn)
     return {
+        **({"workers_repeat": True} if repeats else {}),
         "per_device_train_batch_size": _batch_size(loader),
         "dataloader_num_workers": workers,
         "dataloader_prefetch_factor": loader.prefetch_factor if workers else None,
