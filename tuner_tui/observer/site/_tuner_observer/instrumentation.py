@@ -75,7 +75,7 @@ class Instrumentation:
         # Order matters: of two hooks on one function the one installed last is called first. A trial's hooks and the
         # script's own call have to lie inside those of the counters, injected arguments outside of everything.
         if self._trial is not None:
-            self._hook_trial(name, module, self._trial)
+            trial_controller.hook_trial(name, module, self._trial, self._session)
         if name == "argparse":
             self._script_options.hook_argparse(module)
         elif name == "torch.nn.modules.module":
@@ -119,29 +119,15 @@ class Instrumentation:
                 torch_save.hook_save_state(module, self._saved)
             elif name.endswith("fabric.fabric"):
                 torch_save.hook_fabric_save(sys.modules["torch"], module, self._saved)
-        if self._injection_log is not None:
-            self._inject(name, module, self._injection_log)
-
-    def _inject(self, name: str, module: Any, log: injection.InjectionLog) -> None:
+        if self._injection_log is None:
+            return
         if name == "torch.utils.data.dataloader":
-            injection.inject_dataloaders(module, log, lambda: not self.counters.evaluation.is_evaluating())
+            is_training = lambda: not self.counters.evaluation.is_evaluating()  # noqa: E731
+            injection.inject_dataloaders(module, self._injection_log, is_training)
         elif name == "transformers.training_args":
-            injection.inject_training_arguments(module, log)
+            injection.inject_training_arguments(module, self._injection_log)
         elif name in LIGHTNING_MODULES:
-            injection.inject_lightning_trainer(module, log)
-
-    def _hook_trial(self, name: str, module: Any, controller: trial_controller.TrialController) -> None:
-        """Install the hooks of a trial first, so that they run inside those of the counters."""
-        if name == "torch.utils.data.dataloader":
-            trial_controller.hook_trial_loaders(module, controller)
-        elif name == "torch.optim.optimizer":
-            trial_controller.hook_trial_optimizers(module, controller)
-        elif name == "torch._dynamo.callback":
-            optimizer_steps.hook_compilation(module, (controller.compiling,))
-        elif name == "transformers.training_args":
-            trial_controller.inject_trial_arguments(module, self._session)
-        elif name == "transformers.trainer":
-            trial_controller.hook_trial_trainer(module, controller)
+            injection.inject_lightning_trainer(module, self._injection_log)
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""

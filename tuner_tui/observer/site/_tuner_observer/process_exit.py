@@ -82,7 +82,9 @@ class ExitReporter:
 
     def at_exit(self) -> None:
         """Write the last counters, and how the process ended unless that was already reported."""
-        self.report(_pending_exception() or getattr(sys, "last_value", None))
+        pending = sys.exc_info()[1]  # of a `multiprocessing` child: being handled, or the context of torch's `sys.exit`
+        pending = pending.__context__ if isinstance(pending, SystemExit) else pending
+        self.report(pending or getattr(sys, "last_value", None))
         session = self._session
         if session.is_open and self._reported is None and not self._ended:
             self._ended = True
@@ -127,12 +129,6 @@ class ExitReporter:
         counters.read()
         if counters.own_steps > counters.written_steps or (counters.own_steps and counters.clock.has_paused_since()):
             counters.flush()
-
-
-def _pending_exception() -> BaseException | None:
-    """The exception that ends a `multiprocessing` child: being handled, or the context of torch's `sys.exit`."""
-    error = sys.exc_info()[1]
-    return error.__context__ if isinstance(error, SystemExit) else error
 
 
 def _raised_in_optimizer(error: BaseException) -> bool:

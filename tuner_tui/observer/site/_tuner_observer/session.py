@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a process without torch should not import `typing`
 
 
 EVENT_VERSION = 1
+STORY = '"story":1,'
 
 
 def json_safe(value: Any) -> Any:
@@ -39,14 +40,6 @@ class EventWriter:
         self._fd: int | None = None
         self._broken_line = False
 
-    def write_story(self, kind: str, **fields: Any) -> None:
-        """Write a rare event, which readers keep in full."""
-        self._write(f'{{"story":1,"kind":"{kind}","v":{EVENT_VERSION},', fields)
-
-    def write_frequent(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write cumulative counters, of which readers may skip all but the last."""
-        self._write(f'{{"kind":"{kind}","v":{EVENT_VERSION},', fields)
-
     def claim(self) -> bool:
         """Lock the file for the training of this process. False if another process, which is alive, trains in it."""
         try:
@@ -68,7 +61,9 @@ class EventWriter:
             )
         return self._fd
 
-    def _write(self, head: str, fields: dict[str, Any]) -> None:
+    def write(self, kind: str, fields: dict[str, Any], story: bool) -> None:
+        """Write an event. Readers keep a `story` in full; of cumulative counters they may skip all but the last."""
+        head = f'{{{STORY if story else ""}"kind":"{kind}","v":{EVENT_VERSION},'
         present = {name: json_safe(value) for name, value in fields.items() if value is not None}
         body = json.dumps(dict(present, t=round(time.time(), 3), rank=self.rank), separators=(",", ":"), default=str)
         line = (head + body[1:] + "\n").encode("utf-8", "replace")
@@ -188,12 +183,12 @@ class Session:
     def report(self, kind: str, **fields: Any) -> None:
         """Write a story event if the session is open."""
         if self._file is not None:
-            self._file.write_story(kind, **fields)
+            self._file.write(kind, fields, story=True)
 
     def report_counters(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a frequent event if the session is open."""
         if self._file is not None:
-            self._file.write_frequent(kind, fields)
+            self._file.write(kind, fields, story=False)
 
     def enter_phase(self, phase: str) -> bool:
         """Change the phase of the training. Returns whether an event was written."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from . import longest_batch, process_role
 from .data_streams import DrawnSamples, is_stream, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
-from .hooks.optimizer_steps import is_compiling_function
+from .hooks.optimizer_steps import hook_compilation, is_compiling_function
 from .import_hooks import call_after, call_before, call_safely, replacing
 from .process_exit import is_out_of_memory, redact
 from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
@@ -362,16 +362,22 @@ TRIAL_ARGUMENTS = {"max_steps": 1_000_000, "save_strategy": "no", "eval_strategy
 """Values of TrainingArguments in a trial, which neither ends early nor leaves files."""
 
 
-def hook_trial_loaders(module: Any, trial: TrialController) -> None:
-    """Notify the trial before a loader is iterated, and of each batch."""
-    call_before(module.DataLoader, "__iter__", trial.loader_opened)
-    call_after(module._BaseDataLoaderIter, "__next__", trial.batch_delivered)
+def hook_trial(name: str, module: Any, trial: TrialController, session: Session) -> None:
+    """Notify the trial of what happens in the module `name`, and disable saving and evaluation in it."""
+    if name == "torch.utils.data.dataloader":
+        call_before(module.DataLoader, "__iter__", trial.loader_opened)
+        call_after(module._BaseDataLoaderIter, "__next__", trial.batch_delivered)
+    elif name == "torch.optim.optimizer" and hasattr(module, "register_optimizer_step_pre_hook"):  # torch 1 has none
+        _hook_optimizers(module, trial)
+    elif name == "torch._dynamo.callback":
+        hook_compilation(module, (trial.compiling,))
+    elif name == "transformers.training_args":
+        inject_training_arguments(module, _SilentInjection(session, TRIAL_ARGUMENTS))
+    elif name == "transformers.trainer":
+        _hook_trainer(module, trial)
 
 
-def hook_trial_optimizers(module: Any, trial: TrialController) -> None:
-    """Notify the trial of optimizer steps. torch 1 has no such hooks."""
-    if not hasattr(module, "register_optimizer_step_pre_hook"):
-        return
+def _hook_optimizers(module: Any, trial: TrialController) -> None:
     is_compiling = is_compiling_function()
 
     def begins(_: Any, args: Any, kwargs: Any) -> None:
@@ -386,12 +392,7 @@ def hook_trial_optimizers(module: Any, trial: TrialController) -> None:
     module.register_optimizer_step_post_hook(ends)
 
 
-def inject_trial_arguments(module: Any, session: Session) -> None:
-    """Disable saving, evaluation and reporting in TrainingArguments."""
-    inject_training_arguments(module, _SilentInjection(session, TRIAL_ARGUMENTS))
-
-
-def hook_trial_trainer(module: Any, trial: TrialController) -> None:
+def _hook_trainer(module: Any, trial: TrialController) -> None:
     """Notify the trial when a Trainer starts and ends training."""
     original = module.Trainer.train
 

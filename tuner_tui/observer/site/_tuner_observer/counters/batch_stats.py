@@ -305,10 +305,13 @@ class IteratorStats:
 
 
 class TrainingTotals:
-    """Totals of all batches trained on since the start of this process. `has_loader`: any came from a loader."""
+    """Totals of all batches trained on since the start of this process. `has_loader`: any came from a loader.
+
+    `batches` includes those that come from no loader.
+    """
 
     def __init__(self) -> None:
-        self._batches = self._samples = 0
+        self.batches = self._samples = 0
         self.has_loader = False
         self._tokens: int | None = None
         self._padding: int | None = None
@@ -327,7 +330,7 @@ class TrainingTotals:
         if iterator.on_trained is not None:
             call_safely(iterator.on_trained)
             iterator.on_trained = None
-        self._batches += iterator.batches
+        self.batches += iterator.batches
         self._samples += iterator.samples
         self._wait_s += iterator.wait_s
         if iterator.shape:
@@ -338,14 +341,10 @@ class TrainingTotals:
             self._padding = iterator.padding + (self._padding or 0)
         self._estimated = self._estimated or iterator.estimated
 
-    def add_micro_batches(self, count: int) -> None:
-        """Add micro batches that come from no loader."""
-        self._batches += count
-
     def fields(self) -> dict[str, Any]:
         """Fields of a `steps` event."""
         return {
-            "micro_steps": self._batches,
+            "micro_steps": self.batches,
             "epoch_batch": self._position[0],
             "epoch_batches": self._position[1],
             "epochs_started": self._position[2],

@@ -66,12 +66,8 @@ def status_bytes(*names: bytes) -> list[int | None]:
             status = file.read()
     except OSError:
         status = b""
-    return [_bytes_after(status, name + b":") for name in names]
-
-
-def _bytes_after(status: bytes, name: bytes) -> int | None:
-    start = status.find(name)
-    return None if start < 0 else int(status[start + len(name) :].split(None, 1)[0]) * 1024
+    values = (status.partition(name + b":")[2].split(None, 1) for name in names)
+    return [int(value[0]) * 1024 if value else None for value in values]
 
 
 def limit_gpu_memory(torch: Any) -> None:

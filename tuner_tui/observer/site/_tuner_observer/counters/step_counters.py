@@ -231,15 +231,11 @@ class StepCounters:
 
     def layout_of(self, iterator: IteratorStats, batch: Any) -> BatchLayout:
         """Determine the layout from the first batch of its type."""
-        layout = iterator.layout = BatchLayout(batch, self._tensor_type, self._first_masks)
+        always_counted = ALWAYS_COUNTED_MASKS if self._masked is None else self._masked.first
+        layout = iterator.layout = BatchLayout(batch, self._tensor_type, always_counted)
         if layout.mask_at is not None:
             self._masked = layout
         return layout
-
-    @property
-    def _first_masks(self) -> int:
-        """How many masks are still counted unconditionally."""
-        return ALWAYS_COUNTED_MASKS if self._masked is None else self._masked.first
 
     def loader_exhausted(self, iterator: IteratorStats, began_s: float, ended_s: float) -> None:
         """Add the time spent on finding that there are no more batches, and close the iterator."""
@@ -414,7 +410,7 @@ class StepCounters:
         for iterator in trained:
             self._totals.add(iterator)
         if not trained and not self._totals.has_loader:
-            self._totals.add_micro_batches(max(1, backwards - self._backwards))
+            self._totals.batches += max(1, backwards - self._backwards)
         self._backwards = backwards
         for iterator in self._pending:
             iterator.clear()
@@ -450,20 +446,16 @@ class StepCounters:
         fields = self._fields()
         self.session.report_counters("steps", fields)
         if self._planned and self.own_steps and not self.trainer_reports and self.on_step is None:
-            self._report_plan(fields)
+            plan = (self.planned_steps(fields), self._planned.get("epochs"))
+            if plan != self._plan:  # the length of a plain loop, which is a guess
+                self._plan = plan
+                self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
         for callback in self.on_flush:
             callback()
         # The callbacks search the garbage collector's objects for the model once, which may take 100 ms: not the first
         # step's.
         if self.own_steps <= 1:
             self.clock.restart(perf_counter())  # excludes the search for the model
-
-    def _report_plan(self, fields: dict[str, Any]) -> None:
-        """Report the length of a plain loop, which is a guess, if it changed."""
-        plan = (self.planned_steps(fields), (self._planned or {}).get("epochs"))
-        if plan != self._plan:
-            self._plan = plan
-            self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
 
     def planned_steps(self, totals: dict[str, Any]) -> int | None:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""
@@ -477,23 +469,20 @@ class StepCounters:
             steps = remaining * -(-batches // micro_batches) if remaining > 0 else None
         return None if steps is None else self._planned_from + steps
 
-    def _has_ranks(self) -> bool:
-        """Whether this is one of several ranks; a script may leave the process group before its last counters."""
-        self._distributed = self._distributed or is_distributed()
-        return self._distributed
-
     def totals(self) -> dict[str, Any]:
         """Steps, training seconds and batch totals, without pending batches."""
         self.read()
         return {"own_steps": self.own_steps, "train_s": self.clock.train_s, **self._totals.fields()}
 
     def _fields(self) -> dict[str, Any]:
+        # A script may leave the process group before its last counters.
+        self._distributed = self._distributed or is_distributed()
         return {
             "step": self.step,
             "own_steps": self.own_steps,
             "skipped_steps": self._skipped_steps,
             **self._totals.fields(),
             **self.clock.fields(perf_counter()),
-            "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._has_ranks() else None,
+            "rank_wait_s": round(self._rank_wait_s, 6) if self.wait_is_known and self._distributed else None,
             **self._memory_fields(),
         }

@@ -79,8 +79,9 @@ class TrainingClock:
             seconds = now - self._since_s
             if self._evaluated or self._pauses:
                 # Pauses were added to `_eval_s` or `_save_s` when they ended; the others are added here.
-                seconds -= self._excluded_s(self._since_s, now)
-                self._eval_s += self._evaluated_s(self._since_s, now)
+                excluded_s = self._excluded_s(self._since_s, now)
+                seconds -= excluded_s
+                self._eval_s += excluded_s - covered_s(self._pauses, self._since_s, now)
             self._train_s += seconds
             if seconds > self._slowest_s:
                 self._slowest_s = seconds
@@ -116,10 +117,6 @@ class TrainingClock:
     def _excluded_s(self, from_s: float, to_s: float) -> float:
         """Seconds of pauses and evaluations."""
         return covered_s(self._evaluated + self._pauses, from_s, to_s) if self._evaluated or self._pauses else 0.0
-
-    def _evaluated_s(self, from_s: float, to_s: float) -> float:
-        """Seconds of evaluations outside pauses; pauses are added when they end."""
-        return self._excluded_s(from_s, to_s) - covered_s(self._pauses, from_s, to_s) if self._evaluated else 0.0
 
     def pause(self, phase: str, now: float) -> bool:
         """Pause for an evaluation or a checkpoint. Returns whether training was running."""

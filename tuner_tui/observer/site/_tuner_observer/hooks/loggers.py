@@ -61,14 +61,7 @@ def hook_logger(name: str, module: Any, logged: LoggedValues) -> None:
     owner = module if logger.owner is None else getattr(module, logger.owner)
     for method, parameters in logger.methods.items():
         if hasattr(owner, method):
-            call_after(owner, method, functools.partial(_add_logged, logged, logger, parameters))
-
-
-def _add_logged(
-    logged: LoggedValues, logger: Logger, parameters: tuple[str, ...], _: Any, *args: Any, **kwargs: Any
-) -> None:
-    """Called after a logging method, with its result and arguments."""
-    logged.add(logger, parameters, args if logger.owner is None else args[1:], kwargs)
+            call_after(owner, method, functools.partial(logged.add, logger, parameters))
 
 
 INTERVAL_S = 1.0
@@ -166,12 +159,13 @@ class LoggedValues:
         self._evaluations_left = float(EVALUATIONS_AT_ONCE)
         self._evaluation_s = 0.0
 
-    def add(self, logger: Logger, parameters: tuple[str, ...], args: Any, kwargs: Any) -> None:
-        """Add what was logged by a call with these arguments. A Trainer reports by itself."""
+    def add(self, logger: Logger, parameters: tuple[str, ...], _: Any, *args: Any, **kwargs: Any) -> None:
+        """Add what was logged by a call with this result and these arguments. A Trainer reports by itself."""
         counters = self._counters
         if counters.trainer_reports or get_ident() != self._thread:
             return
-        arguments = dict(zip(parameters, args), **kwargs)  # noqa: B905 - no `strict` in Python 3.8
+        given = args if logger.owner is None else args[1:]
+        arguments = dict(zip(parameters, given), **kwargs)  # noqa: B905 - no `strict` in Python 3.8
         *logged, step = [arguments.get(name) for name in parameters]
         values: Any = logged[0] if len(logged) == 1 else {logged[0]: logged[1]}
         kinds = [(name, self._kind(name), value) for name, value in _flattened(values)]
