@@ -67,19 +67,21 @@ class CrashCause:
 
 
 def crash_findings(situation: Situation) -> tuple[Finding, ...]:
-    """Why the run failed, or else that its loss was not finite. Empty for a run that is alive, completed or stopped."""
+    """Why the run failed, and that its loss was not finite. Only the latter if it completed or stopped."""
     state = situation.state
     if situation.is_alive:
         return ()
     lines = parse_lines(situation.log)
     ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
     cause = None if ended_well else _find_cause(situation, lines)
-    # Who stops a training whose loss is nan has the nan for a reason.
-    is_open = cause is None or cause.cause == "interrupted"
-    if is_open and (non_finite := find_non_finite(lines)) is not None:
+    causes = [] if cause is None else [cause]
+    non_finite = find_non_finite(lines)
+    if non_finite is not None and (cause is None or cause.cause != "nan"):
         sentence, evidence, confidence = non_finite
-        cause = CrashCause("nan", sentence, confidence, evidence, "training")
-    return () if cause is None else (_finding(cause, situation),)
+        # Who interrupts a training mostly has seen that its loss is nan.
+        first = 0 if cause is not None and cause.cause == "interrupted" else len(causes)
+        causes.insert(first, CrashCause("nan", sentence, confidence, evidence, "training"))
+    return tuple(_finding(cause, situation) for cause in causes)
 
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:

@@ -53,7 +53,7 @@ RULES: tuple[FindingRule, ...] = (
 """All rules. Among findings of one severity without a measured cost, this order is kept; rules on the measured
 breakdown of a step come before rules on single figures."""
 
-LOG_RULES: tuple[FindingRule, ...] = (non_finite.non_finite_values, non_finite.diverged, step_time.worker_warning)
+LOG_RULES: tuple[FindingRule, ...] = (non_finite.diverged, step_time.worker_warning)
 """Rules that read the log: a log without a run is all they need, and the others have nothing to judge."""
 
 SPEED_RULES: tuple[FindingRule, ...] = (

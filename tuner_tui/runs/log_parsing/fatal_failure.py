@@ -437,7 +437,7 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
     in_exceptions = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
     matches = []
     for line in lines:
-        if line.quiet or line.number in in_exceptions:
+        if line.quiet or line.number in in_exceptions or reports_progress(line.text):
             continue
         text = WATCHDOG.sub("", line.text.strip().removeprefix("what():").strip())
         pattern = next((pattern for pattern in crash_table().bare if pattern.matches(text)), None)
