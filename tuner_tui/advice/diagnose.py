@@ -127,10 +127,6 @@ def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(ordered)
 
 
-IMMEDIATE_CAUSES = frozenset({"nan"})
-"""Causes that are shown at once when certain: they do not flicker, and every further step is wasted."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrackedFinding:
     """The newest finding of one cause, since when it holds, and when it was last seen."""
@@ -165,17 +161,20 @@ class FindingHysteresis:
         earlier = {finding_key(held.finding): held for held in self.held}
         present = [self._seen(finding, earlier.get(finding_key(finding)), now_s) for finding in findings]
         causes = {finding_key(held.finding) for held in present}
-        lingering = [h for h in self.held if finding_key(h.finding) not in causes and self._lingers(h, now_s)]
-        return FindingHysteresis((*present, *lingering), self.appear_s, self.vanish_s)
+        gone = [held for held in self.held if finding_key(held.finding) not in causes]
+        lingering = [
+            held
+            for held in gone
+            if held.shown and held.finding.severity != "failed" and now_s - held.seen_s < self.vanish_s
+        ]
+        return replace(self, held=(*present, *lingering))
 
     def _seen(self, finding: Finding, earlier: TrackedFinding | None, now_s: float) -> TrackedFinding:
         since_s = now_s if earlier is None else earlier.since_s
-        urgent = finding.severity == "failed" or (finding.cause in IMMEDIATE_CAUSES and finding.confidence == "certain")
+        # A loss that is nan does not flicker, and every further step is wasted.
+        urgent = finding.severity == "failed" or (finding.cause == "nan" and finding.confidence == "certain")
         shown = (earlier is not None and earlier.shown) or urgent
         return TrackedFinding(finding, since_s, now_s, shown or now_s - since_s >= self.appear_s)
-
-    def _lingers(self, held: TrackedFinding, now_s: float) -> bool:
-        return held.shown and held.finding.severity != "failed" and now_s - held.seen_s < self.vanish_s
 
 
 def finding_key(finding: Finding) -> tuple[str, str | None]:

@@ -193,26 +193,19 @@ def _estimated(
 
 def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | None:
     """The device of one process: the weakest GPU with the memory of the smallest, or the host with its limit."""
+    inventory, limit = situation.inventory, situation.memory_limit_bytes
+    if inventory is None:
+        return None
     if situation.has_gpu is False:
-        return _host_device(situation)
-    cards = () if situation.inventory is None else visible_cards(situation.inventory)
+        host = Device(False, None, inventory.memory.usable_bytes)
+        return host if limit is None else limit_device_memory(host, limit, situation.import_footprint)
+    cards = visible_cards(inventory)
     if not cards:
         return None
-    sizes = [card.memory_total_bytes for card in cards]
-    capacities = [size for size in sizes if size]
-    capacity = (
-        measured.capacity_bytes if measured is not None else min(capacities) if len(capacities) == len(sizes) else None
-    )
+    smallest = min(card.memory_total_bytes or 0 for card in cards) or None  # unknown if one does not say
+    capacity = smallest if measured is None else measured.capacity_bytes
     capability = min((card.capability for card in cards if card.capability is not None), default=None)
     return Device(True, capability, capacity)
-
-
-def _host_device(situation: Situation) -> Device | None:
-    if situation.inventory is None:
-        return None
-    device = Device(False, None, situation.inventory.memory.usable_bytes)
-    limit = situation.memory_limit_bytes
-    return device if limit is None else limit_device_memory(device, limit, situation.import_footprint)
 
 
 def _by_scaling(

@@ -6,8 +6,8 @@ Used by the screen, the command line and the live finding. A value that was not 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from msgspec import structs
@@ -118,20 +118,28 @@ def _facts(situation: Situation) -> list[SettingCheck]:
 
 
 def _mark(name: str, asked: Any, situation: Situation) -> SettingCheck:
-    special = SPECIAL.get(name)
-    if special is not None:
-        return special(asked, situation)
-    check = _plain(name, asked, situation.state.in_effect.get(name))
-    limit = situation.state.injection_limits.get(name)
-    return replace(check, why=limit) if limit and check.verdict == "differs" else check
-
-
-def _plain(name: str, asked: Any, seen: Any) -> SettingCheck:
+    in_effect = situation.state.in_effect
+    if name == "optim":
+        return _optimizer(asked, in_effect)
+    seen = observed_precision(in_effect) if name == "precision" else in_effect.get(name)
+    if name == "tf32" and asked and situation.supports("tf32") is False:
+        return SettingCheck(name, asked, seen, "unknown", "no GPU here supports TF32")
+    if name == "dataloader_prefetch_factor" and asked is not None and in_effect.get("dataloader_num_workers") == 0:
+        return SettingCheck(name, asked, None, "unknown", "there are no workers")
     if asked is None or asked == "auto":
         return SettingCheck(name, asked, seen, "not asked")
     if seen is None:
-        return SettingCheck(name, asked, None, "unknown", "the training has not reported it")
-    return SettingCheck(name, asked, seen, "agrees" if _same(asked, seen) else "differs")
+        models_own = name == "gradient_checkpointing" and name in in_effect
+        why = "this model does not report it" if models_own else "the training has not reported it"
+        return SettingCheck(name, asked, None, "unknown", why)
+    if _same(asked, seen):
+        return SettingCheck(name, asked, seen, "agrees")
+    package = FLASH.get(str(asked))
+    missing = name == "attn_implementation" and package and situation.has_package(package) is False
+    why = f"{package} is not installed" if missing else ""
+    if name == "precision" and seen == "fp32":
+        why = "no autocast was observed"
+    return SettingCheck(name, asked, seen, "differs", situation.state.injection_limits.get(name) or why)
 
 
 def _same(asked: Any, seen: Any) -> bool:
@@ -141,64 +149,18 @@ def _same(asked: Any, seen: Any) -> bool:
     return bool(asked == seen)
 
 
-def _precision(asked: Any, situation: Situation) -> SettingCheck:
-    check = _plain("precision", asked, observed_precision(situation.state.in_effect))
-    if check.verdict == "differs" and check.seen == "fp32":
-        return replace(check, why="no autocast was observed")
-    return check
-
-
-def _optimizer(asked: Any, situation: Situation) -> SettingCheck:
-    seen = situation.state.in_effect
-    kind, fused = seen.get("optimizer"), seen.get("fused")
+def _optimizer(asked: Any, in_effect: Mapping[str, Any]) -> SettingCheck:
+    kind, fused = in_effect.get("optimizer"), in_effect.get("fused")
     if kind is None:
-        return _plain("optim", asked, None)
-    word = f"{kind}, fused" if fused else str(kind)
+        asks = asked not in (None, "auto")
+        why = "the training has not reported it" if asks else ""
+        return SettingCheck("optim", asked, None, "unknown" if asks else "not asked", why)
+    label = f"{kind}, fused" if fused else str(kind)
     optimizer = OPTIMIZERS.get(str(asked))
-    if asked is None or optimizer is None:
-        return SettingCheck(
-            "optim", asked, word, "not asked" if asked is None else "unknown", "not visible from its class"
-        )
-    wrong = kind != optimizer[0] or (optimizer[1] is not None and bool(fused) != optimizer[1])
-    why = "torch has no fused kernel here" if wrong and kind == optimizer[0] and optimizer[1] else ""
-    return SettingCheck("optim", asked, word, "differs" if wrong else "agrees", why)
-
-
-def _tf32(asked: Any, situation: Situation) -> SettingCheck:
-    seen = situation.state.in_effect.get("tf32")
-    if asked and situation.supports("tf32") is False:
-        return SettingCheck("tf32", asked, seen, "unknown", "no GPU here supports TF32")
-    return _plain("tf32", asked, seen)
-
-
-def _attention(asked: Any, situation: Situation) -> SettingCheck:
-    mark = _plain("attn_implementation", asked, situation.state.in_effect.get("attn_implementation"))
-    package = FLASH.get(str(asked))
-    if mark.verdict == "differs" and package and situation.has_package(package) is False:
-        return SettingCheck(mark.name, asked, mark.seen, "differs", f"{package} is not installed")
-    return mark
-
-
-def _checkpointing(asked: Any, situation: Situation) -> SettingCheck:
-    mark = _plain("gradient_checkpointing", asked, situation.state.in_effect.get("gradient_checkpointing"))
-    if mark.verdict == "unknown" and "gradient_checkpointing" in situation.state.in_effect:
-        return SettingCheck(mark.name, asked, None, "unknown", "this model does not report it")
-    return mark
-
-
-def _prefetch(asked: Any, situation: Situation) -> SettingCheck:
-    """Prefetch has no meaning without workers."""
-    workers = situation.state.in_effect.get("dataloader_num_workers")
-    if asked is not None and workers == 0:
-        return SettingCheck("dataloader_prefetch_factor", asked, None, "unknown", "there are no workers")
-    return _plain("dataloader_prefetch_factor", asked, situation.state.in_effect.get("dataloader_prefetch_factor"))
-
-
-SPECIAL: Mapping[str, Callable[[Any, Situation], SettingCheck]] = {
-    "precision": _precision,
-    "optim": _optimizer,
-    "tf32": _tf32,
-    "attn_implementation": _attention,
-    "gradient_checkpointing": _checkpointing,
-    "dataloader_prefetch_factor": _prefetch,
-}
+    if optimizer is None:
+        verdict: CheckResult = "not asked" if asked is None else "unknown"
+        return SettingCheck("optim", asked, label, verdict, "not visible from its class")
+    wanted_kind, wanted_fused = optimizer
+    wrong = kind != wanted_kind or (wanted_fused is not None and bool(fused) != wanted_fused)
+    why = "torch has no fused kernel here" if wrong and kind == wanted_kind and wanted_fused else ""
+    return SettingCheck("optim", asked, label, "differs" if wrong else "agrees", why)

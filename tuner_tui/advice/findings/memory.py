@@ -98,7 +98,8 @@ def find_memory_leaks(situation: Situation, least: int) -> tuple[MemoryLeak, ...
     on_host = [growth for rank in ranks if (growth := find_growth(rank.anonymous_minima, least)) is not None]
     if on_host:
         leaks.append(MemoryLeak("host", _total_growth(on_host)))
-    return tuple(leak for leak in leaks if _is_significant(leak.growth))
+    floor, share = thresholds.LEAK_BYTES, thresholds.LEAK_SHARE
+    return tuple(leak for leak in leaks if leak.growth.total_bytes >= max(floor, share * leak.growth.from_bytes))
 
 
 def leak_before_oom(situation: Situation, location: MemoryLocation) -> MemoryLeak | None:
@@ -119,10 +120,6 @@ def _total_growth(growths: Iterable[MemoryGrowth]) -> MemoryGrowth:
         max(growth.steps for growth in every),
         sum(growth.from_bytes for growth in every),
     )
-
-
-def _is_significant(growth: MemoryGrowth) -> bool:
-    return growth.total_bytes >= max(thresholds.LEAK_BYTES, thresholds.LEAK_SHARE * growth.from_bytes)
 
 
 def memory_grows(situation: Situation) -> Finding | None:

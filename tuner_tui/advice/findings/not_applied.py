@@ -31,7 +31,8 @@ def settings_not_in_effect(situation: Situation) -> Finding | None:
         return None
     names = ", ".join(mark.name for mark in marks[:4]) + (f" and {len(marks) - 4} more" if len(marks) > 4 else "")
     evidence = (
-        f"{mark.name}: requested {format_observed(mark.asked)}, {_format_observed(mark.seen)}"
+        f"{mark.name}: requested {format_observed(mark.asked)}, "
+        + ("not applied" if mark.seen is None else f"in effect {format_observed(mark.seen)}")
         + (f"; {mark.why}" if mark.why else "")
         for mark in marks
     )
@@ -53,10 +54,6 @@ def _placeholder_remedy(situation: Situation, names: Collection[str]) -> Iterato
     run = f"tuner-tui run -- {shlex.join(command)}"
     passed = remedy("own-flags", {}, names=", ".join(carried), command=run, accepted=accepted)
     yield replace(passed, command=command)
-
-
-def _format_observed(value: object) -> str:
-    return "not applied" if value is None else f"in effect {format_observed(value)}"
 
 
 def not_observed(situation: Situation) -> Finding | None:

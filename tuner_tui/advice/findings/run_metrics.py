@@ -34,16 +34,11 @@ def is_warmed_up(situation: Situation) -> bool:
         return False
     if phase_at(situation.state, situation.now_s) == "stalled":
         return False
-    if is_compiled(situation) and seconds < thresholds.COMPILE_WARM_UP_S:
+    requested = situation.settings is not None and situation.settings.torch_compile
+    if situation.state.in_effect.get("torch_compile", requested) and seconds < thresholds.COMPILE_WARM_UP_S:
         return False
     slow = seconds >= thresholds.WARM_UP_SLOW_S and steps >= thresholds.WARM_UP_SLOW_STEPS
     return steps >= thresholds.WARM_UP_STEPS or slow
-
-
-def is_compiled(situation: Situation) -> bool:
-    """Whether `torch.compile` is in effect, or requested if nothing was observed."""
-    seen = situation.state.in_effect.get("torch_compile")
-    return bool(seen) if seen is not None else bool(situation.settings and situation.settings.torch_compile)
 
 
 def recent_samples(situation: Situation) -> tuple[Sample, ...]:
@@ -107,13 +102,8 @@ def worker_loads(samples: tuple[Sample, ...]) -> tuple[float, ...]:
     if not samples:
         return ()
     alive = [process.pid for process in samples[-1].processes if process.role == "worker"]
-    loads = [median_known(process_loads(samples, pid)) for pid in alive]
+    loads = [median_known(process.cpu_pct for process in _process_samples(samples, pid)) for pid in alive]
     return tuple(sorted((load for load in loads if load is not None), reverse=True))
-
-
-def process_loads(samples: tuple[Sample, ...], pid: int) -> list[float | None]:
-    """CPU loads of process `pid`, in % of one core."""
-    return [process.cpu_pct for process in _process_samples(samples, pid)]
 
 
 def cpu_pct(samples: tuple[Sample, ...]) -> float | None:

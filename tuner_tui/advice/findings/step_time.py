@@ -27,7 +27,6 @@ from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_percent, format_share, format_short_duration
-from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.progress import RankTimes, phase_at, rank_times
 
 
@@ -180,27 +179,21 @@ def _bottleneck(situation: Situation) -> tuple[str | None, str]:
     full = covers_window(samples) and cpu is not None and cpu >= thresholds.CPU_FULL_PCT
     if full and has_too_many_workers(situation):
         return "cpu", "every core is busy"
-    if _other_programs_share(situation) is not None and _queues_for_cpu(samples):
+    queue = cpu_queue_pct(samples)  # not measured: other programs are taken to be in the way
+    if _other_programs_share(situation) is not None and (queue is None or queue >= thresholds.CPU_QUEUE_PCT):
         return "others", "other programs use the cores"
-    if full and loads and not _workers_idle(loads):
+    idle = thresholds.WORKER_IDLE_PCT
+    if full and loads and loads[0] >= idle:
         return "cpu", "every core is busy"
-    if covers_window(samples) and _one_worker_busy(loads):
+    # One worker at full load and all others idle: the dataset is not sharded.
+    unshared = len(loads) > 1 and loads[0] >= thresholds.CORE_FULL_PCT and all(load < idle for load in loads[1:])
+    if covers_window(samples) and unshared:
         return "one-worker", f"1 of {len(loads)} workers is busy, the others are idle"
-    if covers_window(samples) and loads and _workers_idle(loads):
+    if covers_window(samples) and loads and loads[0] < idle:
         return "storage", "the workers wait too: for storage, the network or each other"
     if not loads and (settings is None or settings.dataloader_num_workers == 0):
         return "main-process", "no workers: the training process prepares batches itself"
     return "workers", "too few workers, or slow ones"
-
-
-def _one_worker_busy(loads: tuple[float, ...]) -> bool:
-    """Whether one worker is at full load and all others idle: the dataset is not sharded."""
-    full, idle = thresholds.CORE_FULL_PCT, thresholds.WORKER_IDLE_PCT
-    return len(loads) > 1 and loads[0] >= full and all(load < idle for load in loads[1:])
-
-
-def _workers_idle(loads: tuple[float, ...]) -> bool:
-    return loads[0] < thresholds.WORKER_IDLE_PCT
 
 
 def has_too_many_workers(situation: Situation) -> bool:
@@ -216,12 +209,6 @@ def has_too_many_workers(situation: Situation) -> bool:
     queue = cpu_queue_pct(samples, "worker")
     queueing = queue is not None and queue >= thresholds.CPU_QUEUE_PCT and len(loads) > 2 * cores
     return queueing or sum(loads) >= 100 * cores * thresholds.WORKERS_FILL_SHARE
-
-
-def _queues_for_cpu(samples: tuple[Sample, ...]) -> bool:
-    """Whether a process of the training waits for a core; True if that is not measured."""
-    queue = cpu_queue_pct(samples)
-    return queue is None or queue >= thresholds.CPU_QUEUE_PCT
 
 
 def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from msgspec import structs
 
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.oom_analysis import format_limit
-from tuner_tui.advice.remedies import batch_size, computed, specific_errors
+from tuner_tui.advice.remedies import computed, specific_errors
 from tuner_tui.advice.remedies.table import has_ladder, names_of, remedy, remedy_if_it_applies
 from tuner_tui.advice.settings_check import unreachable_settings
 from tuner_tui.advice.situation import Situation
@@ -55,7 +57,7 @@ def remedies_for(
     # as two together may.
     remedies = [
         replace(reached, peak=expected_peak(situation, offer.change))
-        for offer in _ladder(topic if has_remedies(topic) else cause, situation, where)
+        for offer in _ladder(topic if topic is not None and has_remedies(topic) else cause, situation, where)
         if changes_something(offer, situation)
         and starts_from_known_values(offer, situation)
         and (reached := reachable(offer, situation)) is not None
@@ -67,15 +69,15 @@ def remedies_for(
     return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
 
 
-def has_remedies(name: str | None) -> bool:
+def has_remedies(name: str) -> bool:
     """Whether a cause or topic has remedies."""
-    return name is not None and (name in COMPUTED or has_ladder(name))
+    return name in COMPUTED or has_ladder(name)
 
 
-def _ladder(name: str | None, situation: Situation, where: str | None) -> tuple[Remedy, ...]:
-    if name is None or not has_remedies(name):
-        return ()
-    return COMPUTED[name](situation, where) if name in COMPUTED else climb(name, situation, where)
+def _ladder(name: str, situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    if name in COMPUTED:
+        return COMPUTED[name](situation, where)
+    return climb(name, situation, where) if has_ladder(name) else ()
 
 
 def climb(name: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
@@ -97,7 +99,7 @@ def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...
     settings = situation.settings
     if settings is None:
         names = names_of("gpu-oom-in-words", situation, where)
-        adapted = batch_size.log_shows_adapters(situation)
+        adapted = any(ADAPTERS_IN_LOG.search(line) for line in situation.log)
         return tuple(remedy(name) for name in names if not (adapted and name in NOT_ADAPTED))
     is_known = situation.is_known("per_device_train_batch_size")
     half = not is_known and "smaller-micro-batch" in names_of("gpu-oom", situation, where)
@@ -110,6 +112,8 @@ def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...
     )
 
 
+ADAPTERS_IN_LOG = re.compile(r"trainable%|\bpeft[/.]|\bqlora\b|\blora_[AB]\b|PeftModel", re.IGNORECASE)
+"""Adapters are trained already: peft prints their share, a traceback names its files."""
 NOT_ADAPTED = ("adapters-in-words", "pure-bf16-in-words")
 """Remedies for a training of all weights."""
 COMPUTE_LOCATIONS = frozenset({"training", "evaluation", "optimizer-step"})
@@ -171,13 +175,13 @@ RUNGS: Mapping[str, Callable[[Situation, Settings], Iterator[Remedy]]] = {
     "fewer-workers": computed.fewer_workers,
     "wider-precision": computed.wider_precision,
     "lower-learning-rate": computed.lower_learning_rate,
-    "much-larger-batch": batch_size.much_larger_batch,
-    "larger-batch": batch_size.larger_batch,
-    "no-checkpointing": batch_size.no_checkpointing,
-    "smaller-micro-batch": batch_size.smaller_micro_batch,
-    "smaller-eval-batch": batch_size.smaller_eval_batch,
-    "shorter-sequences": batch_size.shorter_sequences,
-    "safe-batch": batch_size.safe_batch,
+    "much-larger-batch": partial(computed.larger_batch, most=4),  # the GPU idles half of the time
+    "larger-batch": partial(computed.larger_batch, most=2),
+    "no-checkpointing": computed.no_checkpointing,
+    "smaller-micro-batch": computed.smaller_micro_batch,
+    "smaller-eval-batch": computed.smaller_eval_batch,
+    "shorter-sequences": computed.shorter_sequences,
+    "safe-batch": computed.safe_batch,
 }
 """Remedies that a function computes, by their names in ladders."""
 COMPUTED: Mapping[str, Ladder] = {
