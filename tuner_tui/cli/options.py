@@ -18,6 +18,8 @@ from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from tuner_tui import __version__
 from tuner_tui.cli.commands import COMMANDS, PANELS
+from tuner_tui.cli.console import fail
+from tuner_tui.settings.errors import SettingsError
 
 COMPLETION = "_TUNER_TUI_COMPLETE"
 MOST_RUNS = 30
@@ -108,6 +110,8 @@ def complete_setting(incomplete: str) -> list[str]:
 class RootGroup(TyperGroup):
     """Imports a command when it is named, and lists all under the headings of `PANELS`.
 
+    The sentence of a `SettingsError` ends a command with exit code 2.
+
     Where a command may stand it also completes presets and runs: a name opens the screen.
     """
 
@@ -124,6 +128,12 @@ class RootGroup(TyperGroup):
         settings = {"allow_interspersed_args": cmd_name not in PASSED_ON}
         app.command(cmd_name, hidden=cmd_name == "screen", context_settings=settings)(getattr(module, cmd_name))
         return typer.main.get_command(app)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SettingsError as error:
+            fail(str(error))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in PANELS.items():

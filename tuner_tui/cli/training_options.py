@@ -1,4 +1,4 @@
-"""The options of the commands that start a training: `run`, `tune` and `slurm submit`, and the launch they ask for."""
+"""The options of the commands that start or plan a training, and the launch they ask for."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from tuner_tui.advice.recommend.target import limit_gpu_memory
 from tuner_tui.cli.console import USAGE, fail, print_note
 from tuner_tui.cli.machine import ReadMachine, parse_size_option, refuse_no_python
 from tuner_tui.cli.options import (
+    AssumedMemory,
     InterpreterPath,
     MemoryLimit,
     ModelName,
+    OtherGpus,
     PresetName,
     SettingValues,
     TaskName,
@@ -81,6 +83,26 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """A training that is only planned, and the machine that it is planned for."""
+
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE | -- COMMAND...]",
+            help="A training tool's configuration file, a script, a preset, or a training command (read, not run).",
+        ),
+    ] = None
+    preset: PresetName = None
+    values: SettingValues = None
+    model: ModelName = None
+    task: TaskName = None
+    memory: AssumedMemory = None
+    gpus: OtherGpus = None
+    interpreter: InterpreterPath = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(TrainingOptions):
     """A training, and what happens when it ends."""
 
@@ -115,7 +137,7 @@ class RunOptions(TrainingOptions):
     ] = None
 
 
-def taking(options: type[TrainingOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def taking(options: type[TrainingOptions | PlanOptions]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the decorator of a command that gets the shared `options` as its first argument."""
     hints = get_type_hints(options, include_extras=True)
     shared = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=hint) for name, hint in hints.items()]

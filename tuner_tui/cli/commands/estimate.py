@@ -28,17 +28,8 @@ from tuner_tui.cli.estimate_report import (
     plan_report,
 )
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
-from tuner_tui.cli.options import (
-    AsJson,
-    AssumedMemory,
-    InterpreterPath,
-    MemoryLimit,
-    ModelName,
-    OtherGpus,
-    PresetName,
-    SettingValues,
-    TaskName,
-)
+from tuner_tui.cli.options import AsJson, MemoryLimit
+from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
 from tuner_tui.memory.device import Device
@@ -53,27 +44,15 @@ from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Setti
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
 
+@taking(PlanOptions)
 def estimate(
+    plan: PlanOptions,
     context: typer.Context,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE | -- COMMAND...]",
-            help="A training tool's configuration file, a script, a preset, or a training command (read, not run).",
-        ),
-    ] = None,
-    preset: PresetName = None,
-    values: SettingValues = None,
-    model: ModelName = None,
-    task: TaskName = None,
-    memory: AssumedMemory = None,
-    gpus: OtherGpus = None,
     by: Annotated[
         str | None,
         typer.Option(metavar="PART", help="Break memory down by module or by kind."),
     ] = None,
     memory_limit: MemoryLimit = None,
-    interpreter: InterpreterPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the peak memory of a training.
@@ -83,26 +62,23 @@ def estimate(
     corrected by earlier runs of the same job.
     """
     read_machine: ReadMachine = context.obj or read_local_machine
-    try:
-        if by not in (None, "module", "kind"):
-            raise SettingsError(f"--by: {by!r} is not one of module, kind.")
-        training = resolve_options(preset, words or [], values or [])
-        capacity = None if memory is None else parse_size_option("--memory", memory)
-        limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
-        command = measured_command(training, model, gpus)
-        if command is not None:
-            machine = read_machine(interpreter)
-            if print_measured(command, training.resolved, machine, capacity, limit, as_json):
-                return
-        resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, model, task)
-        if gpus is not None:
-            if capacity is not None or limit is not None:
-                raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
-            print_plans(gpus, read_machine(interpreter), resolved, job, as_json)
+    if by not in (None, "module", "kind"):
+        raise SettingsError(f"--by: {by!r} is not one of module, kind.")
+    training = resolve_options(plan.preset, plan.words or [], plan.values or [])
+    capacity = None if plan.memory is None else parse_size_option("--memory", plan.memory)
+    limit = None if memory_limit is None else parse_size_option("--memory-limit", memory_limit)
+    command = measured_command(training, plan.model, plan.gpus)
+    if command is not None:
+        machine = read_machine(plan.interpreter)
+        if print_measured(command, training.resolved, machine, capacity, limit, as_json):
             return
-    except SettingsError as error:
-        fail(str(error))
-    machine = read_machine(interpreter)
+    resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, plan.model, plan.task)
+    if plan.gpus is not None:
+        if capacity is not None or limit is not None:
+            raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
+        print_plans(plan.gpus, read_machine(plan.interpreter), resolved, job, as_json)
+        return
+    machine = read_machine(plan.interpreter)
     estimator, settings = prepare(machine, resolved, training.job, job, capacity, limit)
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)

@@ -79,7 +79,7 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
 @group.command()
 def show(name: Annotated[str, typer.Argument(help="Name or file of a preset.")], as_json: AsJson = False) -> None:
     """Print a preset as YAML."""
-    loaded = _load(name)
+    loaded = find_preset(name)
     if as_json:
         print_json(_document(loaded))
     else:
@@ -99,7 +99,12 @@ def save(
     as_json: AsJson = False,
 ) -> None:
     """Save your own preset."""
-    path = _save(name, source, flags or [], yes)
+    path = preset_path(name)
+    loaded = _read_source(source, name)
+    given = {field: parse_value(field, text) for field, text in parse_flags(flags or ()).items()}
+    _write(loaded.preset.variant(path.stem, {**loaded.preset.settings, **given}), path, yes, loaded.path)
+    for text in loaded.notes:
+        print_note(text)
     if as_json:
         print_json({"name": path.stem, "path": str(path)})
     else:
@@ -127,13 +132,6 @@ def check(
         raise typer.Exit(USAGE)
 
 
-def _load(name: str) -> LoadedPreset:
-    try:
-        return find_preset(name)
-    except SettingsError as error:
-        fail(str(error))
-
-
 def _read_source(source: str | None, name: str) -> LoadedPreset:
     """Return the preset to start from. Raises `SettingsError`."""
     if source is None:
@@ -146,20 +144,12 @@ def _read_source(source: str | None, name: str) -> LoadedPreset:
     return parse_preset(raw.decode("utf-8", "replace"), "standard input")
 
 
-def _save(name: str, source: str | None, flags: list[str], yes: bool) -> Path:
+def _write(preset: Preset, path: Path, replace_existing: bool, source: Path | None) -> None:
+    """Save a preset; exit with 2 if it exists and may not be replaced. Raises `SettingsError`."""
     try:
-        path = preset_path(name)
-        loaded = _read_source(source, name)
-        given = {field: parse_value(field, text) for field, text in parse_flags(flags).items()}
-        preset = loaded.preset.variant(path.stem, {**loaded.preset.settings, **given})
-        save_preset(preset, path, overwrite=yes, source=loaded.path)
+        save_preset(preset, path, overwrite=replace_existing, source=source)
     except PresetExistsError as error:
         fail(f"{error}; add --yes to replace it")
-    except SettingsError as error:
-        fail(str(error))
-    for text in loaded.notes:
-        print_note(text)
-    return path
 
 
 def _check(name: str, machine: RuleContext) -> dict[str, Any]:
@@ -251,10 +241,7 @@ def export(
 
     Without --interpreter the names are those of the newest transformers.
     """
-    try:
-        tool, carried = dialect_by_name(to), _carried(preset, to, _targets(interpreter))
-    except SettingsError as error:
-        fail(str(error))
+    tool, carried = dialect_by_name(to), _carried(preset, to, _targets(interpreter))
     values = {name: value for name, value in carried.values.items() if value is not None}
     if as_json:
         print_json({"tool": tool.name, "values": values, "not_carried": carried.unsupported, "notes": carried.notes})
@@ -283,15 +270,11 @@ def import_file(
 
     Keys that are not settings are listed.
     """
-    try:
-        loaded = _imported(file, tool)
-        path = preset_path(name or file.stem)
-        preset = structs.replace(loaded.preset, name=path.stem)
-        save_preset(preset, path, overwrite=yes, source=file)
-    except PresetExistsError as error:
-        fail(f"{error}; add --yes to replace it")
-    except SettingsError as error:
-        fail(str(error))
+    parsed = parse_file(read_file_text(file), file)
+    loaded = import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))
+    path = preset_path(name or file.stem)
+    preset = structs.replace(loaded.preset, name=path.stem)
+    _write(preset, path, yes, file)
     if as_json:
         document = {"name": path.stem, "path": str(path), "settings": dict(preset.settings), "left_out": loaded.ignored}
         print_json({**document, "job": preset.job})
@@ -321,8 +304,3 @@ def _carried(preset: str, to: str, targets: Collection[str] | None) -> ExportedS
     if loaded.job is None or loaded.job.model is None or not tool.programs:
         return carried
     return replace(carried, values={tool.model_keys[0]: loaded.job.model, **carried.values})
-
-
-def _imported(file: Path, tool: str | None) -> LoadedPreset:
-    parsed = parse_file(read_file_text(file), file)
-    return import_tool_file(parsed, str(file), file, None if tool is None else dialect_by_name(tool))

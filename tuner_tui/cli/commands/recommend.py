@@ -15,17 +15,9 @@ from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendatio
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_line, print_note
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
-from tuner_tui.cli.options import (
-    AsJson,
-    AssumedMemory,
-    InterpreterPath,
-    ModelName,
-    OtherGpus,
-    PresetName,
-    SettingValues,
-    TaskName,
-)
+from tuner_tui.cli.options import AsJson
 from tuner_tui.cli.recommend_report import recommend_report
+from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
@@ -43,22 +35,10 @@ NO_CARD = "cpu"
 """What `--gpu` names for a training without a GPU."""
 
 
+@taking(PlanOptions)
 def recommend(
+    plan: PlanOptions,
     context: typer.Context,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE | -- COMMAND...]",
-            help="A training tool's configuration file, a preset, or your training command.",
-        ),
-    ] = None,
-    preset: PresetName = None,
-    values: SettingValues = None,
-    model: ModelName = None,
-    task: TaskName = None,
-    memory: AssumedMemory = None,
-    gpus: OtherGpus = None,
-    interpreter: InterpreterPath = None,
     patch: Annotated[bool, typer.Option("--patch", help="Print only a diff of FILE.")] = False,
     write: Annotated[
         bool,
@@ -79,15 +59,12 @@ def recommend(
     Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
     a model of BERT's size.
     """
-    file, command = split_words(words or [], of_a_file=patch or write or copy)
-    preset = file if preset is None else preset
-    resolved, job = resolve_options(LaunchOptions(preset, command=command, model=model, task=task), values or [])
+    file, command = split_words(plan.words or [], of_a_file=patch or write or copy)
+    preset = file if plan.preset is None else plan.preset
+    asked = LaunchOptions(preset, command=command, model=plan.model, task=plan.task)
+    resolved, job = resolve_options(asked, plan.values or [])
     read_machine: ReadMachine = context.obj or read_local_machine
-    machine = read_machine(interpreter)
-    try:
-        machines = planned_machines(machine, gpus, memory)
-    except SettingsError as error:
-        fail(str(error))
+    machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)
     if patch or write or copy:
         if file is None:
             fail(
@@ -96,7 +73,7 @@ def recommend(
             )
         if len(machines) > 1:
             fail("--patch, --write and --copy need one kind of GPU after --gpu: a file has one value for each key.")
-        for_this = gpus is None and memory is None
+        for_this = plan.gpus is None and plan.memory is None
         print_patch(
             machines[0][1], resolved, job, Path(file), None if preset == file else preset, write, copy, for_this
         )
@@ -116,12 +93,9 @@ def split_words(words: list[str], of_a_file: bool = False) -> tuple[str | None, 
 
 
 def resolve_options(options: LaunchOptions, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
-    """Return the chosen settings and the job; exit with 2 if they are invalid."""
-    try:
-        flags = parse_flags(values)
-        training = resolve_training(replace(options, flags=flags, environment=os.environ, default_job=DEFAULT_JOB))
-    except SettingsError as error:
-        fail(str(error))
+    """Return the chosen settings and the job. Raises `SettingsError`."""
+    flags = parse_flags(values)
+    training = resolve_training(replace(options, flags=flags, environment=os.environ, default_job=DEFAULT_JOB))
     return training.resolved, training.job or DEFAULT_JOB
 
 
@@ -206,12 +180,10 @@ def print_patch(
     else:
         names = flags | {setting.name for setting in recommendation.advised if setting.name in SPEED_SETTINGS}
     targets = None if machine.interpreter is None else machine.interpreter.training_arguments
+    update = update_tool_file(path, recommendation.settings, names, targets, flags)
     try:
-        update = update_tool_file(path, recommendation.settings, names, targets, flags)
         if write and update.diff:
             write_durable(path, update.content, overwrite=True)
-    except SettingsError as error:
-        fail(str(error))
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror or error}")
     typer.echo(update.diff, nl=False)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from tuner_tui.cli.commands.run import run
-from tuner_tui.cli.console import fail
 from tuner_tui.cli.options import AsciiOnly, InterpreterPath, SettingValues
 from tuner_tui.cli.screen_opener import open_named
-from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MAX_FALLBACKS
 from tuner_tui.settings.resolve import parse_flags
 
@@ -44,7 +41,7 @@ def screen(
     ] = None,
 ) -> None:
     """Open the screen on a run, a preset or a configuration file."""
-    open_named(name, parse_set_flags(values or ()), interpreter, theme.value, ascii_only, fallback)
+    open_named(name, parse_flags(values or ()), interpreter, theme.value, ascii_only, fallback)
 
 
 def demo(
@@ -58,17 +55,6 @@ def demo(
     In a pipe, train the example and print plain lines.
     """
     if sys.stdin.isatty() and sys.stdout.isatty():
-        open_named(DEMO_PRESET, parse_set_flags(values or ()), interpreter, theme.value, ascii_only)
+        open_named(DEMO_PRESET, parse_flags(values or ()), interpreter, theme.value, ascii_only)
     else:
         run(preset=DEMO_PRESET, interpreter=interpreter, values=values)
-
-
-def parse_set_flags(values: Sequence[str]) -> dict[str, str]:
-    """Return the values of `--set` by name; exit with 2 if one is invalid."""
-    if not values:
-        return {}
-
-    try:
-        return dict(parse_flags(values))
-    except SettingsError as error:
-        fail(str(error))
