@@ -10,8 +10,23 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import pytest
+import yaml
+
+from tuner_tui.core.checked_types import Check
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.types import EVENT_TYPES
+from tuner_tui.runs.queue.queued_run import QueuedRun
+from tuner_tui.runs.read.machine_monitor import MachineView
+from tuner_tui.runs.slurm import JobList, SlurmJob
+from tuner_tui.runs.store.record import RunRecord
+from tuner_tui.runs.store.supervisor_state import SupervisorState
+from tuner_tui.runs.supervise.training_process import LaunchSpec
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.tuning.store import TuningRecord
+from tuner_tui.tuning.trial_log import TrialCompleted, TrialStarted, TuningEnded, TuningStarted
 
 MAX_README_LINES = 40
 
@@ -133,3 +148,72 @@ def test_the_top_level_holds_nothing_else(repository: Path) -> None:
     assert {name for name in top if not name.startswith(".")} == {
         "tuner_tui", "tests", "presets", "pyproject.toml", "README.md",
     }  # fmt: skip
+
+
+PARSERS = re.compile(
+    r"(json|yaml|tomllib)\.(safe_)?(loads?|compose)|ast\.literal_eval|(.*\.)?(from_json|validate_json)"
+)
+OPENERS = re.compile(r"read_regular|open_regular|LineTail|.*\.(read_bytes|read_text)")
+
+
+def reads_a_file(tree: ast.Module) -> bool:
+    """Whether a module parses or opens what a file, another process or a host gives; not /proc, nor its own data."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and "__file__" not in ast.unparse(node))
+    return any(
+        PARSERS.fullmatch(name) or OPENERS.fullmatch(name) for name in (ast.unparse(call.func) for call in calls)
+    )
+
+
+def test_every_reader_is_known_with_what_checks_it(repository: Path, modules: dict[str, Path]) -> None:
+    table = yaml.safe_load((repository / "tests" / "readers.yaml").read_text())
+    texts = {module.removeprefix("tuner_tui."): path.read_text() for module, path in modules.items()}
+    assert {module for module, text in texts.items() if reads_a_file(ast.parse(text))} == set(table["modules"])
+    variables = {name for text in texts.values() for name in re.findall(r"[\"']_?(TUNER_[A-Z_]+)[\"']", text)}
+    assert variables == set(table["variables"])
+
+
+NAMES_OF_THINGS = {
+    *("pid", "start_ticks", "signal", "exit_code", "host", "job_id", "into", "after", "continued_by", "parent"),
+    *("lineage", "tuning", "run", "path", "cwd", "output_dir", "resumed_from", "interpreter", "allowed", "cards"),
+}
+"""Fields that become part of a path or a command, or that name a process, in whatever file they are."""
+READ_TYPES = (*EVENT_TYPES.values(), Sample, SupervisorState, QueuedRun, SlurmJob, JobList, LaunchSpec, MachineView,
+              RunRecord, TuningRecord, TuningStarted, TrialStarted, TrialCompleted, TuningEnded)  # fmt: skip
+
+
+def fields_of(cls: type, seen: set[type]) -> Iterator[tuple[str, Any]]:
+    """The fields of a type that is read from a file, with those of the types in them. A job is the user's to choose."""
+    seen.add(cls)
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        if not name.startswith("_") and get_origin(hint) is not ClassVar:
+            yield f"{cls.__name__}.{name}", hint
+        for inner in parts_of(hint):
+            if (
+                isinstance(inner, type)
+                and inner.__module__.startswith("tuner_tui")
+                and inner not in {*seen, BuiltinJob, CommandJob}
+            ):
+                yield from fields_of(inner, seen)
+
+
+def parts_of(hint: Any) -> Iterator[Any]:
+    """A type and the types that it is made of."""
+    yield hint
+    for argument in get_args(hint):
+        yield from parts_of(argument)
+
+
+def is_checked(hint: Any) -> bool:
+    return any(isinstance(part, Check) for inner in parts_of(hint) for part in getattr(inner, "__metadata__", ()))
+
+
+def test_what_names_a_path_or_a_process_has_a_checked_type() -> None:
+    seen: set[type] = set()
+    fields = {name: hint for cls in READ_TYPES for name, hint in fields_of(cls, seen)}
+    bare = [
+        name
+        for name, hint in fields.items()
+        if name.rpartition(".")[2] in NAMES_OF_THINGS and {str, int} & {*parts_of(hint)} and not is_checked(hint)
+    ]
+    assert len(fields) > 100
+    assert not bare, bare

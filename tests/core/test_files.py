@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner_tui.core.files import NumberedFolders, make_private, shared_with, write_atomic, write_durable
+from tuner_tui.core.files import NumberedFolders, make_private, write_atomic, write_durable
 
 
 def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:
@@ -83,19 +83,3 @@ def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     make_private(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
-
-
-@pytest.mark.parametrize(("mode", "others"), [(0o700, None), (0o755, None), (0o777, "every user")])
-def test_who_else_may_change_it(tmp_path: Path, mode: int, others: str | None) -> None:
-    tmp_path.chmod(mode)
-    assert shared_with(tmp_path) == others
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
-def test_the_group_and_the_owner_count(tmp_path: Path) -> None:
-    tmp_path.chmod(0o770)
-    assert shared_with(tmp_path) is None  # root's own group
-    os.chown(tmp_path, 0, 65534)
-    assert str(shared_with(tmp_path)).startswith("group ")
-    os.chown(tmp_path, 65534, 65534)
-    assert str(shared_with(tmp_path)).startswith("user ")

@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.faults.command_line import tuner
+from tests.faults.test_damaged_folders import whole_run
+from tuner_tui.core.procfs import identify_process, this_machine
 from tuner_tui.runs.store.folder import create_folder
+from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 
 NAME = f"tuner{os.getpid()}"
 
@@ -101,3 +104,89 @@ def test_presets_that_the_stranger_may_change_are_refused(
     listed = json.loads(tuner(place / "state", "presets", "list", "--json").stdout)
     (evil,) = [preset for preset in listed if preset["name"] == "evil"]
     assert "may be changed by" in evil["problem"]
+
+
+def preset_of(path: Path, command: str = "touch started", owner: pwd.struct_passwd | None = None) -> Path:
+    path.write_text(f"about: runs as you\njob:\n  kind: command\n  command: [{', '.join(command.split())}]\n")
+    if owner is not None:
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+    return path
+
+
+def test_a_project_file_of_the_stranger_starts_nothing(stranger: pwd.struct_passwd, place: Path) -> None:
+    project = preset_of(place / "tuner.yaml", owner=stranger)
+    ran = tuner(place / "state", "run")
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-1] == (
+        f"{project}: It may be changed by user {NAME}, who could have commands run as you; set TUNER_TRUSTED={project} "
+        "to allow it."
+    )
+    assert not (place / "started").exists()
+    assert tuner(place / "state", "run", TUNER_TRUSTED=str(place)).returncode == 0  # as in a container
+    assert (place / "started").exists()
+    project.write_text("settings:\n  learning_rate: 1e-5\n")
+    assert tuner(place / "state", "run", "--", "true").returncode == 0  # nothing of the file is started
+
+
+@pytest.mark.parametrize("how", ["file", "folder", "mode", "link"])
+def test_a_preset_named_by_its_path_is_read_and_not_started(stranger: pwd.struct_passwd, place: Path, how: str) -> None:
+    (place / "shared").mkdir()
+    preset = preset_of(place / "shared" / "theirs.yaml", owner=stranger if how == "file" else None)
+    if how == "folder":
+        os.chown(preset.parent, stranger.pw_uid, stranger.pw_gid)
+    elif how == "mode":
+        preset.chmod(0o666)
+    elif how == "link":
+        preset.rename(preset.with_suffix(".yml"))
+        preset.symlink_to(preset.with_suffix(".yml"))
+        os.lchown(preset, stranger.pw_uid, stranger.pw_gid)
+    assert tuner(place / "state", "presets", "show", str(preset)).returncode == 0
+    for words in (["run", "--preset"], ["run", "--detach", "--when-free", "--preset"]):
+        ran = tuner(place / "state", *words, str(preset))
+        assert ran.returncode == 2
+        assert "may be changed by" in ran.stderr
+    assert not (place / "started").exists()
+
+
+def test_a_run_folder_of_the_stranger_is_not_signalled(stranger: pwd.struct_passwd, place: Path) -> None:
+    theirs = place / "theirs" / "runs"
+    folder = whole_run(theirs)
+    with subprocess.Popen(["sleep", "100"]) as victim:
+        process = identify_process(victim.pid)
+        assert process is not None
+        write_supervisor_state(folder.state, SupervisorState(this_machine(), process, 1.0, process))
+        for path in (theirs.parent, theirs, folder.path, *folder.path.iterdir()):
+            os.chown(path, stranger.pw_uid, stranger.pw_gid)
+        for words in (["stop", "--now"], ["stop"], ["run", "--detach", "--resume"]):
+            ran = tuner(place / "state", *words, str(folder.path))
+            assert ran.returncode in (1, 2)
+            assert f"may be changed by user {NAME}" in ran.stderr
+        assert victim.poll() is None
+        victim.kill()
+
+
+def test_a_state_folder_below_one_that_everybody_may_change(stranger: pwd.struct_passwd, place: Path) -> None:
+    shared = place / "shared"
+    (shared / "mine").mkdir(parents=True)
+    shared.chmod(0o777)
+    for words in (["run"], ["run", "--detach", "--when-free"]):
+        ran = tuner(shared / "mine" / "state", *words, "--", "true")
+        assert ran.returncode == 2
+        assert f"{shared}" in ran.stderr
+        assert "may be changed by every user" in ran.stderr
+
+
+def test_a_config_folder_that_everybody_may_change(
+    stranger: pwd.struct_passwd, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+    presets = place / "config" / "tuner-tui" / "presets"
+    presets.mkdir(parents=True)
+    preset_of(presets / "mine.yaml")
+    for shared in (place / "config", presets.parent):
+        shared.chmod(0o777)
+        ran = tuner(place / "state", "run", "--preset", "mine")
+        assert ran.returncode == 2
+        assert f"{shared}: It may be changed by every user" in ran.stderr
+        shared.chmod(0o755)
+    assert tuner(place / "state", "run", "--preset", "mine").returncode == 0

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import grp
 import os
-import pwd
 import re
 import stat
 import time
@@ -19,6 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tuner_tui.core.ownership import keep_others_out, require_unshared
 
 MAX_BYTES = 8 << 20
 
@@ -188,56 +188,6 @@ def make_private(folder: Path) -> None:
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def keep_others_out(folder: Path) -> None:
-    """Take the right to change `folder` from others. Raises `PermissionError` where it is not this user's, and others
-    may replace what is in it.
-    """
-    status = folder.stat()
-    if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or status.st_mode & stat.S_ISVTX:
-        return
-    if status.st_uid == os.getuid():
-        folder.chmod(stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
-    elif (others := shared_with(folder)) is not None:
-        raise PermissionError(errno.EPERM, f"It may be changed by {others}", str(folder))
-
-
-def shared_with(path: Path) -> str | None:
-    """Who else may change `path`, such as "every user"; None if only this user and root may. Raises `OSError`.
-
-    A group of which this user is the only member counts as this user: many systems create files writable by it.
-    """
-    status = path.stat()
-    if status.st_uid not in (0, os.getuid()):
-        return f"user {_user_name(status.st_uid)}"
-    if status.st_mode & stat.S_IWOTH:
-        return "every user"
-    if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
-        return f"group {_group_name(status.st_gid)}"
-    return None
-
-
-def _is_own_group(gid: int) -> bool:
-    try:
-        group, user = grp.getgrgid(gid), pwd.getpwuid(os.getuid())
-    except KeyError:
-        return False
-    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
-
-
-def _user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def _group_name(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
 
 
 class LineAppender:
@@ -437,12 +387,13 @@ class NumberedFolders:
     letter: str
 
     def create(self, root: Path) -> Path:
-        """Create a folder in `root` with the next number, mode 0700. Raises `OSError`, also where others may replace
-        the folders in `root`.
+        """Create a folder in `root` with the next number, mode 0700. Raises `OSError`, also where others may change
+        `root`.
         """
         make_private(root)
         for folder in (root.parent, root):
             keep_others_out(folder)
+        require_unshared(root)
         number = self.number(self.next(root))
         while True:
             # mkdir fails if the name exists, so it is also the claim of the number: no lock is needed.

@@ -1,4 +1,4 @@
-"""Converts frozen dataclasses to and from JSON by their type hints.
+"""Converts frozen dataclasses to and from JSON by their type hints, those of `checked_types` included.
 
 Tolerant, because the files outlive the program version that wrote them.
 """
@@ -10,8 +10,10 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
-from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import cache, reduce
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tuner_tui.core.checked_types import WORD, Check
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
@@ -20,11 +22,11 @@ MAX_INT = 2**63 - 1
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-def from_json(cls: type[T], data: object) -> T:
+def from_json(cls: type[T], data: object, *, strict: bool = False) -> T:
     """Build a `cls` from parsed JSON.
 
-    Unknown keys are ignored. A bad value of a field with a default is replaced by the default; of a required field it
-    raises `ValueError`.
+    Unknown keys are ignored. A bad value of a field with a default is replaced by the default; of a required field, and
+    of any field if `strict`, it raises `ValueError`.
     """
     if not isinstance(data, dict):
         raise ValueError(f"{cls.__name__}: not an object")
@@ -35,12 +37,22 @@ def from_json(cls: type[T], data: object) -> T:
         try:
             values[name] = convert(data[name])
         except (ValueError, TypeError, OverflowError):
-            if required:
+            if required or strict:
                 raise ValueError(f"{cls.__name__}.{name}: bad value") from None
     try:
         return cls(**values)
     except TypeError as error:
         raise ValueError(f"{cls.__name__}: {error}") from None
+
+
+def checked(value: T) -> T:
+    """The value, whose fields msgspec has converted. Raises `ValueError` where a type of `checked_types` refuses."""
+    for name, check in _field_checks(type(value)):  # type: ignore[arg-type]
+        try:
+            check(getattr(value, name))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return value
 
 
 def to_json(value: Any, whole: bool = False) -> Any:
@@ -74,21 +86,44 @@ def _at_default(value: Any, field: Any) -> bool:
 
 @cache
 def _fields(cls: type[Any]) -> tuple[tuple[str, Convert, bool], ...]:
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     return tuple((f.name, _converter(hints[f.name]), f.name in required) for f in fields(cls))
+
+
+@cache
+def _field_checks(cls: type[Any]) -> tuple[tuple[str, Convert], ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple((name, check) for name, hint in hints.items() if (check := _check_of(hint)) is not None)
+
+
+def _check_of(hint: Any) -> Convert | None:
+    """What checks a value of the type, `X`, `X | None` or `tuple[X, ...]`; None if nothing does."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Annotated and any(isinstance(part, Check) for part in arguments):
+        return _converter(hint)
+    part_check = _check_of(arguments[0]) if get_origin(hint) in (Union, types.UnionType, tuple) else None
+    if part_check is not None:
+        return lambda value: [
+            part_check(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None
+        ]
+    return None
 
 
 def _converter(hint: Any) -> Convert:
     if hint in _SCALARS:
         return _SCALARS[hint]
     origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        checks = [check for check in arguments[1:] if isinstance(check, Check)]
+        converts = checks if WORD in checks else [_converter(arguments[0]), *checks]
+        return lambda value: reduce(lambda converted, convert: convert(converted), converts, value)
     if origin in (Union, types.UnionType):
         return _union([_converter(a) for a in arguments if a is not type(None)])
     if origin is tuple:
         return _tuple(arguments)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return _mapping(_converter(arguments[1]))
+        return _mapping(*map(_converter, arguments))
     if is_dataclass(hint) and isinstance(hint, type):
         return lambda value: from_json(hint, value)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
@@ -119,21 +154,21 @@ def _tuple(arguments: tuple[Any, ...]) -> Convert:
     return lambda value: tuple(convert(element) for convert, element in zip(items, _list(value), strict=True))
 
 
-def _mapping(item: Convert) -> Convert:
+def _mapping(key: Convert, item: Convert) -> Convert:
     """Converts each entry; bad entries are left out."""
 
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ValueError("not an object")
-        return dict(_entries(value, item))
+        return dict(_entries(value, key, item))
 
     return convert
 
 
-def _entries(value: Mapping[str, Any], item: Convert) -> Iterable[tuple[str, Any]]:
-    for key, element in value.items():
+def _entries(value: Mapping[str, Any], key: Convert, item: Convert) -> Iterable[tuple[str, Any]]:
+    for name, element in value.items():
         try:
-            yield _text(key), item(element)
+            yield key(name), item(element)
         except (ValueError, TypeError, OverflowError):
             continue
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tuner_tui.core.checked_types import HostName, Pid, StartTicks
+
 PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -47,15 +49,15 @@ class ProcessStat(NamedTuple):
 class ProcessId:
     """A process identified for good: its pid and its start in clock ticks since boot."""
 
-    pid: int
-    start_ticks: int
+    pid: Pid
+    start_ticks: StartTicks
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The scope of a pid: host name, boot and pid namespace."""
 
-    host: str
+    host: HostName
     boot_id: str | None = None
     pid_namespace: str | None = None
 

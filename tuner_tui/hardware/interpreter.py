@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,8 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from tuner_tui.core.child_process import EndlessOutputError, run_command
-from tuner_tui.core.files import make_private, write_atomic
+from tuner_tui.core.files import make_private, read_regular, write_atomic
+from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.hardware.capabilities import build_supports, describe_generation, least_capability
 from tuner_tui.hardware.inventory import Gpu, Inventory
 from tuner_tui.hardware.probe_script import DISTRIBUTIONS
@@ -41,8 +42,8 @@ class ProbeCacheEntry:
     def read(self) -> dict[str, Any] | None:
         """The answer; None where there is none, it is out of date, or the file is damaged."""
         try:
-            entry = json.loads(self.file.read_text("utf-8"))
-        except (OSError, ValueError):
+            entry = json.loads(read_regular(self.file))
+        except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(entry, dict) or entry.get("format") != FORMAT:
             return None
@@ -243,16 +244,9 @@ def resolve_executable(path: Path) -> Path:
 
 
 def interpreter_from_answer(path: Path, answer: Mapping[str, Any], problem: str | None) -> Interpreter:
-    packages = answer.get("packages", {})
-    return Interpreter(
-        path=str(path),
-        python_version=answer.get("python_version"),
-        packages=packages,
-        torch_cuda=answer.get("torch_cuda"),
-        torch_archs=tuple(answer.get("torch_archs", ())),
-        training_arguments=answer.get("training_arguments"),
-        problem=problem or package_problem(path, packages, answer.get("problem")),
-    )
+    interpreter = from_json(Interpreter, {**answer, "path": str(path)})
+    problem = problem or package_problem(path, interpreter.packages, interpreter.problem)
+    return replace(interpreter, path=str(path), problem=problem)
 
 
 def package_problem(path: Path, packages: Mapping[str, str], import_error: str | None) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner_tui.core.checked_types import Pid
+
 Capability = tuple[int, int]
 """A compute capability of CUDA, such as (8, 6)."""
 
@@ -39,7 +41,7 @@ class GpuProcess:
     `sm_pct` is the percentage of recent time in which its kernels ran; None where the driver does not report it.
     """
 
-    pid: int
+    pid: Pid
     memory_bytes: int | None
     command: str | None = None
     user: str | None = None

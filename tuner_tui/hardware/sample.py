@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner_tui.core.checked_types import Pid, Time
 from tuner_tui.hardware.inventory import GpuProcess
 
 
@@ -67,7 +68,7 @@ class ProcessSample:
     `could_run` is True when the thread was running or waiting at this moment. A worker has its trainer's `rank`.
     """
 
-    pid: int
+    pid: Pid
     role: str
     cpu_pct: float | None = None
     rss_bytes: int | None = None
@@ -80,7 +81,7 @@ class ProcessSample:
 class Sample:
     """GPUs, host and the training's processes at `time_s` (seconds since the epoch)."""
 
-    time_s: float
+    time_s: Time
     gpus: tuple[GpuSample, ...] = ()
     host: HostSample = HostSample()
     processes: tuple[ProcessSample, ...] = ()

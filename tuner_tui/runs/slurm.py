@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tuner_tui.core.checked_types import Identifier, JobId, Time
 from tuner_tui.core.child_process import EndlessOutputError, run_command
 from tuner_tui.core.daemon_thread import daemon_call
 from tuner_tui.core.files import LockedError, acquire_lock, read_regular, write_atomic
@@ -109,7 +110,7 @@ SQUEUE_FORMAT = SEPARATOR.join(("%i", "%T", "%N", "%S", "%r"))
 class JobState:
     """A job as Slurm reported it. `start` is when it started or is expected to, in the controller's local time."""
 
-    job_id: str
+    job_id: JobId
     state: str
     nodes: str = ""
     start: str = ""
@@ -173,11 +174,11 @@ class SlurmJob:
     the run that then went on.
     """
 
-    submitted_t: float
-    job_id: str | None = None
+    submitted_t: Time
+    job_id: JobId | None = None
     requeues: bool = True
-    requeued_t: float | None = None
-    continued_by: str | None = None
+    requeued_t: Time | None = None
+    continued_by: Identifier | None = None
 
     @property
     def name(self) -> str:

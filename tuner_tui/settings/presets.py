@@ -16,7 +16,8 @@ from msgspec import Meta, Struct, field, structs, to_builtins
 from platformdirs import user_config_path
 
 import tuner_tui
-from tuner_tui.core.files import make_private, read_regular, shared_with, write_durable
+from tuner_tui.core.files import make_private, read_regular, write_durable
+from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.capabilities import parse_capability
 from tuner_tui.hardware.inventory import Gpu
 from tuner_tui.settings.dialects.dialect import (
@@ -504,21 +505,12 @@ def _load_entry(path: Path) -> PresetEntry:
 def _load_safely(path: Path) -> LoadedPreset:
     """The preset. Raises `PresetError` if another user may change it: its `job.command` runs as this user."""
     if path.parent != shipped_folder():
-        for checked in (path.parent, path):
-            _check_unshared(checked)
+        try:
+            for part in (path.parent, path):
+                require_unshared(part)
+        except OSError as error:
+            raise PresetError(f"{error.filename}: {error.strerror}") from None
     return load_preset(path)
-
-
-def _check_unshared(path: Path) -> None:
-    try:
-        others = shared_with(path)
-    except OSError as error:
-        raise PresetError(f"{path}: {error.strerror}") from None
-    if others is not None:
-        raise PresetError(
-            f"{path} may be changed by {others}, and its commands would run as you. Run `chmod go-w "
-            f"{path}`, or copy the preset to your own folder and use that file"
-        )
 
 
 def _preset_files(folders: Sequence[Path] | None) -> dict[str, Path]:

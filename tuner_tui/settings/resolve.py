@@ -32,7 +32,7 @@ from tuner_tui.settings.model import (
     shorten_text,
     spec_of,
 )
-from tuner_tui.settings.presets import LoadedPreset, Preset, find_preset, load_preset
+from tuner_tui.settings.presets import LoadedPreset, Preset, find_preset, load_preset, shipped_folder
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"
@@ -74,6 +74,7 @@ class Training:
 
     `job` is None where no source has one and there is no default. `notes` are warnings of the files read: keys left
     out, names translated. `left_open` names settings that the tool of the preset's file chooses when it starts.
+    `job_file` is the file that gives the job; None where the options give it, or a preset of this program.
     """
 
     resolved: Resolved
@@ -81,6 +82,7 @@ class Training:
     preset: Preset | None = None
     notes: tuple[str, ...] = ()
     left_open: tuple[str, ...] = ()
+    job_file: Path | None = None
 
 
 def resolve_training(options: LaunchOptions) -> Training:
@@ -101,15 +103,21 @@ def resolve_training(options: LaunchOptions) -> Training:
     if tool is not None:
         resolved = _with_tool_defaults(resolved, tool)
     files = (loaded, project) if opened else (project, loaded)
-    jobs = [file.preset.job for file in files if file is not None and file.preset.job is not None]
-    job = apply_job_options(jobs[0] if jobs else options.default_job, options)
+    given, job_file = next(
+        ((file.preset.job, file.path) for file in files if file is not None and file.preset.job is not None),
+        (options.default_job, None),
+    )
+    job = apply_job_options(given, options)
     fallback = fallback_limit(options.fallback, options.environment)
     if job is not None and fallback is not None:
         job = structs.replace(job, fallback=fallback)
     notes = () if loaded is None else loaded.notes
     if project is not None:
         notes += tuple(f"{options.project}: {note}" for note in project.notes)
-    return Training(resolved, job, preset, notes, () if loaded is None else loaded.left_open)
+    replaced = options.command and not isinstance(given, CommandJob)
+    if replaced or (job_file is not None and job_file.parent == shipped_folder()):
+        job_file = None
+    return Training(resolved, job, preset, notes, () if loaded is None else loaded.left_open, job_file)
 
 
 def resolve(

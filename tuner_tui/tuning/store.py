@@ -8,12 +8,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 
-from tuner_tui.core.clock import LATEST_T
+from tuner_tui.core.checked_types import AbsolutePath, CardUuid, Identifier, ProgramPath, Time
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
+from tuner_tui.core.json_dataclass import checked
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
@@ -168,7 +169,7 @@ class TuningOptions(Struct, frozen=True, kw_only=True):
     most_minutes: float = DEFAULT_MINUTES
     save_as: str | None = None
     objective: Objective = "job"
-    cards: tuple[str, ...] = ()
+    cards: tuple[CardUuid, ...] = ()
     on: Cluster | None = None
     most_gpus: int | None = None
 
@@ -177,14 +178,14 @@ class TuningRecord(TuningOptions, frozen=True, kw_only=True):
     """What is tuned and how, with secrets redacted. Written once. `settings` and `origins` make up `resolved`."""
 
     v: int = TUNING_RECORD_VERSION
-    id: str
+    id: Identifier
     title: str
-    created_t: Annotated[float, Meta(ge=0, le=LATEST_T)]
+    created_t: Time
     job: Job
     settings: dict[str, Any]
     origins: dict[str, tuple[str, str]] = {}
-    cwd: str
-    interpreter: str | None = None
+    cwd: AbsolutePath
+    interpreter: ProgramPath | None = None
     preset: str | None = None
     memory_limit_bytes: int | None = None
 
@@ -205,6 +206,6 @@ def read_tuning_record(folder: TuningFolder) -> TuningRecord:
     if isinstance(data.get("v"), int) and data["v"] > TUNING_RECORD_VERSION:
         raise RecordError(f"{folder.record} was written by a newer tuner-tui.")
     try:
-        return convert({**data, "job": without_hydra(data.get("job"))}, TuningRecord)
-    except (ValidationError, RecursionError) as error:
+        return checked(convert({**data, "job": without_hydra(data.get("job"))}, TuningRecord))
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{folder.record} is damaged: {str(error).splitlines()[0]}.") from error

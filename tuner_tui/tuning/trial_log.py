@@ -12,7 +12,9 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from tuner_tui.core.checked_types import Identifier, PathText, Time
 from tuner_tui.core.files import LineAppender, LineTail
+from tuner_tui.core.json_dataclass import checked
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.other_load import OtherLoad
 from tuner_tui.runs.store.record import RecordError
@@ -26,7 +28,7 @@ TuningEndStatus = Literal["finished", "aborted", "failed"]
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """What every entry has: its time and the version of the log."""
 
-    t: float
+    t: Time
     v: int = LOG_VERSION
 
 
@@ -51,7 +53,7 @@ class TrialStarted(_Entry, frozen=True, kw_only=True, tag="trial-begun"):
     """
 
     trial: Trial
-    run: str
+    run: Identifier
     kind: ClassVar[Literal["trial-begun"]] = "trial-begun"
     left_low_s: float | None = None
     left_high_s: float | None = None
@@ -90,7 +92,7 @@ class TuningEnded(_Entry, frozen=True, kw_only=True, tag="ended"):
     status: TuningEndStatus
     kind: ClassVar[Literal["ended"]] = "ended"
     verdict: TuningConclusion | None = None
-    preset: str | None = None
+    preset: PathText | None = None
     sentence: str = ""
     early: bool = False
 
@@ -118,8 +120,8 @@ def _redacted(value: Any) -> Any:
 def decode_entry(line: bytes) -> LogEntry | None:
     """Return the entry of one line; None for a torn line, an unknown kind, a newer version or wrong types."""
     try:
-        entry: LogEntry = _DECODER.decode(line)
-    except msgspec.DecodeError:
+        entry: LogEntry = checked(_DECODER.decode(line))
+    except ValueError:
         return None
     return entry if entry.v <= LOG_VERSION else None
 

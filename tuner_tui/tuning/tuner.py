@@ -318,6 +318,7 @@ def tune(folder: TuningFolder, spec: TunerSpec, log: TrialLog) -> TuningEnded:
         environ=spec.environ,
         tuning=folder.id,
         ends_with=identify_process(os.getpid()),
+        job_file=folder.record,
     )
     reader = TuningReader(folder)
     entries = reader.entries()

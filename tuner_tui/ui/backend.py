@@ -19,11 +19,13 @@ from tuner_tui.advice.recommend.duration_estimate import describe_duration, expe
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.core.files import write_durable
+from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sampler import Sampler, open_sampler
+from tuner_tui.runs.launch.command import check_unshared
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import launch_summary, prepare
@@ -127,6 +129,8 @@ class Backend:
         training = resolve_training(
             LaunchOptions(name, self.flags or {}, self.environment or {}, default_job=default, fallback=self.fallback)
         )
+        if training.job_file is not None:  # the Python that it names is asked as soon as it is shown
+            check_unshared(training.job_file)
         job = self._with_interpreter(training.job or default)
         return TrainingConfig(training.resolved, job, name, base=training.preset, notes=training.notes)
 
@@ -195,9 +199,9 @@ class Backend:
     # runs
 
     def open_run(self, folder: Path) -> TrainingConfig:
-        """Return the settings and the job of a run, or of the demo if its record cannot be read."""
+        """Return settings and job of a run, or of the demo if its record cannot be read or is another user's."""
         record = readable_record(RunFolder(folder))
-        if record is None:
+        if record is None or sharing_problem(folder) is not None:
             return self.load_preset("demo")
         return TrainingConfig(
             record.resolved,

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-from typing import Any, get_type_hints
+from collections.abc import Mapping
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner_tui.core.checked_types import (
+    MAX_PID,
+    ExitCode,
+    HostName,
+    Identifier,
+    PathText,
+    Pid,
+    SignalNumber,
+    Time,
+)
 from tuner_tui.core.clock import LATEST_T
 from tuner_tui.core.json_dataclass import MAX_INT
 from tuner_tui.runs.events.types import EVENT_TYPES, STORY_PREFIX, Event, Finished, Launched, Metrics
@@ -25,21 +38,30 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
+CHECKED: dict[Any, st.SearchStrategy[Any]] = {
+    Pid: st.integers(0, MAX_PID),
+    Time: st.floats(0, LATEST_T),
+    ExitCode: st.integers(-255, 255),
+    SignalNumber: st.integers(1, 64),
+    Identifier: st.from_regex(r"[a-z0-9][a-z0-9-]{0,63}", fullmatch=True),
+    HostName: st.from_regex(r"[a-z][a-zA-Z0-9_.-]{0,60}", fullmatch=True),
+    PathText: TEXT.filter(lambda text: text and "\0" not in text),
+}
+PLAIN = {int: INTEGER, float: FINITE, str: TEXT, bool: st.booleans(), type(None): st.none()}
+
+
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values that fit a field's type."""
-    text = str(hint)
-    if "Mapping[str, float]" in text:
-        return st.dictionaries(TEXT, FINITE, max_size=3)
-    if "Mapping" in text:
-        return st.dictionaries(TEXT, st.integers() | TEXT | st.booleans() | st.none(), max_size=3)
-    if "tuple[str" in text:
-        return st.lists(TEXT, max_size=3).map(tuple)
-    if "tuple[int" in text:
-        counted = st.lists(INTEGER, max_size=3).map(tuple)
-        return st.none() | counted if "None" in text else counted
-    plain = {"int": INTEGER, "float": FINITE, "str": TEXT, "bool": st.booleans()}
-    name = text.removeprefix("<class '").removesuffix("'>").split(" |")[0]
-    return plain[name] | (st.none() if "None" in text else st.nothing())
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return st.one_of([values(argument) for argument in arguments])
+    if origin is tuple:
+        return st.lists(values(arguments[0]), max_size=3).map(tuple)
+    if origin is Mapping:
+        return st.dictionaries(TEXT, values(arguments[1]), max_size=3)
+    if hint is Any:
+        return st.integers() | TEXT | st.booleans() | st.none()
+    return CHECKED[hint] if origin is Annotated else PLAIN[hint]
 
 
 def events() -> st.SearchStrategy[Event]:
@@ -47,9 +69,8 @@ def events() -> st.SearchStrategy[Event]:
 
 
 def event_of(cls: type[Event]) -> st.SearchStrategy[Event]:
-    hints = {name: hint for name, hint in get_type_hints(cls).items() if name not in ("kind", "story")}
-    fields = {name: values(hint) for name, hint in hints.items()}
-    return st.builds(cls, **fields | {"t": st.floats(0, LATEST_T)})
+    hints = get_type_hints(cls, include_extras=True)
+    return st.builds(cls, **{field.name: values(hints[field.name]) for field in dataclasses.fields(cls)})
 
 
 @given(events())

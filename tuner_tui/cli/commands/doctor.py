@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
-from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, with_recommended
 from tuner_tui.cli.commands.recommend import resolve_options
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
 from tuner_tui.cli.options import AsJson, InterpreterPath, PresetName, SettingValues
 from tuner_tui.cli.report_text import hanging_lines
+from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import BRIEF_TIMEOUT_S
 from tuner_tui.hardware.environment import visible_gpus
 from tuner_tui.hardware.interpreter import default_interpreter, find_incompatibilities, probe_versions
@@ -62,8 +63,10 @@ def doctor(
     reading = start_reading_inventory(BRIEF_TIMEOUT_S) if read_machine is None else None
 
     preset = file if preset is None else preset
-    chosen, job = resolve_options(LaunchOptions(preset), values or [])
-    if interpreter is None and isinstance(job, CommandJob):
+    training = resolve_options(LaunchOptions(preset), values or [])
+    chosen, job = training.resolved, training.job or DEFAULT_JOB
+    trusted = training.job_file is None or sharing_problem(training.job_file) is None
+    if interpreter is None and isinstance(job, CommandJob) and trusted:
         interpreter = training_python(job, os.environ, Path.cwd())
     machine = read_local_machine(interpreter, reading) if read_machine is None else read_machine(interpreter)
     settings = with_recommended(chosen, machine.inventory, machine.interpreter, job).settings
@@ -74,10 +77,10 @@ def doctor(
     opened = None if preset is None else _tool_values(preset)
     if opened is not None:
         path, file_values, dialect = opened
-        training = TrainingFile(path, file_values, chosen, job, dialect)
+        training_file = TrainingFile(path, file_values, chosen, job, dialect)
         cwd = Path.cwd() if isinstance(job, BuiltinJob) else Path(job.cwd or Path.cwd())
         local = local_files(cwd)
-        checks = (*checks, *file_checks(training, machine.inventory, machine.interpreter, local, str(state_dir())))
+        checks = (*checks, *file_checks(training_file, machine.inventory, machine.interpreter, local, str(state_dir())))
     if as_json:
         print_json(checks)
     else:

@@ -28,7 +28,7 @@ from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import OriginKind, Resolved
 from tuner_tui.settings.presets import find_preset, update_tool_file
-from tuner_tui.settings.resolve import LaunchOptions, parse_flags, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
 ASSUMED_CAPABILITY = (8, 0)
 NO_CARD = "cpu"
@@ -62,7 +62,8 @@ def recommend(
     file, command = split_words(plan.words or [], of_a_file=patch or write or copy)
     preset = file if plan.preset is None else plan.preset
     asked = LaunchOptions(preset, command=command, model=plan.model, task=plan.task)
-    resolved, job = resolve_options(asked, plan.values or [])
+    training = resolve_options(asked, plan.values or [])
+    resolved, job = training.resolved, training.job or DEFAULT_JOB
     read_machine: ReadMachine = context.obj or read_local_machine
     machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)
     if patch or write or copy:
@@ -92,11 +93,10 @@ def split_words(words: list[str], of_a_file: bool = False) -> tuple[str | None, 
     return None, tuple(words)
 
 
-def resolve_options(options: LaunchOptions, values: list[str]) -> tuple[Resolved, BuiltinJob | CommandJob]:
+def resolve_options(options: LaunchOptions, values: list[str]) -> Training:
     """Return the chosen settings and the job. Raises `SettingsError`."""
     flags = parse_flags(values)
-    training = resolve_training(replace(options, flags=flags, environment=os.environ, default_job=DEFAULT_JOB))
-    return training.resolved, training.job or DEFAULT_JOB
+    return resolve_training(replace(options, flags=flags, environment=os.environ, default_job=DEFAULT_JOB))
 
 
 def planned_machines(

@@ -69,7 +69,10 @@ def stop(
                 fail(str(error), FAILED)
         status = read_status(folder)
     elif not checkpoint_only:
-        end_leftovers(folder, "kill" if now else "stop", print_note)
+        try:
+            end_leftovers(folder, "kill" if now else "stop", print_note)
+        except LaunchError as error:
+            fail(str(error), FAILED)
     if as_json:
         print_json({"run": folder.id, **asdict(status)})
     else:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tuner_tui.core.checked_types import ExitCode, HostName, Identifier, PathText, Pid, SignalNumber, Time
+
 EVENT_VERSION = 1
 STORY_PREFIX = b'{"story":1,'
 BACKWARD = "backward()"
@@ -42,7 +44,7 @@ class Event:
     kind: ClassVar[str] = ""
     """The word in the file: the name of the class in lower case with hyphens, unless the class has another."""
     story: ClassVar[bool] = True
-    t: float
+    t: Time
     rank: int | None = None
     source: str | None = None
 
@@ -60,7 +62,7 @@ EVENT_TYPES: dict[str, type[Event]] = {}
 class Launched(Event):
     """The supervisor started the training process."""
 
-    pid: int
+    pid: Pid
     argv: tuple[str, ...] = ()
 
 
@@ -76,8 +78,8 @@ class Exited(Event):
     """The training process ended. `oom_kill` is True if the kernel or the cgroup reports that it was killed for
     memory."""
 
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: ExitCode | None = None
+    signal: SignalNumber | None = None
     oom_kill: bool | None = None
     evidence: tuple[str, ...] = ()
 
@@ -104,7 +106,7 @@ class FellBack(Event):
     `step` is the first step of that run: that of a checkpoint, or 0. Written after `finished`.
     """
 
-    into: str
+    into: Identifier
     number: int
     most: int
     sentence: str = ""
@@ -127,8 +129,8 @@ class Started(Event):
     (Hogwild); `rank` is just a number. `host` is the name of its machine, the scope of its pid.
     """
 
-    pid: int
-    host: str | None = None
+    pid: Pid
+    host: HostName | None = None
     world_size: int = 1
     independent: bool = False
     python: str | None = None
@@ -181,7 +183,7 @@ class Checkpoint(Event):
     """A checkpoint was written completely."""
 
     step: int
-    path: str
+    path: PathText
     seconds: float | None = None
 
 
@@ -221,7 +223,7 @@ class Saved(Event):
     """
 
     step: int | None = None
-    path: str
+    path: PathText
     resumable: bool = False
 
 
@@ -306,7 +308,7 @@ class Ended(Event):
     """The observed process ended without an exception; `exit_code` is the one given to `sys.exit`, if any was."""
 
     step: int | None = None
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner_tui.core.checked_types import VARIABLE_NAME, WORD
 from tuner_tui.core.child_process import run_command
+from tuner_tui.core.ownership import require_unshared
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.hardware.environment import hides_all_gpus
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
@@ -90,10 +92,20 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     return read_tool_file(cwd / path_of_argument(job.command[index])).values
 
 
+def check_unshared(path: Path) -> None:
+    """Raise `LaunchError` where another user may choose what is started or signalled by the file or folder."""
+    try:
+        require_unshared(path)
+    except OSError as error:
+        raise LaunchError(f"{error.filename}: {error.strerror}.") from error
+
+
 def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
     """Raise `LaunchError` if the command cannot be started."""
     if HIDDEN in " ".join(argv):
         raise LaunchError(f"The record hides a secret of this command as {HIDDEN}; pass the full command again.")
+    if not all(map(WORD.accepts, (*argv, str(cwd), *env.values()))) or not all(map(VARIABLE_NAME.accepts, env)):
+        raise LaunchError("The command or its environment holds a null byte, or a variable without a valid name.")
     if not os.path.isdir(cwd):  # noqa: PTH112  Path.is_dir raises for what may not be looked at
         raise LaunchError(f"The command's folder {cwd} does not exist.")
     if "/" in argv[0]:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
 
-from msgspec import ValidationError, to_builtins
+from msgspec import to_builtins
 
+from tuner_tui.core.checked_types import WORD
 from tuner_tui.core.files import LockedError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.supervise.run_processes import open_detached
@@ -45,8 +46,10 @@ class ProcessSpec:
         """Return the spec from JSON. Raises `ValueError`."""
         try:
             values = json.loads(data)
+            if not all(WORD.accepts(word) for pair in values["environ"].items() for word in pair):
+                raise ValueError("environ is not an environment")
             return cls(**{**values, "job": job_from_json(values["job"])})
-        except (KeyError, TypeError, ValidationError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"The input of the process is damaged: {error}") from error
 
 

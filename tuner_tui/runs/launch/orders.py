@@ -13,7 +13,7 @@ from contextlib import suppress
 from tuner_tui.core.files import LockedError, append_line
 from tuner_tui.core.procfs import send_signal, this_machine
 from tuner_tui.runs.events.types import Started, StopRequested
-from tuner_tui.runs.launch.command import LaunchError
+from tuner_tui.runs.launch.command import LaunchError, check_unshared
 from tuner_tui.runs.launch.start import adopt
 from tuner_tui.runs.queue.queued_run import end_waiting
 from tuner_tui.runs.read.event_sampling import read_events
@@ -45,6 +45,7 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     Blocks until the supervisor has confirmed it, or until the processes were signalled without one. Raises
     `LaunchError`, and `OSError` for a checkpoint that cannot be asked for.
     """
+    check_unshared(folder.path)
     status, job = read_status(folder), read_job(folder.path)
     if status.kind == "waiting":
         _remove_from_queue(folder, order)
@@ -133,7 +134,9 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
 
 
 def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
-    """End what an ended run left running: SIGTERM, and SIGKILL later if that was ordered. Waits for it."""
+    """End what an ended run left running: SIGTERM, and SIGKILL later if that was ordered. Waits for it. Raises
+    `LaunchError`."""
+    check_unshared(folder.path)
     remaining = _processes(folder)
     if not remaining.own:
         return

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tuner_tui.core.checked_types import IDENTIFIER
 from tuner_tui.core.files import lacks_locks
 from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.redaction import redact_argv
@@ -23,6 +24,7 @@ from tuner_tui.runs.launch.command import (
     added_environment,
     check_command,
     check_launcher,
+    check_unshared,
     has_gpu,
     missing_processes,
     own_config,
@@ -102,6 +104,8 @@ class LaunchRequest:
     `training_python` finds. `tuning` is the id of the tuning that this run is a trial of; the run is ended once the
     process `ends_with` is gone. `root` is the folder of all runs; None: `runs_dir`. `notes` are warnings of the preset
     files that the settings come from.
+    `job_file` gives the job, so that nobody else may be able to change it; None: the user gave the job, or a preset of
+    this program.
     `nodes` of a cluster will run it; None: this machine. After `stop_after_s` seconds of training it is stopped.
     """
 
@@ -121,6 +125,7 @@ class LaunchRequest:
     notes: tuple[str, ...] = ()
     nodes: int | None = None
     stop_after_s: float | None = None
+    job_file: Path | None = None
 
     @classmethod
     def resume(cls, parent: RunFolder, record: RunRecord, environ: Mapping[str, str] | None = None) -> LaunchRequest:
@@ -136,6 +141,7 @@ class LaunchRequest:
             environ=dict(os.environ) if environ is None else environ,
             nodes=record.nodes,
             stop_after_s=record.stop_after_s,
+            job_file=parent.record,
         )
 
     @property
@@ -167,6 +173,7 @@ def build_request(
         preset=options.preset,
         memory_limit_bytes=options.memory_limit_bytes,
         notes=training.notes,
+        job_file=training.job_file,
     )
 
 
@@ -191,6 +198,7 @@ def _resume_request(options: LaunchOptions, parent: RunFolder) -> LaunchRequest:
         preset=options.preset or record.preset,
         memory_limit_bytes=record.memory_limit_bytes if limit is None else limit,
         notes=training.notes,
+        job_file=training.job_file or request.job_file,
     )
 
 
@@ -251,6 +259,10 @@ def prepare(request: LaunchRequest, interpreter: Interpreter | None = None) -> P
 
     Pass `interpreter` where it was already probed for the same job. Raises `LaunchError`.
     """
+    if request.job_file is not None:
+        check_unshared(request.job_file)
+    if request.parent is not None and not IDENTIFIER.accepts(request.parent.id):
+        raise LaunchError(f"{request.parent.path} cannot be resumed: rename it to letters a-z, digits and dashes.")
     checkpoint, own_resume = _checkpoint_to_resume(request)
     cwd = working_folder(request)
     limit_problem = memory_limit_problem(request.memory_limit_bytes, request.environ)

@@ -11,11 +11,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tuner_tui import __version__
-from tuner_tui.core.files import LockedError, acquire_lock, write_atomic
+from tuner_tui.core.files import LockedError, acquire_lock, make_private, write_atomic
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.procfs import this_machine
 from tuner_tui.core.redaction import redact_env
-from tuner_tui.runs.launch.command import LaunchError, git_revision, has_gpu
+from tuner_tui.runs.launch.command import LaunchError, check_unshared, git_revision, has_gpu
 from tuner_tui.runs.launch.detached_process import ProcessSpec, ask_detached, start_detached
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, working_folder
 from tuner_tui.runs.read.status import read_status
@@ -79,6 +79,7 @@ def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, Launch
 
 def adopt(folder: RunFolder) -> None:
     """Start a new supervisor for a run whose supervisor died. Raises `LaunchError` if there is nothing to adopt."""
+    check_unshared(folder.path)
     start_supervisor(folder, None)
 
 
@@ -193,7 +194,7 @@ def exclusive_launch(root: Path) -> Iterator[None]:
     """
     # Two launches at once would both look, find nothing and start. The lock is given up before the supervisor starts,
     # which takes longest: by then the folder is there, and counts as a starting run.
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(root)
     try:
         lock = acquire_lock(root / LAUNCH_LOCK, LOCK_TIMEOUT_S, needed=False)
     except LockedError as error:

@@ -299,7 +299,7 @@ def _record_text(line: str) -> tuple[str, ...] | None:
     """The lines in a JSON string, or in the field of a log record that reports an error; None if it has none."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if isinstance(record, str):
         return tuple(record.split("\n")) if record.lstrip().startswith(HEADER) else None

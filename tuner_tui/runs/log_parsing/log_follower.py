@@ -612,7 +612,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
         try:
             value = json.loads(line)
-        except ValueError:  # a line cut in the middle, at either end of what was read
+        except (ValueError, RecursionError):  # a line cut in the middle, at either end of what was read
             continue
         if isinstance(value, dict):
             yield value

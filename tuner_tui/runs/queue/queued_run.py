@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import stat
 import time
 import zlib
@@ -18,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner_tui.core.checked_types import IDENTIFIER, CardUuid, Count, Identifier, Time
 from tuner_tui.core.files import (
     acquire_lock,
     append_line,
@@ -35,7 +35,6 @@ from tuner_tui.runs.supervise.run_processes import open_detached
 QUEUE_VERSION = 1
 WAITER_MODULE = "tuner_tui.runs.queue.waiter"
 SHM = Path("/dev/shm")  # noqa: S108  in a folder of our own, whose owner is checked
-RUN_ID = re.compile(r"[a-z0-9-]+")
 WAS_WAITING = "It was waiting when the machine was restarted; `tuner-tui queue --restart` queues it again."
 NOT_LOOKED_AT = "It was queued a moment ago."
 
@@ -52,24 +51,24 @@ class QueuedRun:
     it was given when its turn came; None before.
     """
 
-    submitted_t: float
-    gpus: int
-    allowed: tuple[str, ...]
-    after: str | None = None
+    submitted_t: Time
+    gpus: Count
+    allowed: tuple[CardUuid, ...]
+    after: Identifier | None = None
     after_success: bool = False
-    cards: tuple[str, ...] | None = None
+    cards: tuple[CardUuid, ...] | None = None
 
 
 def read_queued(folder: RunFolder) -> QueuedRun | None:
     """Read `queue.json`; None if the run was never queued. Raises `QueueError` where it is damaged."""
     try:
         data = json.loads(read_regular(folder.queue))
-        queued = from_json(QueuedRun, data)
+        queued = from_json(QueuedRun, data, strict=True)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise QueueError(f"{folder.queue} is damaged: {error}.") from error
-    if data.get("v") != QUEUE_VERSION or queued.gpus < 0 or (queued.after and not RUN_ID.fullmatch(queued.after)):
+    if data.get("v") != QUEUE_VERSION:
         raise QueueError(f"{folder.queue} is damaged: it is not of this version.")
     return queued
 
@@ -140,7 +139,7 @@ def start_file(folder: RunFolder, suffix: str = "start") -> Path:
 
     Raises `QueueError`, and `OSError` as `memory_folder`.
     """
-    if not RUN_ID.fullmatch(folder.id):
+    if not IDENTIFIER.accepts(folder.id):
         raise QueueError(f"{folder.id!r} is not the name of a run.")
     return memory_folder(folder.path.parent) / f"{folder.id}.{suffix}"
 

@@ -204,10 +204,13 @@ def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
 
 def bound_fallback(data: bytes, cards: str) -> bytes:
     """The input of the OOM retries, whose runs get the same GPUs. Raises `ValueError`."""
-    values = json.loads(data)
-    values["environ"][CARDS_VARIABLE] = cards
-    job_env = values["job"].get("env") or {}
-    job_env |= {CARDS_VARIABLE: cards} if CARDS_VARIABLE in job_env else {}
+    try:
+        values = json.loads(data)
+        values["environ"][CARDS_VARIABLE] = cards
+        if CARDS_VARIABLE in (values["job"].get("env") or {}):
+            values["job"]["env"][CARDS_VARIABLE] = cards
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"the input of its OOM retries is damaged: {error!r}") from error
     return json.dumps(values).encode("ascii")
 
 

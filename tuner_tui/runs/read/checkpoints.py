@@ -67,7 +67,7 @@ def read_checkpoint(path: Path) -> SavedCheckpoint | None:
         whole = (
             type(step) is int and not (path / UNFINISHED_FILE).exists() and _has_model(path) and _has_optimizer(path)
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return SavedCheckpoint(path, step) if whole else None
 
@@ -127,7 +127,8 @@ def _reported(folder: RunFolder, kind: type[E]) -> list[E]:
 def _existing_checkpoint(event: Checkpoint) -> SavedCheckpoint | None:
     """A reported checkpoint, which was complete, if it still exists. Lightning's is a single file."""
     path = Path(event.path)
-    return SavedCheckpoint(path, event.step) if path.is_file() else read_checkpoint(path)
+    is_file = os.path.isfile(path)  # noqa: PTH113  Path.is_file raises for what may not be looked at
+    return SavedCheckpoint(path, event.step) if is_file else read_checkpoint(path)
 
 
 def output_dirs(folder: RunFolder, record: RunRecord) -> tuple[Path, ...]:
@@ -173,7 +174,7 @@ def _written_since(saved: SavedCheckpoint, t: float) -> bool:
 def _candidates(output_dir: Path) -> list[Path]:
     try:
         return [path for path in output_dir.iterdir() if CHECKPOINT_NAME.fullmatch(path.name) and path.is_dir()]
-    except OSError:
+    except (OSError, ValueError):  # a null byte
         return []
 
 

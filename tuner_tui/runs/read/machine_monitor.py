@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from tuner_tui.core.checked_types import Identifier, PathText, Pid
 from tuner_tui.core.files import LineTail, read_regular
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
@@ -62,7 +63,7 @@ class WatchedProcess:
     user's, or one that has just ended) has no command and no load.
     """
 
-    pid: int
+    pid: Pid
     role: str
     user: str | None = None
     command: tuple[str, ...] = ()
@@ -81,7 +82,7 @@ class WatchedJob:
     `run` is set for runs of this program.
     """
 
-    pid: int
+    pid: Pid
     user: str | None
     command: tuple[str, ...]
     started_s: float | None
@@ -323,10 +324,10 @@ SCAN_INTERVAL_S = 3.0
 class LiveRun:
     """A live run. `training` and `supervisor` are pids."""
 
-    run: str
-    path: str
-    training: int | None = None
-    supervisor: int | None = None
+    run: Identifier
+    path: PathText
+    training: Pid | None = None
+    supervisor: Pid | None = None
     preset: str | None = None
     phase: str | None = None
     step: int | None = None

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tuner_tui.core.clock import LATEST_T
 from tuner_tui.core.json_dataclass import NOT_FINITE, from_json, to_json
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.types import EVENT_TYPES, EVENT_VERSION, Event
@@ -44,8 +43,7 @@ def _event(data: dict[str, Any]) -> Event | None:
     if type(version) is not int or not 1 <= version <= EVENT_VERSION or not isinstance(kind, str):
         return None
     cls = EVENT_TYPES.get(kind)
-    event = None if cls is None else from_json(cls, data)
-    return event if event is not None and 0 <= event.t <= LATEST_T else None
+    return None if cls is None else from_json(cls, data)
 
 
 SAMPLE_VERSION = 1
@@ -65,10 +63,9 @@ def decode_sample(line: bytes) -> Sample | None:
         data = json.loads(line)
         if not isinstance(data, dict) or data.get("v") != SAMPLE_VERSION:
             return None
-        sample = from_json(Sample, _finite(data))
+        return from_json(Sample, _finite(data))
     except (ValueError, RecursionError):
         return None
-    return sample if 0 <= sample.time_s <= LATEST_T else None
 
 
 def _finite(value: Any) -> Any:

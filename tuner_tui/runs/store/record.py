@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct, ValidationError, convert, structs, to_builtins
+from msgspec import Struct, convert, structs, to_builtins
 
-from tuner_tui.core.clock import LATEST_T
+from tuner_tui.core.checked_types import AbsolutePath, HostName, Identifier, PathText, Seconds, Time, Word
 from tuner_tui.core.files import read_regular, write_atomic
+from tuner_tui.core.json_dataclass import checked
 from tuner_tui.core.redaction import redact_argv, redact_env
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.errors import FieldError
@@ -37,30 +38,30 @@ class RunRecord:
     `stop_after_s` seconds it was to be stopped.
     """
 
-    id: str
-    created_t: Annotated[float, Meta(ge=0, le=LATEST_T)]
+    id: Identifier
+    created_t: Time
     job: Job
     resolved: Resolved
-    argv: tuple[str, ...]
-    cwd: str
-    interpreter: str
-    host: str
+    argv: tuple[Word, ...]
+    cwd: AbsolutePath
+    interpreter: AbsolutePath
+    host: HostName
     program_version: str
-    output_dir: str
+    output_dir: AbsolutePath
     preset: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     not_applied: tuple[str, ...] = ()
     git_sha: str | None = None
     git_dirty: bool | None = None
-    parent: str | None = None
-    lineage: tuple[str, ...] = ()
-    resumed_from: str | None = None
+    parent: Identifier | None = None
+    lineage: tuple[Identifier, ...] = ()
+    resumed_from: PathText | None = None
     memory_limit_bytes: int | None = None
-    tuning: str | None = None
+    tuning: Identifier | None = None
     shared_outputs: tuple[str, ...] = ()
     nodes: int | None = None
-    stop_after_s: Annotated[float, Meta(ge=0, le=LATEST_T)] | None = None
+    stop_after_s: Seconds | None = None
 
     @property
     def title(self) -> str:
@@ -122,8 +123,8 @@ def read_record(folder: RunFolder) -> RunRecord:
     try:
         stored = convert(data, _StoredSettings)
         resolved = resolved_from_json(stored.settings, stored.origins)
-        return convert({**data, "job": without_hydra(data.get("job")), "resolved": resolved}, RunRecord)
-    except (ValidationError, RecursionError) as error:
+        return checked(convert({**data, "job": without_hydra(data.get("job")), "resolved": resolved}, RunRecord))
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"{folder.record} is damaged: {_reason(error)}.") from error
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from tuner_tui.core.checked_types import ExitCode, SignalNumber, Time
 from tuner_tui.core.files import open_regular, overwrite, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import Machine, ProcessId, is_alive, send_signal, this_machine
@@ -33,11 +34,11 @@ class SupervisorState:
 
     machine: Machine
     supervisor: ProcessId
-    started_t: float
+    started_t: Time
     training: ProcessId | None = None
-    ended_t: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
+    ended_t: Time | None = None
+    exit_code: ExitCode | None = None
+    signal: SignalNumber | None = None
     outcome: str | None = None
     sentence: str = ""
     problems: tuple[str, ...] = ()

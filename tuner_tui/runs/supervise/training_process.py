@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner_tui.core.checked_types import VariableName, Word
 from tuner_tui.core.files import open_to_append
 from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
@@ -186,9 +187,9 @@ class LaunchSpec:
     and stop after `stop_after_s` seconds.
     """
 
-    argv: tuple[str, ...]
-    cwd: str
-    env: Mapping[str, str] = field(default_factory=dict)
+    argv: tuple[Word, ...]
+    cwd: Word
+    env: Mapping[VariableName, Word] = field(default_factory=dict)
     data_limit_bytes: int | None = None
     stop_timeouts: StopTimeouts = DEFAULT_TIMEOUTS
     ends_with: ProcessId | None = None
@@ -197,16 +198,7 @@ class LaunchSpec:
 
 def load_launch_spec(data: bytes) -> LaunchSpec:
     """Parse the JSON of a specification. Raises `ValueError`."""
-    values = json.loads(data)  # `from_json` would replace surrogates, which stand for arguments that are not UTF-8
     try:
-        return LaunchSpec(
-            argv=tuple(values["argv"]),
-            cwd=values["cwd"],
-            env=values.get("env", {}),
-            data_limit_bytes=values.get("data_limit_bytes"),
-            stop_timeouts=from_json(StopTimeouts, values.get("stop_timeouts", {})),
-            ends_with=ProcessId(**values["ends_with"]) if values.get("ends_with") else None,
-            stop_after_s=values.get("stop_after_s"),
-        )
-    except (KeyError, TypeError) as error:
+        return from_json(LaunchSpec, json.loads(data), strict=True)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"The launch specification is damaged: {error}") from error
