@@ -29,7 +29,7 @@ def test_settings_stand_beside_figures_where_there_is_room() -> None:
 def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
     shown = texts(two_jobs(), 120)
     assert any("different jobs" in row for row in shown)
-    assert any(row.startswith("Settings: identical") for row in shown)
+    assert any(row.startswith("Settings: no known difference") for row in shown)
     assert not any("loss over samples" in row for row in shown)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuner_tui.runs.read.comparison import (
+    UNKNOWN_KIND,
     ChangedSetting,
     Comparison,
     Difference,
@@ -27,6 +28,7 @@ from tuner_tui.view.cells import (
     column_widths,
     join_sections,
     line,
+    shorten,
     side_by_side,
     table_line,
 )
@@ -118,7 +120,8 @@ def headline(scene: ComparisonScene) -> str:
 
 
 def _settings_section(scene: ComparisonScene, width: int) -> list[Row]:
-    return _section("Settings", scene, map(_setting, scene.comparison.settings), width, none="identical")
+    none = "identical" if all(scene.comparison.observed) else "no known difference"
+    return _section("Settings", scene, map(_setting, scene.comparison.settings), width, none=none)
 
 
 def _measured(scene: ComparisonScene, width: int) -> list[Row]:
@@ -134,8 +137,14 @@ def _measured(scene: ComparisonScene, width: int) -> list[Row]:
 
 def _other_sections(scene: ComparisonScene, width: int) -> list[Row]:
     comparison = scene.comparison
+    silent = [name for name, observed in zip(scene.names, comparison.observed, strict=True) if not observed]
     parts = (("In effect", comparison.in_effect), ("Versions", comparison.versions), ("From", comparison.code))
-    return join_sections(_section(title, scene, map(_other, rows), width) for title, rows in parts)
+    return join_sections(
+        _section(title, scene, map(_other, rows), width, none="; ".join(f"{name} reported nothing" for name in silent))
+        if title == "In effect"
+        else _section(title, scene, map(_other, rows), width)
+        for title, rows in parts
+    )
 
 
 def _section(
@@ -143,7 +152,11 @@ def _section(
 ) -> list[Row]:
     rows = list(entries)
     if not rows:
-        return [Row(line(TextSpan(f"{title}: ", "strong"), TextSpan(none, "dim")))] if none else []
+        return (
+            [Row(line(TextSpan(f"{title}: ", "strong"), TextSpan(shorten(none, width - len(title) - 2), "dim")))]
+            if none
+            else []
+        )
     heading = (title, *scene.names, "")
     columns = column_widths([heading, *rows], (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:]), width)
     styles: tuple[Style, ...] = ("", "", "", "dim")
@@ -155,8 +168,12 @@ def _section(
 
 
 def _setting(row: ChangedSetting) -> Entry:
-    first, second = (format_value(row.name, value) or "(empty)" for value in (row.first, row.second))
-    origins = " → ".join(format_origin(origin, MAX_VALUE_WIDTH) for origin in (row.first_origin, row.second_origin))
+    sides = ((row.first, row.first_origin), (row.second, row.second_origin))
+    first, second = (
+        UNKNOWN_KIND if origin.kind == UNKNOWN_KIND else format_value(row.name, value) or "(empty)"
+        for value, origin in sides
+    )
+    origins = " → ".join(format_origin(origin, MAX_VALUE_WIDTH) for _, origin in sides)
     return FIELDS[row.name].label, first, second, origins
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.runs.builders import counters, view
 from tuner_tui.runs.read.comparison import Difference, LossAt, MeasuredFigure, OriginText, compare
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 
 
 def figure(first: RunView, second: RunView, name: str) -> MeasuredFigure:
@@ -24,6 +25,54 @@ def test_settings_that_differ_have_their_origins() -> None:
     ]
     assert found.settings[0].first_origin == OriginText("flag", "--set")
     assert found.settings[0].second_origin == OriginText("default", "")
+
+
+COMMAND = CommandJob(command=("python", "train.py"), apply="inject")
+
+
+def changed(first: RunView, second: RunView) -> list[tuple[str, object, object]]:
+    known = {"not known": "?"}
+    return [
+        (row.name, known.get(row.first_origin.kind, row.first), known.get(row.second_origin.kind, row.second))
+        for row in compare(first, second).settings
+    ]
+
+
+def command(settings: dict[str, Any] | None = None, seen: dict[str, Any] | None = None, **changes: Any) -> RunView:
+    """A run of a command with these settings chosen, and these observed."""
+    return view(settings, job=changes.pop("job", COMMAND), state={"in_effect": seen or {}}, **changes)
+
+
+def test_what_a_command_has_of_its_own_is_not_that_of_the_form() -> None:
+    observed = {"learning_rate": 0.001, "dataloader_pin_memory": False, "per_device_train_batch_size": 16}
+    chosen = {"per_device_train_batch_size": 16}
+    assert changed(command(), command(seen=observed)) == []
+    assert changed(command(chosen), command(seen=observed)) == []
+    assert changed(command(chosen, observed), command({**chosen, "seed": 7}, {**observed, "seed": 7})) == [
+        ("seed", "?", 7)
+    ]
+    assert changed(command(seen=observed), command(seen={**observed, "learning_rate": 0.002})) == [
+        ("learning_rate", 0.001, 0.002)
+    ]
+    assert changed(command({"weight_decay": 0.1}, not_applied=("weight_decay",)), command()) == []
+    ignored = CommandJob(command=("python", "train.py"), apply="none")
+    assert changed(command({"weight_decay": 0.1}, job=ignored), command()) == []
+
+
+def test_what_was_observed_counts_and_not_what_was_asked_for() -> None:
+    asked = {"dataloader_num_workers": 4}
+    seen = command(asked, {"dataloader_num_workers": 0})
+    assert changed(seen, command(asked, {"dataloader_num_workers": 4})) == [("dataloader_num_workers", 0, 4)]
+    assert compare(seen, command(asked)).settings[0].first_origin == OriginText("seen", "in the run")
+    assert changed(view(), view(state={"in_effect": {"attn_implementation": "sdpa", "tf32": False}})) == []
+
+
+def test_what_a_person_chose_comes_first_and_the_unknown_last() -> None:
+    first = command({"warmup_steps": 10.0}, {"per_device_train_batch_size": 8, "logging_steps": 5})
+    second = command({"logging_steps": 6}, {"per_device_train_batch_size": 9, "logging_steps": 6})
+    assert [name for name, *_ in changed(first, second)] == [
+        "logging_steps", "per_device_train_batch_size", "warmup_steps",
+    ]  # fmt: skip
 
 
 def test_speed_and_waiting_are_over_the_whole_run() -> None:
@@ -67,12 +116,14 @@ def test_losses_beyond_the_shorter_run_are_left_out() -> None:
 
 
 def test_versions_effects_and_commits_that_differ() -> None:
-    first = view(state={"in_effect": {"tf32": False, "fused": True}})
+    first = view(state={"in_effect": {"tf32": False, "fused": True, "device": "cpu"}})
     second = view(
         versions={"torch": "2.12.0"}, git_sha="bbb", state={"in_effect": {"fused": True, "attention": "sdpa"}}
     )
     found = compare(first, second)
-    assert found.in_effect == (Difference("attention", None, "sdpa"), Difference("tf32", False, None))
+    assert found.in_effect == (Difference("attention", None, "sdpa"), Difference("device", "cpu", None))
+    silent = compare(first, view())
+    assert (silent.in_effect, silent.observed) == ((), (True, False))
     assert found.versions == (Difference("torch", "2.13.0", "2.12.0"),)
     assert found.code == (Difference("git_sha", "aaa", "bbb"),)
     assert found.comparable

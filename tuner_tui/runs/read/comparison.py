@@ -18,8 +18,8 @@ from tuner_tui.core.units import UNKNOWN, format_gib, format_share
 from tuner_tui.runs.events.progress import Series, mean_rates
 from tuner_tui.runs.events.types import Steps
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.settings.job import same_training
-from tuner_tui.settings.model import FIELDS, Resolved, Value
+from tuner_tui.settings.job import BuiltinJob, same_training
+from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Resolved, Value
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where losses are compared: shares of the samples that both runs have seen."""
@@ -33,9 +33,15 @@ class OriginText:
     name: str
 
 
+UNKNOWN_KIND = "not known"
+UNKNOWN_SETTING: tuple[Value, OriginText] = (None, OriginText(UNKNOWN_KIND, ""))
+OPEN_VALUES = (None, "auto")
+"""Values that leave the choice to the tool."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChangedSetting:
-    """A setting that differs, and the origin of each value."""
+    """A setting that differs in effect, and the origin of each value: `not known` for a value that is unknown."""
 
     name: str
     first: Value
@@ -81,7 +87,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All differences of two runs; `comparable` is False if they trained different jobs."""
+    """All differences of two runs; `comparable` is False if they trained different jobs.
+
+    `in_effect` are facts that are no settings; empty unless both runs were `observed`.
+    """
 
     settings: tuple[ChangedSetting, ...]
     figures: tuple[MeasuredFigure, ...]
@@ -91,34 +100,81 @@ class Comparison:
     versions: tuple[Difference, ...]
     code: tuple[Difference, ...]
     comparable: bool
+    observed: tuple[bool, bool] = (True, True)
 
 
 def compare(first: RunView, second: RunView) -> Comparison:
     """The differences between two runs, live or ended."""
+    facts = _facts(first), _facts(second)
     return Comparison(
         settings=changed_settings(first, second),
         figures=compare_figures(first, second),
         loss=compare_losses(first, second, first.history.loss, second.history.loss),
         eval_loss=compare_losses(first, second, first.history.eval_loss, second.history.eval_loss),
-        in_effect=find_differences(first.state.in_effect, second.state.in_effect),
+        in_effect=find_differences(*(facts if all(facts) else ({}, {}))),
         versions=find_differences(package_versions(first), package_versions(second)),
         code=find_differences(provenance(first), provenance(second)),
         comparable=first.record is not None
         and second.record is not None
         and same_training(first.record.job, second.record.job),
+        observed=(bool(first.state.in_effect), bool(second.state.in_effect)),
     )
+
+
+def _facts(view: RunView) -> dict[str, Any]:
+    """What was observed in the training besides its settings."""
+    return {name: value for name, value in view.state.in_effect.items() if name not in FIELDS}
 
 
 def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, ...]:
-    """The settings whose values differ; none if a record cannot be read."""
-    if first.record is None or second.record is None:
-        return ()
-    old, new = first.record.resolved, second.record.resolved
-    return tuple(
-        ChangedSetting(name, before, after, _origin(old, name), _origin(new, name))
-        for name in FIELDS
-        if (before := getattr(old.settings, name)) != (after := getattr(new.settings, name))
-    )
+    """The settings whose values in effect differ: first those that a person chose, last those known of one run only."""
+    passed, observed = (passed_settings(first), passed_settings(second)), (_observed(first), _observed(second))
+    rows = []
+    for name in FIELDS:
+        sides = [_in_effect(name, *known) for known in zip(passed, observed, strict=True)]
+        if sum(name in values for values in observed) == 1 and any(value in OPEN_VALUES for value, _ in sides):
+            # What was left to the tool is known of the observed run only: compare what both were asked for.
+            sides = [values.get(name, UNKNOWN_SETTING) for values in passed]
+        (before, old), (after, new) = sides
+        chosen = any(origin.kind not in (*WEAK_ORIGINS, UNKNOWN_KIND) for origin in (old, new))
+        known = UNKNOWN_KIND not in (old.kind, new.kind)
+        if (not _same(before, after)) if known else (chosen and old != new):
+            rows.append((not known, not chosen, ChangedSetting(name, before, after, old, new)))
+    return tuple(row for *_, row in sorted(rows, key=lambda row: row[:2]))
+
+
+def passed_settings(view: RunView) -> dict[str, tuple[Value, OriginText]]:
+    """The settings that were passed to the training: all to the built-in job, to a command those chosen for it."""
+    record = view.record
+    if record is None:
+        return {}
+    job, resolved = record.job, record.resolved
+    unreached = {*record.not_applied, *view.state.not_injected}
+    names = FIELDS.keys() if isinstance(job, BuiltinJob) else resolved.origins if job.apply != "none" else ()
+    return {
+        name: (getattr(resolved.settings, name), _origin(resolved, name)) for name in names if name not in unreached
+    }
+
+
+def _observed(view: RunView) -> dict[str, Value]:
+    return {name: value for name, value in view.state.in_effect.items() if name in FIELDS and value is not None}
+
+
+def _in_effect(
+    name: str, passed: Mapping[str, tuple[Value, OriginText]], observed: Mapping[str, Value]
+) -> tuple[Value, OriginText]:
+    """The value and where it comes from; a value that is not what was passed was seen in the run."""
+    value, origin = passed.get(name, UNKNOWN_SETTING)
+    if name not in observed or (origin.kind != UNKNOWN_KIND and _same(value, observed[name])):
+        return value, origin
+    return observed[name], OriginText("seen", "in the run")
+
+
+def _same(first: Value, second: Value) -> bool:
+    numbers = (int, float)
+    if isinstance(first, numbers) and isinstance(second, numbers):
+        return math.isclose(first, second, rel_tol=1e-6)
+    return first == second
 
 
 def compare_figures(first: RunView, second: RunView) -> tuple[MeasuredFigure, ...]:
