@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -243,6 +244,56 @@ def test_a_tools_file_keeps_its_line_ends(tmp_path, name, text):
     assert update.content.endswith(b"\n") == text.endswith("\n")
     assert b"0.0002" in update.content or b"2.0e-04" in update.content
     assert b"seed" in update.content
+
+
+CODE_CELL = {"cell_type": "code", "metadata": {}, "outputs": [], "source": ["x = 1\n"] * 500_000}
+CHAIN = "from transformers import TrainingArguments\nTrainingArguments(seed=3, learning_rate={})\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("keys.toml", ".".join(["a"] * 1_500) + " = 1\n", "is nested deeper than 16 levels"),
+        ("tables.toml", "[" + ".".join(["a"] * 3_000) + "]\nx = 1\n", "is nested deeper than 16 levels"),
+        ("number.json", '{"seed": ' + "9" * 4_000 + "}", "has a number of hundreds of digits"),
+        ("times.yaml", "seed: " + ":".join(["59"] * 10_000), "has a number of hundreds of digits"),
+        ("deep.json", '{"a": ' * 900 + "1" + "}" * 900, "is nested deeper than 16 levels"),
+        ("brackets.json", '{"a": ' * 9_000, "is nested too deeply"),
+        ("values.json", json.dumps({"a": [1] * 9_000}), "has more than 5,000 values"),
+        ("lines.ipynb", json.dumps({"cells": [CODE_CELL]}), "has more than 10,000 lines of code"),
+        ("cells.ipynb", json.dumps({"cells": [{**CODE_CELL, "source": "x"}] * 20_000}), "has more than 10,000 lines"),
+        ("brackets.ipynb", '{"cells": ' + "[" * 90_000, "is not a notebook"),
+        ("brackets.py", CHAIN.format("(" * 500 + "1" + ")" * 500), "is not valid Python: too many nested parentheses"),
+        ("attributes.py", CHAIN.format("a" + ".b" * 20_000), "is not valid Python"),
+        (
+            "arguments.py",
+            f"TrainingArguments({','.join(f'a{i}=x' for i in range(9_000))})",
+            "has more than 5,000 arguments",
+        ),
+    ],
+)
+def test_what_is_too_large_to_be_read_is_refused(tmp_path, name, text, problem):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(PresetError, match=rf"^\S*{name}(?::\d+)?: {problem}"):
+        load_preset(path)
+
+
+@pytest.mark.parametrize("value", ["1+" * 950 + "1", "a" + ".b" * 950, "-" * 950 + "1", "9" + "*9999999999" * 950])
+def test_a_long_computation_is_an_unknown_value(tmp_path, value):
+    path = tmp_path / "train.py"
+    path.write_text(CHAIN.format(value))
+    loaded = load_preset(path)
+    assert loaded.preset.settings["seed"] == 3
+
+
+def test_a_pipe_in_place_of_a_file_or_beside_it_is_not_waited_for(tmp_path):
+    for name in ("sft.yaml", "train.py", "pyproject.toml"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(PresetError, match="is not a file"):
+        load_preset(tmp_path / "sft.yaml")
+    (tmp_path / "mine.yaml").write_text("learning_rate: 1.0e-4\nseed: 1\noutput_dir: x\n")
+    assert load_preset(tmp_path / "mine.yaml").preset.settings["seed"] == 1
 
 
 def test_a_folder_that_takes_no_file_is_said(tmp_path):

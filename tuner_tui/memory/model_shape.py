@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner_tui import __file__ as package
-from tuner_tui.core.files import read_data_file
+from tuner_tui.core.files import read_data_file, read_regular
 from tuner_tui.settings.job import names_other_task
 from tuner_tui.settings.model import Settings
 
@@ -210,8 +210,8 @@ def hub_cache(environment: Mapping[str, str] = os.environ) -> Path:
 @lru_cache(maxsize=32)
 def _read_config(path: Path, stamp: int, model: str, task: Task) -> ModelShape | None:
     try:
-        config = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError):
+        config = json.loads(read_regular(path, follow_links=True))
+    except (OSError, ValueError, RecursionError):
         return None
     return shape_from_config(config, model, task) if isinstance(config, dict) else None
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner_tui import __file__ as package
+from tuner_tui.core.files import read_regular
 from tuner_tui.core.json_dataclass import from_json
 from tuner_tui.hardware.interpreter import (
     Interpreter,
@@ -205,7 +206,7 @@ def trace_cache_entry(interpreter: Interpreter, question: Mapping[str, Any], fol
     """The cache's entry for the question, the versions of the packages and the model's own configuration."""
     versions = {name: interpreter.packages.get(name) for name in TRACED_PACKAGES}
     config = config_path(question["job"]["model"])
-    digest = None if config is None else sha256(config.read_bytes()).hexdigest()
+    digest = None if config is None else sha256(read_regular(config, follow_links=True)).hexdigest()
     return probe_cache_entry("traces", [FORMAT, question, versions, digest], folder)
 
 

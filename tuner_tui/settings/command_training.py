@@ -15,7 +15,7 @@ from msgspec import structs
 from tuner_tui.core.files import read_regular
 from tuner_tui.settings.dialects.dialect import dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
-from tuner_tui.settings.dialects.python_source import declared_options, keyword_value
+from tuner_tui.settings.dialects.python_source import declared_options, keyword_value, parse_python
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, other_task_pattern
@@ -170,11 +170,11 @@ def _task(sources: Sequence[str]) -> Task | None:
 def _default_model(source: str) -> str | None:
     """The default of the script's own option for its model, a field of a dataclass, or a variable of such a name."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+        nodes = list(ast.walk(parse_python(source)))
+    except SyntaxError:
         return None
     texts: dict[str, str | None] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             value = keyword_value(node.value, "default") if isinstance(node.value, ast.Call) else node.value
             names = [
@@ -183,7 +183,7 @@ def _default_model(source: str) -> str | None:
                 if isinstance(target, ast.Name)
             ]
             texts |= {name.lower(): text for name in names if (text := _text(value)) is not None}
-    for call, words in declared_options(tree):
+    for call, words in declared_options(nodes):
         text = _text(keyword_value(call, "default"))
         texts |= {word.lstrip("-").replace("-", "_"): text for word in words if text is not None}
     return _model_of(texts)
@@ -193,7 +193,7 @@ def _text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-MAX_SOURCE_BYTES = 1 << 20
+MAX_SOURCE_BYTES = 1 << 18
 MAX_FILES = 30
 """Modules of a script's own folder that are read with it."""
 TRAINER = re.compile(
@@ -276,8 +276,8 @@ def _own_files(path: Path) -> Iterator[tuple[Path, str, ast.Module]]:
         file = waiting.pop(0)
         try:
             text = read_regular(file, MAX_SOURCE_BYTES, follow_links=True).decode("utf-8", "replace")
-            tree = ast.parse(text)
-        except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+            tree = parse_python(text)
+        except (OSError, SyntaxError):
             continue
         yield file, text, tree
         for name in _imports(tree):
@@ -299,9 +299,13 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """The aliases of each option, and whether it is a switch: `add_argument` of argparse, `option` of click."""
-    for node, given in declared_options(tree):
+    for node, given in declared_options(ast.walk(tree)):
         words = [word for spelling in given for word in spelling.split("/") if word.startswith("-") and " " not in word]
-        values = {keyword.arg: ast.unparse(keyword.value).strip("'\"") for keyword in node.keywords}
+        values = {
+            keyword.arg: _unparsed(keyword.value).strip("'\"")
+            for keyword in node.keywords
+            if keyword.arg in ("action", "is_flag")
+        }
         action = values.get("action", "")
         is_switch = action.startswith(("store_", "count", "version")) or action.endswith("BooleanOptionalAction")
         is_switch = is_switch or values.get("is_flag") == "True" or any("/" in spelling for spelling in given)
@@ -319,8 +323,14 @@ def _loads_existing(node: ast.AST) -> bool:
     """Whether `node` is `if os.path.exists(…)` around the loading of a checkpoint."""
     if not isinstance(node, ast.If):
         return False
-    test = ast.unparse(node.test)
-    if not re.search(r"\b(?:exists|isfile|is_file|isdir|is_dir)\(", test):
+    if not re.search(r"\b(?:exists|isfile|is_file|isdir|is_dir)\(", _unparsed(node.test)):
         return False
-    body = "\n".join(map(ast.unparse, node.body))
-    return LOADS.search(body) is not None
+    return LOADS.search("\n".join(map(_unparsed, node.body))) is not None
+
+
+def _unparsed(node: ast.AST) -> str:
+    """The source of `node`; empty if it is nested too deeply."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return ""

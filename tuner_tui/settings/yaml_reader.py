@@ -6,8 +6,9 @@ leaves `1e-5` a string, and only the field knows what was meant.
 
 from __future__ import annotations
 
+import errno
 import json
-import stat
+import os
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any, cast
 
 import yaml
 
+from tuner_tui.core.files import open_regular
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.model import shorten_text
 
@@ -25,16 +27,17 @@ from tuner_tui.settings.model import shorten_text
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 5_000
+MAX_BITS = 1_024  # what a float can hold
 
 
 def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
     """The text of a regular UTF-8 file of at most `most_bytes` bytes. Raises `PresetError`."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise PresetError(f"{path} is not a file")
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path, follow_links=True), "rb") as file:
             raw = file.read(most_bytes + 1)
     except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise PresetError(f"{path} is not a file") from None
         raise PresetError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError:
         raise PresetError(f"{shorten_text(str(path))}: is not a file name") from None
@@ -138,9 +141,28 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             file = _parse_tool_yaml(text, source)
         else:
             file = ToolFile(json.loads(text) if kind == "JSON" else tomllib.loads(text))
+        _check_size(file.values, source)
     if not isinstance(file.values, dict) or not all(isinstance(key, str) for key in file.values):
         raise PresetError(f"{source}: must contain `key: value` lines with words as keys")
     return file
+
+
+def _check_size(values: Any, source: str) -> None:
+    """Raise `PresetError` for values beyond the bounds."""
+    count, depth, level = 0, 0, [values]
+    while level:
+        count, depth = count + len(level), depth + 1
+        if count > MAX_NODES:
+            raise PresetError(f"{source}: has more than {MAX_NODES:,} values, too many for a preset")
+        if depth > MAX_DEPTH:
+            raise PresetError(f"{source}: is nested deeper than {MAX_DEPTH} levels")
+        if any(isinstance(value, int) and value.bit_length() > MAX_BITS for value in level):
+            raise PresetError(f"{source}: has a number of hundreds of digits")
+        level = [
+            child
+            for value in level
+            for child in (value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+        ]
 
 
 class _RefusedError(Exception):

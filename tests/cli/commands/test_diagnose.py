@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,12 @@ def test_a_run_folder_is_read_whole(tmp_path: Path) -> None:
     (finding,) = document(run(str(tmp_path), "--json"))["findings"]
     assert finding["cause"] == "host-oom"
     assert finding["evidence"] == ["oom_kill 1"]
+
+
+def test_a_pipe_without_a_writer_is_empty(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    result = run(str(tmp_path / "pipe"))
+    assert (result.exit_code, "is empty" in result.stderr) == (2, True), result.output
 
 
 def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:

@@ -128,6 +128,8 @@ def test_a_sweep_is_the_product_of_its_values() -> None:
     assert list(expand_sweep(("a=1,2", "b=x,y")))[1:3] == [("a=1", "b=y"), ("a=2", "b=x")]
     with pytest.raises(SettingsError):
         expand_sweep(("a=1,,2",))
+    with pytest.raises(SettingsError, match="these are 1,000,000 runs"):
+        expand_sweep([f"{name}=" + ",".join(map(str, range(100))) for name in "abc"])
 
 
 @pytest.mark.parametrize(

@@ -99,10 +99,11 @@ def _printed_trend(situation: Situation) -> tuple[float | None, float | None, in
         for record in _logged(parse_lines(situation.log))
         if record.loss is not None and math.isfinite(record.loss)
     ]
-    if not losses or min(losses) <= 0:
+    lowest = min(losses, default=0.0)
+    if lowest <= 0:
         return (losses[-1] if losses else None), None, 0
-    low = [index for index, loss in enumerate(losses) if loss < DIVERGED * min(losses)]
-    return losses[-1], min(losses), len(losses) - 1 - low[-1]
+    low = [index for index, loss in enumerate(losses) if loss < DIVERGED * lowest]
+    return losses[-1], lowest, len(losses) - 1 - low[-1]
 
 
 def loss_scale(situation: Situation) -> Finding | None:

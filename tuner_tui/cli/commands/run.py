@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -111,6 +112,9 @@ def run(
     raise typer.Exit(code)
 
 
+LARGEST_SWEEP = 1_000
+
+
 def expand_sweep(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Return the `name=value` words of each combination; one without words where nothing varies.
 
@@ -122,6 +126,8 @@ def expand_sweep(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         if not all(values.split(",")):
             raise SettingsError(f"--sweep {word}: use name=value,value, such as learning_rate=1e-5,3e-5")
         axes.append([f"{name}={value}" for value in values.split(",")])
+    if (runs := prod(map(len, axes))) > LARGEST_SWEEP:
+        raise SettingsError(f"--sweep: these are {runs:,} runs; at most {LARGEST_SWEEP:,} can be queued at once")
     return product(*axes)
 
 

@@ -29,7 +29,10 @@ def read_head_and_tail(path: Path, *, any_kind: bool = False) -> tuple[str, ...]
 
     With `any_kind` the file may also be a link or a pipe, which is read to its end; no device, which may have none.
     """
-    with path.open("rb") if any_kind else os.fdopen(open_regular(path), "rb") as file:
+    # Without O_NONBLOCK, to open a named pipe waits for a writer; one that nobody writes to is empty.
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY) if any_kind else open_regular(path)
+    os.set_blocking(opened, True)
+    with os.fdopen(opened, "rb") as file:
         size, mode = os.fstat(file.fileno()).st_size, os.fstat(file.fileno()).st_mode
         if stat.S_ISCHR(mode) and not file.isatty():
             raise OSError(errno.EINVAL, "A device has no end", os.fspath(path))

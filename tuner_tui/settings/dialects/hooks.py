@@ -149,7 +149,7 @@ TORCHTUNE_RECIPES = (
 
 def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
     """The recipe that the file's comments name, else the one that its name or its model's component belongs to."""
-    named = TORCHTUNE_COMMENT.search(path.read_text(errors="replace")) if path.is_file() else None
+    named = TORCHTUNE_COMMENT.search(read_source(path))
     if named is not None and ("teacher_model" in values) == ("distillation" in named[2]):
         return f"tune run {named[1]}{named[2]} --config {{config}}"
     model = values.get("model")

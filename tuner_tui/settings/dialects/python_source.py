@@ -12,12 +12,13 @@ import ast
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import shorten_text
-from tuner_tui.settings.yaml_reader import ToolFile
+from tuner_tui.settings.yaml_reader import MAX_NODES, ToolFile
 
 ARGUMENTS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|RLOO|KTO|Reward|ORPO|CPO|GKD|PPO|OnlineDPO|PRM|BCO)Config")
 MODEL_CLASS = re.compile(r"(AutoModel|Fast)\w*|\w+(For[A-Z]\w+|Model)|SentenceTransformer|CrossEncoder")
@@ -39,11 +40,15 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+MOST_LINES = 10_000
+"""Of all cells of a notebook together; each is read and parsed."""
+LARGEST_OPERAND = 1e18
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<magic>[%!].{3,})$", re.MULTILINE)
 
 
 def read_python(text: str, source: str) -> ToolFile:
     """The arguments of the calls in Python source. Raises `PresetError` if it does not parse."""
+    _check_length([text], source)
     return _read([text], source)
 
 
@@ -93,6 +98,14 @@ def patch_notebook(text: str, changes: Mapping[tuple[str, ...], Any], source: st
     return json.dumps(notebook, indent=layout[0], ensure_ascii=layout[1]) + end
 
 
+def parse_python(code: str) -> ast.Module:
+    """The tree of `code`. Raises `SyntaxError`, also for what is nested too deeply for the parser."""
+    try:
+        return ast.parse(code)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SyntaxError(str(error) or "it is nested too deeply") from None
+
+
 def render_calls(values: Mapping[str, Any], calls: Mapping[str, str]) -> str:
     """`values` as calls: `calls` has the beginning of each section's, under the empty name that of the arguments'."""
     sections: dict[str, dict[str, Any]] = {"": {}}
@@ -109,21 +122,65 @@ def render_calls(values: Mapping[str, Any], calls: Mapping[str, str]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A script or a cell: what of it is Python, all nodes of its tree, and where its lines begin."""
+
+    code: str
+    nodes: list[ast.AST]
+    offsets: list[int]
+
+    def text(self, node: ast.expr) -> str:
+        return self.code[slice(*self.span(node))]
+
+    def span(self, node: ast.expr) -> tuple[int, int]:
+        """The indexes of the first character and of the one after the last."""
+        return (
+            self.offset(node.lineno, node.col_offset),
+            self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0),
+        )
+
+    def offset(self, line: int, column: int) -> int:
+        """The index of a place that `ast` gives as line and UTF-8 byte."""
+        text = self.code[self.offsets[line - 1] : self.offsets[line]]
+        return self.offsets[line - 1] + len(text.encode()[:column].decode())
+
+
+def _sources(codes: list[str], source: str) -> list[_Source]:
+    """The parsed codes. Raises `PresetError`."""
+    sources = []
+    for code in codes:
+        try:
+            nodes = list(ast.walk(parse_python(code)))
+        except SyntaxError as error:
+            where = f"{source}:{error.lineno}" if error.lineno else source
+            raise PresetError(f"{where}: is not valid Python: {shorten_text(error.msg, 120)}") from None
+        offsets = [0]
+        for line in code.split("\n"):  # where `ast` ends a line; str.splitlines also ends one at a form feed
+            offsets.append(offsets[-1] + len(line) + 1)
+        sources.append(_Source(code, nodes, offsets))
+    return sources
+
+
 def _read(codes: list[str], source: str) -> ToolFile:
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
-    trees = [_parsed(code, source) for code in codes]
-    names = _constants(trees)
-    names |= {f"args.{name}": evaluate_literal(node, names) for name, (_, node) in _defaults(trees).items()}
-    if any(UNSLOTH in _imported(tree) for tree in trees):
+    sources = _sources(codes, source)
+    names = _constants(sources)
+    names |= {f"args.{name}": evaluate_literal(node, names) for name, (_, node) in _defaults(sources).items()}
+    if any(UNSLOTH in _imported(parsed) for parsed in sources):
         values[UNSLOTH] = True
-    for code, tree in zip(codes, trees, strict=True):
-        for section, call in _calls(tree):
+    count = 0
+    for parsed in sources:
+        for section, call in _calls(parsed):
+            count += len(call.keywords)
+            if count > MAX_NODES:
+                raise PresetError(f"{source}: has more than {MAX_NODES:,} arguments, too many for a training script")
             keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
             first = FIRST_ARGUMENT.get(section)
             if first is not None and call.args:
                 keywords = {first: call.args[0]} | keywords
-            arguments = {name: _value(node, names, code) for name, node in keywords.items()}
+            arguments = {name: _value(node, names, parsed) for name, node in keywords.items()}
             if section:
                 arguments = {f"{section}.{name}": value for name, value in arguments.items()}
                 arguments[f"{section}{CALLED}"] = True
@@ -138,16 +195,16 @@ def _read(codes: list[str], source: str) -> ToolFile:
 
 def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...], Any], source: str) -> list[str]:
     """`codes` changed; `python` is what of them can be parsed, with every place where it is in `codes`."""
-    trees = [_parsed(code, source) for code in python]
-    defaults = _defaults(trees)
+    sources = _sources(python, source)
+    defaults = _defaults(sources)
     patched = list(codes)
     edits: list[tuple[int, int, int, str]] = []
     for (key,), value in changes.items():
         section, _, name = key.rpartition(".")
-        places = [(index, call) for index, tree in enumerate(trees) for of, call in _calls(tree) if of == section]
+        places = [(index, call) for index, parsed in enumerate(sources) for of, call in _calls(parsed) if of == section]
         if not places or key.endswith(CALLED):
             raise SettingsError(f"{source}: has no call of {key.removesuffix(CALLED)} that could take {name}")
-        edits.append(_edit(codes, places, defaults, name, value, source))
+        edits.append(_edit(sources, places, defaults, name, value, source))
     # From the end to the beginning, so that the places of what is still to be edited stay valid.
     for index, start, end, text in sorted(edits, reverse=True):
         patched[index] = patched[index][:start] + text + patched[index][end:]
@@ -155,7 +212,7 @@ def _patch(codes: list[str], python: list[str], changes: Mapping[tuple[str, ...]
 
 
 def _edit(
-    codes: list[str],
+    sources: list[_Source],
     places: list[tuple[int, ast.Call]],
     defaults: Mapping[str, tuple[int, ast.expr]],
     name: str,
@@ -170,17 +227,16 @@ def _edit(
         default = defaults.get(_argument(keyword.value) or "")
         if default is not None and value is not None:
             where, constant = default
-            return where, *_span(constant, codes[where], _line_offsets(codes[where])), repr(value)
-        offsets = _line_offsets(codes[index])
-        start, end = _span(keyword.value, codes[index], offsets)
+            return where, *sources[where].span(constant), repr(value)
+        parsed = sources[index]
+        start, end = parsed.span(keyword.value)
         literal = isinstance(keyword.value, ast.Constant | ast.UnaryOp | ast.Attribute)
         if not literal or _argument(keyword.value) is not None:
             raise SettingsError(f"{source}:{node.lineno}: {name} is computed in the script; change it by hand")
         if value is not None:
             return index, start, end, repr(value)
-        start = _offset(keyword.lineno, keyword.col_offset, codes[index], offsets)
-        rest = re.match(r"[ \t]*,[ \t]*(\n[ \t]*)?", codes[index][end:])
-        return index, start, end + (rest.end() if rest else 0), ""
+        rest = re.match(r"[ \t]*,[ \t]*(\n[ \t]*)?", parsed.code[end:])
+        return index, parsed.offset(keyword.lineno, keyword.col_offset), end + (rest.end() if rest else 0), ""
     # No call has the argument: it is added to the first one, after its last argument, in the layout that this one has.
     # Not into a call with `**kwargs`, where it might be given a second time.
     index, node = places[0]
@@ -188,67 +244,38 @@ def _edit(
         return index, 0, 0, ""
     if any(keyword.arg is None for keyword in node.keywords):
         raise SettingsError(f"{source}:{node.lineno}: {name} may be among the arguments that the call unpacks (**)")
-    code, offsets = codes[index], _line_offsets(codes[index])
-    arguments: list[ast.expr] = [*node.args, *(keyword.value for keyword in node.keywords)]
+    parsed = sources[index]
+    arguments: list[tuple[ast.expr | ast.keyword, ast.expr]] = [(value, value) for value in node.args]
+    arguments += [(keyword, keyword.value) for keyword in node.keywords]
     if not arguments:
-        end = _offset(node.end_lineno or 0, (node.end_col_offset or 1) - 1, code, offsets)
+        end = parsed.span(node)[1] - 1
         return index, end, end, f"{name}={value!r}"
-    last = max(arguments, key=lambda argument: (argument.end_lineno or 0, argument.end_col_offset or 0))
-    end = _span(last, code, offsets)[1]
-    begin = next((keyword for keyword in node.keywords if keyword.value is last), None)
-    column = last.col_offset if begin is None else begin.col_offset
-    line = begin.lineno if begin is not None else last.lineno
-    own_line = not code[offsets[line - 1] : _offset(line, column, code, offsets)].strip()
-    rest = re.match(r"[ \t]*,[ \t]*(#[^\n]*)?(?=\n)", code[end:])
+    begin, last = max(arguments, key=lambda argument: (argument[1].end_lineno or 0, argument[1].end_col_offset or 0))
+    end = parsed.span(last)[1]
+    line_start = parsed.offsets[begin.lineno - 1]
+    own_line = not parsed.code[line_start : parsed.offset(begin.lineno, begin.col_offset)].strip()
+    indent = " " * begin.col_offset
+    rest = re.match(r"[ \t]*,[ \t]*(#[^\n]*)?(?=\n)", parsed.code[end:])
     if own_line and rest is not None:  # the comment belongs to the line before
-        return index, end + rest.end(), end + rest.end(), f"\n{' ' * column}{name}={value!r},"
-    return index, end, end, f",\n{' ' * column}{name}={value!r}" if own_line else f", {name}={value!r}"
+        return index, end + rest.end(), end + rest.end(), f"\n{indent}{name}={value!r},"
+    return index, end, end, f",\n{indent}{name}={value!r}" if own_line else f", {name}={value!r}"
 
 
-def _line_offsets(code: str) -> list[int]:
-    offsets = [0]
-    for line in code.split("\n"):  # where `ast` ends a line; str.splitlines also ends one at a form feed
-        offsets.append(offsets[-1] + len(line) + 1)
-    return offsets
-
-
-def _offset(line: int, column: int, code: str, offsets: list[int]) -> int:
-    """The index of a place that `ast` gives as line and UTF-8 byte."""
-    text = code[offsets[line - 1] : offsets[line]]
-    return offsets[line - 1] + len(text.encode()[:column].decode())
-
-
-def _span(node: ast.expr, code: str, offsets: list[int]) -> tuple[int, int]:
-    return (
-        _offset(node.lineno, node.col_offset, code, offsets),
-        _offset(node.end_lineno or node.lineno, node.end_col_offset or 0, code, offsets),
-    )
-
-
-def _parsed(code: str, source: str) -> ast.Module:
-    try:
-        return ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        where = f"{source}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else source
-        reason = shorten_text(str(error.args[0] if error.args else error), 120)
-        raise PresetError(f"{where}: is not valid Python: {reason}") from None
-
-
-def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+def _calls(parsed: _Source) -> Iterator[tuple[str, ast.Call]]:
     """The calls that configure a training, in the order of the source, each after the section of its arguments, empty
     for `TrainingArguments`.
     """
     # `ast.walk` goes breadth first: an inner call would come after an outer one that begins later in the source.
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node for node in parsed.nodes if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
         section = _section(node)
         if section is not None:
             yield section, node
 
 
-def _imported(tree: ast.Module) -> set[str]:
-    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+def _imported(parsed: _Source) -> set[str]:
+    modules = {alias.name for node in parsed.nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module or "" for node in parsed.nodes if isinstance(node, ast.ImportFrom)}
     return {name.partition(".")[0] for name in modules}
 
 
@@ -268,10 +295,10 @@ def last_name(node: ast.expr) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
-def _constants(trees: list[ast.Module]) -> dict[str, Any]:
+def _constants(sources: list[_Source]) -> dict[str, Any]:
     """Names that the sources bind once, to a value that is known."""
     bound: dict[str, list[ast.expr]] = {}
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in (node for parsed in sources for node in parsed.nodes):
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
@@ -289,15 +316,15 @@ def _constants(trees: list[ast.Module]) -> dict[str, Any]:
     return constants
 
 
-def _defaults(trees: list[ast.Module]) -> dict[str, tuple[int, ast.expr]]:
+def _defaults(sources: list[_Source]) -> dict[str, tuple[int, ast.expr]]:
     """The arguments of the script's command line that have one literal default, with the tree that it is in."""
     defaults: dict[str, list[tuple[int, ast.expr | None]]] = {}
-    for index, tree in enumerate(trees):
-        for call, words in declared_options(tree):
+    for index, parsed in enumerate(sources):
+        for call, words in declared_options(parsed.nodes):
             options = [word[2:].replace("-", "_") for word in words if word.startswith("--")]
             if last_name(call.func) == "add_argument":
                 defaults.setdefault(options[0] if options else "", []).append((index, keyword_value(call, "default")))
-        for node in ast.walk(tree):
+        for node in parsed.nodes:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 default = node.value
                 if isinstance(default, ast.Call) and last_name(default.func) == "field":
@@ -309,9 +336,9 @@ def _defaults(trees: list[ast.Module]) -> dict[str, tuple[int, ast.expr]]:
     }
 
 
-def declared_options(tree: ast.AST) -> Iterator[tuple[ast.Call, list[str]]]:
+def declared_options(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, list[str]]]:
     """The calls of argparse's `add_argument` and click's `option`, with the names of the option."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and last_name(node.func) in ("add_argument", "option"):
             names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
             yield node, [name for name in names if isinstance(name, str)]
@@ -327,16 +354,23 @@ def _argument(node: ast.expr) -> str | None:
     return node.attr if named and isinstance(node, ast.Attribute) else None
 
 
-def _value(node: ast.expr, names: Mapping[str, Any], code: str) -> Any:
+def _value(node: ast.expr, names: Mapping[str, Any], parsed: _Source) -> Any:
     """The value of an argument; source in `<>` for one that is only known when the script runs."""
     try:
         return evaluate_literal(node, names)
     except (ValueError, TypeError, ArithmeticError):
-        return f"<{' '.join((ast.get_source_segment(code, node) or '…').split())}>"
+        return f"<{' '.join(parsed.text(node).split())}>"
 
 
 def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """The value of a literal, a known name or arithmetic of them. Raises `ValueError` for anything else."""
+    try:
+        return _evaluated(node, names)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name) and node.id in names:
         return names[node.id]
     if f"args.{_argument(node)}" in names:
@@ -344,11 +378,11 @@ def evaluate_literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Attribute) and last_name(node.value) == "torch":
         return node.attr  # torch.bfloat16, which the libraries take as text, too
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        left, right = evaluate_literal(node.left, names), evaluate_literal(node.right, names)
-        if all(isinstance(number, int | float) for number in (left, right)):
+        left, right = _evaluated(node.left, names), _evaluated(node.right, names)
+        if all(isinstance(number, int | float) and abs(number) < LARGEST_OPERAND for number in (left, right)):
             return _OPERATORS[type(node.op)](left, right)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -evaluate_literal(node.operand, names)
+        return -_evaluated(node.operand, names)
     return ast.literal_eval(node)
 
 
@@ -356,8 +390,8 @@ def _without_magics(code: str) -> str:
     """A cell with `pass` for lines of IPython (`%time`, `!pip install`), each as long; empty if it is no Python."""
     plain = _MAGIC.sub(lambda match: match["indent"] + "pass".ljust(len(match["magic"])), code)
     try:
-        ast.parse(plain)
-    except (SyntaxError, ValueError):
+        parse_python(plain)
+    except SyntaxError:
         return ""
     return plain
 
@@ -365,9 +399,16 @@ def _without_magics(code: str) -> str:
 def _cells(text: str, source: str) -> list[str]:
     try:
         notebook = json.loads(text)
-        return [_source_of(cell) for cell in notebook["cells"] if cell.get("cell_type") == "code"]
+        codes = [_source_of(cell) for cell in notebook["cells"] if cell.get("cell_type") == "code"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise PresetError(f"{source}: is not a notebook") from None
+    _check_length(codes, source)
+    return codes
+
+
+def _check_length(codes: list[str], source: str) -> None:
+    if sum(code.count("\n") + 1 for code in codes) > MOST_LINES:
+        raise PresetError(f"{source}: has more than {MOST_LINES:,} lines of code, too many to look through")
 
 
 def _source_of(cell: Mapping[str, Any]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
+
+from tuner_tui.core.files import open_regular
 
 FOLDERS_UP, MOST_SCRIPTS, MOST_SOURCE_BYTES = 5, 400, 2**18
 """How far a file's script is searched."""
@@ -79,7 +82,7 @@ def names_file(source: str, path: Path) -> bool:
 def read_source(path: Path) -> str:
     """The source of a script; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path, follow_links=True), "rb") as file:
             return file.read(MOST_SOURCE_BYTES).decode(errors="replace")
     except OSError:
         return ""
@@ -90,8 +93,8 @@ def console_script(scripts: Collection[Path]) -> str | None:
     first = min(scripts, default=Path("/"))
     for root in first.parents[1 : FOLDERS_UP + 1]:
         try:
-            project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            project = tomllib.loads(read_source(root / "pyproject.toml"))
+        except (ValueError, RecursionError):
             continue
         section = project.get("project")
         programs = section.get("scripts") if isinstance(section, dict) else None
