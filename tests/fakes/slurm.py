@@ -129,7 +129,8 @@ class FakeCluster:
             self.requeued = True
         elif words[0] == "scancel":
             self.cancelled = True
-            self.send(signal.SIGTERM)
+            if self.job is not None and self.job.poll() is None:
+                self.send(signal.SIGTERM)
 
     def _start(self) -> None:
         self.requeued = False

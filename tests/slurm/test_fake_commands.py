@@ -103,10 +103,46 @@ def test_the_time_limit_ends_in_a_checkpoint_from_which_the_requeued_job_resumes
     wait(lambda: read_status(second).kind == "ended")
     assert second.output_log.read_text() == "resumed from checkpoint-5\n"
     assert read_record(second).lineage == ("r001",)
-    assert read_status(first).outcome == "stopped"
+    assert read_status(first).outcome == "time-limit"
     job = read_job(first.path)
     assert job is not None
     assert (job.job_id, job.continued_by) == ("7", "r002")
+
+
+SLOW = TRAINING.replace("def save(*_):\n", "def save(*_):\n    print('saving', flush=True)\n    time.sleep(3)\n", 1)
+SLOW = SLOW.replace("import json,", "import time, json,", 1)
+
+
+def test_a_stop_during_the_checkpoint_of_the_time_limit_is_the_end(
+    state: Path, tmp_path: Path, cluster: FakeCluster
+) -> None:
+    (tmp_path / "train.py").write_text(SLOW)
+    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "out"), "--resume", "{checkpoint}"]
+    assert tuner("slurm", "submit", "--time", "10", "--", *command).returncode == 0
+    run = RunFolder(state / "runs/r001")
+    wait(lambda: run.output_log.exists() and "up" in run.output_log.read_text())
+    cluster.send(signal.SIGUSR2)
+    wait(lambda: "saving" in run.output_log.read_text())
+    stopped = tuner("stop", "r001")
+    assert (stopped.returncode, stopped.stdout) == (0, "Stopped on request.\n"), stopped
+    assert ["scontrol", "requeue", "7"] not in cluster.calls
+    assert not (state / "runs/r002").exists()
+
+
+def test_a_stop_of_a_requeued_job_that_waits_cancels_it(state: Path, tmp_path: Path, cluster: FakeCluster) -> None:
+    cluster.holds = True
+    (tmp_path / "train.py").write_text(TRAINING)
+    command = [sys.executable, str(tmp_path / "train.py"), str(tmp_path / "out"), "--resume", "{checkpoint}"]
+    assert tuner("slurm", "submit", "--time", "10", "--", *command).returncode == 0
+    run = RunFolder(state / "runs/r001")
+    wait(lambda: run.output_log.exists() and "up" in run.output_log.read_text())
+    cluster.send(signal.SIGUSR2)
+    wait(lambda: ["scontrol", "requeue", "7"] in cluster.calls and read_status(run).kind == "pending")
+    stopped = tuner("stop", "r001")
+    assert stopped.returncode == 0, stopped
+    assert "was cancelled in Slurm before it continued the run" in stopped.stdout
+    assert ["scancel", "7"] in cluster.calls
+    assert not (state / "runs/r002").exists()
 
 
 def test_the_script_is_shown_and_nothing_is_submitted(state: Path) -> None:

@@ -74,6 +74,31 @@ def test_a_run_on_another_node_is_stopped_through_its_folder(cluster: SlurmClust
     assert read_status(folder).outcome == "stopped"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("scontrol", "requeue", "JOB"),
+        ("scontrol", "update", "NodeName=NODE", "State=DOWN", "Reason=test"),  # which returns by itself
+    ],
+)
+def test_a_job_that_is_taken_waits_again_and_a_stop_ends_it(
+    cluster: SlurmCluster, script: str, words: tuple[str, ...]
+) -> None:
+    folder = submit("--", sys.executable, script)
+    wait_output(folder)
+    job = read_job(folder.path)
+    assert job is not None
+    assert job.job_id is not None
+    node = cluster.ask("squeue", "--noheader", "--format=%N", f"--jobs={job.job_id}")
+    cluster.ask(*(word.replace("JOB", job.job_id).replace("NODE", node) for word in words))
+    status = wait_for(folder, lambda status: status.kind == "pending")
+    assert "again" in status.sentence
+    assert f"Slurm job {job.job_id} " in status.sentence
+    assert tuner("stop", folder.id).returncode == 0
+    assert not read_status(folder).live
+    assert cluster.ask("squeue", "--noheader", "--states=PENDING,RUNNING,COMPLETING") == ""
+
+
 TRAINER = """
 import sys, time, torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
@@ -119,7 +144,7 @@ def test_the_time_limit_ends_in_a_checkpoint_from_which_the_requeued_job_resumes
     saved = list((tmp_path / "out").glob("checkpoint-*"))
     assert (record.parent, record.lineage, record.resumed_from) == (first.id, (first.id,), str(saved[0]))
     assert tuner("stop", second.id).returncode == 0
-    assert read_status(first).outcome == "stopped"
+    assert read_status(first).outcome == "time-limit"
     followed = following.communicate(timeout=TIMEOUT_S)[0]
     assert "reached its time limit and continues the run: " in followed
     assert f"Run {second.id}, output in " in followed
@@ -152,7 +177,6 @@ def test_two_ranks_on_each_of_two_nodes(
         pytest.skip(f"{launcher} is not installed")
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
-    monkeypatch.setenv("PET_LOCAL_ADDR", "127.0.0.1")  # no name service knows the pretended nodes
     monkeypatch.setenv("HF_HOME", str(tmp_path))  # no configuration of accelerate
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     options = ("--nodes", "2", "--launcher", launcher, "--processes", "4")

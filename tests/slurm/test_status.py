@@ -11,10 +11,12 @@ import pytest
 
 from tests.fakes.slurm import FakeSlurm, row, submitted
 from tuner_tui.core.procfs import Machine, identify_process
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.status import RunStatus, read_status
-from tuner_tui.runs.slurm import SlurmJob, ask, read_job, write_job
+from tuner_tui.runs.slurm import SlurmJob, ask, cancel_job, read_job, write_job
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
+from tuner_tui.runs.supervise.outcome import RunOutcome, slurm_end
 
 NODE = Machine("n1", "the boot of n1", "pid:[1]")
 
@@ -56,9 +58,9 @@ def test_before_the_start(folder: RunFolder, state: str, kind: str, sentence: st
 @pytest.mark.parametrize(
     ("state", "outcome", "sentence"),
     [
-        ("NODE_FAIL", "killed", "Slurm job 1 ended because a node failed."),
-        ("TIMEOUT", "killed", "Slurm job 1 was ended at its time limit."),
-        ("PREEMPTED", "killed", "Slurm job 1 was preempted by another job."),
+        ("NODE_FAIL", "node-lost", "Slurm job 1 ended because a node failed."),
+        ("TIMEOUT", "time-limit", "Slurm job 1 was ended at its time limit."),
+        ("PREEMPTED", "preempted", "Slurm job 1 was preempted by another job."),
         ("CANCELLED", "stopped", "Slurm job 1 was cancelled in Slurm."),
         ("OUT_OF_MEMORY", "out-of-memory", "Slurm job 1 ran out of the memory that was allocated on the host."),
     ],
@@ -99,7 +101,7 @@ def test_a_job_that_slurm_forgot_is_unknown(folder: RunFolder) -> None:
         "error: *** JOB 1 ON n1 CANCELLED AT 2026-11-22T21:17:40 DUE TO TIME LIMIT ***"
     )
     found = read_status(folder)
-    assert (found.kind, found.outcome, found.sentence) == ("ended", "killed", "Ended by Slurm at the time limit.")
+    assert (found.kind, found.outcome, found.sentence) == ("ended", "time-limit", "Ended by Slurm at the time limit.")
 
 
 def test_a_submission_whose_caller_was_killed(folder: RunFolder) -> None:
@@ -138,5 +140,53 @@ def test_after_the_time_limit(folder: RunFolder, state: str, kind: str, end: str
     started(folder, outcome="stopped", sentence="Stopped at step 7.")
     found = status(folder, row(1, state))
     assert (found.kind, found.sentence) == (kind, f"Stopped at step 7. {end}")
+    if kind == "ended":
+        return
     write_job(folder.path, replace(job, requeued_t=time.time(), continued_by="r002"))
     assert status(folder, row(1, state)).sentence == "Stopped at step 7."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "kind", "result", "sentence"),
+    [
+        ("preempted", "PENDING", "pending", None, "Ended. Slurm job 1 waits to start again: not looked at yet."),
+        ("preempted", "COMPLETING", "pending", None, "Ended. Slurm job 1 will start again."),
+        ("stopped", "PENDING", "pending", None, "Ended. Slurm job 1 waits to start again: not looked at yet."),
+        ("stopped", "COMPLETING", "ended", "stopped", "Ended."),
+        ("stopped", "PREEMPTED", "ended", "preempted", "Slurm job 1 was preempted by another job."),
+        ("stopped", "TIMEOUT", "ended", "time-limit", "Slurm job 1 was ended at its time limit."),
+        ("failed", "NODE_FAIL", "ended", "node-lost", "Slurm job 1 ended because a node failed."),
+        (
+            "stopped",
+            "OUT_OF_MEMORY",
+            "ended",
+            "out-of-memory",
+            "Slurm job 1 ran out of the memory that was allocated on the host.",
+        ),
+        ("time-limit", "COMPLETED", "ended", "time-limit", "Ended."),
+        ("completed", "PENDING", "ended", "completed", "Ended."),
+    ],
+)
+def test_slurm_is_asked_how_the_job_of_an_ended_run_goes_on(
+    folder: RunFolder, outcome: str, state: str, kind: str, result: str | None, sentence: str
+) -> None:
+    started(folder, outcome=outcome, sentence="Ended.", ended_t=time.time())
+    looked = status(folder, row(1, state))
+    assert (looked.kind, looked.outcome, looked.sentence) == (kind, result, sentence)
+    if result is not None:
+        assert status(folder, row(1, "FAILED")).outcome == result  # it was recorded
+
+
+def test_the_stop_of_a_person_is_not_overruled(folder: RunFolder) -> None:
+    cancel_job(folder.path)
+    started(folder, outcome="stopped", sentence="Stopped on request.", ended_t=time.time())
+    assert status(folder, row(1, "PREEMPTED")).outcome == "stopped"
+
+
+def test_the_time_limit_of_a_job_that_is_not_requeued_is_its_ending(folder: RunFolder) -> None:
+    write_job(folder.path, SlurmJob(time.time(), "1", requeues=False, limit_t=time.time()))
+    state = RunState(stop_requested="stop", step=7, total_steps=9)
+    end = slurm_end(state, folder.path)
+    assert end == RunOutcome("time-limit", "Stopped at step 7 of 9 at the time limit of its Slurm job.")
+    cancel_job(folder.path)
+    assert slurm_end(state, folder.path) is None

@@ -26,10 +26,12 @@ from tuner_tui.runs.log_parsing.fatal_failure import (
     Confidence,
     FailureMatch,
     Judgement,
+    explain_line,
     explain_signal,
     judge,
 )
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
+from tuner_tui.runs.slurm import SLURM_OUTCOMES
 
 FILE = Path(__file__).with_name("crash_words.yaml")
 PHASE_LOCATIONS = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
@@ -73,7 +75,9 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
         return ()
     lines = parse_lines(situation.log)
     ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
-    cause = None if ended_well else _find_cause(situation, lines)
+    cause = None if ended_well or state.outcome in SLURM_OUTCOMES else _find_cause(situation, lines)
+    if state.finished is not None and state.outcome in (*SLURM_OUTCOMES, "out-of-memory"):
+        cause = cause or _cause_from_slurm(state.finished.sentence)
     causes = [] if cause is None else [cause]
     non_finite = find_non_finite(lines)
     if non_finite is not None and (cause is None or cause.cause != "nan"):
@@ -131,6 +135,14 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
         case "exit":
             return _cause_from_exit(judgement, lines, state.exited is not None and state.exited.oom_kill is False)
     return None
+
+
+def _cause_from_slurm(sentence: str) -> CrashCause | None:
+    """What it means that Slurm ended the job of the run, as its `sentence` says; None if it does not say that."""
+    pattern = explain_line(sentence)
+    if pattern is None:
+        return None
+    return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, (sentence,), topic=pattern.topic)
 
 
 def _cause_from_observer(judgement: Judgement) -> CrashCause | None:

@@ -79,16 +79,20 @@ WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQ
 ENDS = {
     "COMPLETED": ("completed", "ended in Slurm"),
     "CANCELLED": ("stopped", "was cancelled in Slurm"),
-    "TIMEOUT": ("killed", "was ended at its time limit"),
-    "DEADLINE": ("killed", "was ended at its deadline"),
-    "PREEMPTED": ("killed", "was preempted by another job"),
+    "TIMEOUT": ("time-limit", "was ended at its time limit"),
+    "DEADLINE": ("time-limit", "was ended at its deadline"),
+    "PREEMPTED": ("preempted", "was preempted by another job"),
     "REVOKED": ("killed", "was revoked"),
-    "NODE_FAIL": ("killed", "ended because a node failed"),
+    "NODE_FAIL": ("node-lost", "ended because a node failed"),
     "BOOT_FAIL": ("failed", "could not start: a node failed to boot"),
     "OUT_OF_MEMORY": ("out-of-memory", "ran out of the memory that was allocated on the host"),
     "FAILED": ("failed", "failed"),
 }
 """Outcome and words of each state in which a job has ended."""
+TAKEN = frozenset({"preempted", "node-lost", "requeued"})
+"""Outcomes of a run whose job Slurm puts back into its queue, unless it was submitted with `--no-requeue`."""
+SLURM_OUTCOMES = TAKEN | {"time-limit"}
+"""Outcomes that only Slurm gives a run."""
 REASONS = {
     "": "not looked at yet",
     "None": "not looked at yet",
@@ -163,6 +167,8 @@ JOB_FILE = "slurm.json"
 LOG_FILE = "slurm.log"
 """What the script of the job prints: nothing unless it cannot start."""
 LIST_FILE = "slurm-jobs.json"
+CANCEL_FILE = "slurm-cancelled"
+"""In the folder of a run of which a person wants that its job ends."""
 ASK_EVERY_S = 20.0
 
 
@@ -170,14 +176,16 @@ ASK_EVERY_S = 20.0
 class SlurmJob:
     """The job of a run. `job_id` is None until it is known that Slurm has accepted it.
 
-    `requeued_t` is when it was put back into Slurm's queue because its time limit had come; `continued_by` is the id of
-    the run that then went on.
+    `limit_t` is when Slurm announced the time limit, `requeued_t` when the job was put back into Slurm's queue for that
+    reason; `continued_by` is the id of the run that then went on. `over`: Slurm has reported its end.
     """
 
     submitted_t: Time
     job_id: JobId | None = None
     requeues: bool = True
+    limit_t: Time | None = None
     requeued_t: Time | None = None
+    over: bool = False
     continued_by: Identifier | None = None
 
     @property
@@ -188,8 +196,12 @@ class SlurmJob:
     @property
     def waits_again(self) -> bool:
         """Whether it was put back into the queue after its time limit. Inside the job itself that is over."""
-        is_this = self.job_id is not None and os.environ.get("SLURM_JOB_ID") == self.job_id
-        return self.requeued_t is not None and self.continued_by is None and not is_this
+        return self.requeued_t is not None and self.continued_by is None and not self.is_this
+
+    @property
+    def is_this(self) -> bool:
+        """Whether this process runs in the job."""
+        return self.job_id is not None and os.environ.get("SLURM_JOB_ID") == self.job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +234,18 @@ def read_job(run: Path) -> SlurmJob | None:
 def write_job(run: Path, job: SlurmJob) -> None:
     """Replace the file. Raises `OSError`."""
     write_atomic(run / JOB_FILE, json.dumps(to_json(job)) + "\n")
+
+
+def cancel_job(run: Path) -> None:
+    """Note that a person wants the job of the run to end: it is not requeued, and starts nothing if it is."""
+    # A file of its own: the job may write its own at the same moment.
+    with suppress(OSError):  # on a full disk
+        write_atomic(run / CANCEL_FILE, "")
+
+
+def is_cancelled(run: Path) -> bool:
+    """Whether a person wants the job of the run to end."""
+    return (run / CANCEL_FILE).exists()
 
 
 def read_list(state_dir: Path, job: SlurmJob, wait_s: float = 0.0) -> JobList:

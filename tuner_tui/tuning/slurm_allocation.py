@@ -23,24 +23,33 @@ from typing import Any
 from tuner_tui.core.files import LockedError, acquire_lock
 from tuner_tui.core.redaction import HIDDEN
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.launch.orders import give_order
+from tuner_tui.runs.launch.orders import pass_order
 from tuner_tui.runs.launch.restart import plan_restart, restart
 from tuner_tui.runs.launch.slurm_submission import SECRETS_VARIABLE
 from tuner_tui.runs.launch.start import adopt, private_memory_limit, start_fallback, start_supervisor
 from tuner_tui.runs.read.checkpoints import lineage_checkpoint
 from tuner_tui.runs.read.reader import read_brief
 from tuner_tui.runs.read.status import continuation_of, read_status, wait_for_fallback
-from tuner_tui.runs.slurm import LIMIT_SIGNAL, SlurmError, SlurmJob, SlurmRunner, read_job, run_slurm, write_job
+from tuner_tui.runs.slurm import (
+    LIMIT_SIGNAL,
+    SlurmError,
+    SlurmJob,
+    SlurmRunner,
+    is_cancelled,
+    read_job,
+    run_slurm,
+    write_job,
+)
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.record import RecordError, RunRecord, read_record
 from tuner_tui.runs.store.supervisor_state import read_supervisor_state, wait_supervisor_ended
-from tuner_tui.runs.supervise.outcome import record_end
+from tuner_tui.runs.supervise.outcome import RunOutcome, record_end, slurm_end
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.job import Job, job_from_json
 
 LIMIT = signal.Signals[f"SIG{LIMIT_SIGNAL}"]
 """Slurm announces the time limit."""
-EXIT_CODES = {"completed": 0, "out-of-memory": 3, "stopped": 143}
+EXIT_CODES = {"completed": 0, "out-of-memory": 3, "stopped": 143, "time-limit": 143}
 FIRST_PORT, PORTS = 20_000, 10_000
 """Rendezvous ports: jobs that share a node differ by their id."""
 
@@ -107,6 +116,8 @@ def _begin(folder: RunFolder, job: SlurmJob, hidden: Mapping[str, Any]) -> tuple
     # Each start of the same job continues the run in a new folder; the script names the first one for ever.
     while (job_record := read_job(folder.path)) is not None and job_record.continued_by is not None:
         folder = RunFolder(folder.path.with_name(job_record.continued_by))
+    if is_cancelled(folder.path):
+        raise LaunchError(f"Run {folder.id} was stopped; nothing is started.")
     record = read_record(folder)
     if read_supervisor_state(folder.state) is not None:
         _record_interruption(folder, job)
@@ -132,7 +143,8 @@ def _record_interruption(folder: RunFolder, job: SlurmJob) -> None:
         return
     os.close(acquire_lock(folder.lock, 30.0, needed=False))  # its supervisor may be about to end
     sentence = f"{job.name} was interrupted on {state.machine.host} and started again."
-    record_end(folder, replace(state, outcome="killed", sentence=sentence, ended_t=time.time()))
+    end = slurm_end(read_brief(folder).state, folder.path) or RunOutcome("requeued", sentence)
+    record_end(folder, replace(state, outcome=end.outcome, sentence=end.sentence, ended_t=time.time()))
 
 
 def _continue(folder: RunFolder, job: SlurmJob, record: RunRecord, hidden: Mapping[str, Any]) -> tuple[RunFolder, int]:
@@ -161,9 +173,9 @@ def _follow(folder: RunFolder, job: SlurmJob, signals: Set[int]) -> RunFolder:
             if signals and not ordered:
                 ordered = True
                 if LIMIT in signals:
-                    _mark(folder, time.time())  # before the run ends, so that who follows it waits
+                    _announce(folder)  # before the run ends, so that who follows it waits
                 with suppress(LaunchError, OSError):  # Slurm kills what does not end
-                    give_order(folder, "stop")
+                    pass_order(folder, "stop")
         status = read_status(folder)
         if status.kind == "lost" and status.training_alive:
             adopt(folder)
@@ -177,24 +189,36 @@ def _follow(folder: RunFolder, job: SlurmJob, signals: Set[int]) -> RunFolder:
         folder = following
 
 
+def _announce(folder: RunFolder) -> None:
+    """Note that the time limit of the job has come, and that the job will continue the run if it may."""
+    job, now = read_job(folder.path), time.time()
+    if job is not None:
+        with suppress(OSError):  # on a full disk the job is requeued all the same
+            write_job(folder.path, replace(job, limit_t=now, requeued_t=now if job.requeues else None))
+
+
 def _mark(folder: RunFolder, requeued_t: float | None) -> SlurmJob | None:
     """Note that the job will continue the run, or that it will not; return the job if it may be requeued."""
     job = read_job(folder.path)
     if job is None or not job.requeues:
         return None
-    with suppress(OSError):  # on a full disk the job is requeued all the same
+    with suppress(OSError):
         write_job(folder.path, replace(job, requeued_t=requeued_t))
     return job
 
 
 def _requeue(folder: RunFolder, first_step: int) -> None:
     """Put the job back into Slurm's queue. Not where nothing was saved: it would come to its limit again and again."""
-    continues = read_status(folder).outcome in ("stopped", "killed") and _step(folder) > first_step
+    ended = read_status(folder).outcome in ("stopped", "killed", "time-limit") and _step(folder) > first_step
+    continues = ended and not is_cancelled(folder.path)
     job = _mark(folder, time.time() if continues else None)
     if job is None or job.job_id is None or not continues:
         return
     try:
         run_slurm(["scontrol", "requeue", job.job_id])
+        if is_cancelled(folder.path):  # at this moment
+            _mark(folder, None)
+            run_slurm(["scancel", job.job_id])
     except SlurmError as error:
         _mark(folder, None)
         _say(str(error))

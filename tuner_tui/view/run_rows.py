@@ -59,6 +59,11 @@ OUTCOMES: dict[str, tuple[str, Style]] = {
     "failed": (f"{BAD} failed", "bad"),
     "out-of-memory": (f"{BAD} out of memory", "bad"),
     "lost": (f"{BAD} lost", "bad"),
+    "killed": (f"{BAD} killed", "bad"),
+    "time-limit": (f"{WARN} time limit", "warn"),
+    "preempted": (f"{WARN} preempted", "warn"),
+    "node-lost": (f"{BAD} node lost", "bad"),
+    "requeued": (f"{WARN} requeued", "warn"),
 }
 
 

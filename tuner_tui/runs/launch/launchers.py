@@ -88,6 +88,12 @@ ACCELERATE_NODES = (
     '--num_machines={nodes} --machine_rank="$SLURM_NODEID" '
     '--main_process_ip="$MASTER_ADDR" --main_process_port="$MASTER_PORT"'
 )
+TORCHRUN_NODE = (
+    'export PET_LOCAL_ADDR="${PET_LOCAL_ADDR:-$(scontrol show node "$SLURMD_NODENAME" 2>/dev/null '
+    '| sed -n \'s/.*NodeAddr=\\([^ ]*\\).*/\\1/p\')}"; exec "$@"'
+)
+"""The address by which Slurm knows the node. Else the agents give each other the names of their hosts, which the others
+may not resolve."""
 DEEPSPEED_NODES = (
     '--no_ssh --hostfile="$TUNER_RUN_DIR/hostfile-$SLURM_NODEID" --node_rank="$SLURM_NODEID" '
     '--master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT"'
@@ -121,6 +127,8 @@ def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateCo
             slots = number if NUMBER.fullmatch(number) else "${SLURM_GPUS_ON_NODE:-1}"
             before = DEEPSPEED_HOSTS.format(slots=slots, numbers=" ".join(map(str, range(nodes))))
             inserted = DEEPSPEED_NODES
+        case "torchrun":
+            return (*SRUN, "sh", "-c", TORCHRUN_NODE, "sh", *command)
         case _:
             return (*SRUN, *command)
     return (*SRUN, "sh", "-c", f'{before}exec {shlex.join(starter)} {inserted} "$@"', "sh", *rest)

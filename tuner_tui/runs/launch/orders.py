@@ -18,7 +18,7 @@ from tuner_tui.runs.launch.start import adopt
 from tuner_tui.runs.queue.queued_run import end_waiting
 from tuner_tui.runs.read.event_sampling import read_events
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.slurm import SlurmError, SlurmJob, ask, read_job, run_slurm
+from tuner_tui.runs.slurm import SlurmError, SlurmJob, ask, cancel_job, read_job, read_list, run_slurm
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import (
@@ -35,17 +35,27 @@ PATIENCE_S = 30.0
 """Seconds for the supervisor to confirm an order. It looks once a second; a machine that swaps, or the file server
 between two machines, may take far longer."""
 POLL_S = 0.1
+JOB_END_S = 30.0
+"""For a job to end whose run has ended, before it is cancelled; for Slurm to end a cancelled one."""
 KILL_MARGIN_S = 5.0
 """Seconds after SIGKILL was due in which the supervisor may still be busy with the end of the run."""
 
 
 def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = lambda sentence: None) -> None:
-    """Give an order to a live run; `note` gets a sentence where it does not go through the supervisor.
+    """Give the order of a person to a live run; `note` gets a sentence where it does not go through the supervisor.
 
-    Blocks until the supervisor has confirmed it, or until the processes were signalled without one. Raises
-    `LaunchError`, and `OSError` for a checkpoint that cannot be asked for.
+    A job of Slurm is not requeued after it, whatever was ordered before. Blocks until the supervisor has confirmed it,
+    or until the processes were signalled without one. Raises `LaunchError`, and `OSError` for a checkpoint that cannot
+    be asked for.
     """
     check_unshared(folder.path)
+    if order != "checkpoint" and read_job(folder.path) is not None:
+        cancel_job(folder.path)
+    pass_order(folder, order, note)
+
+
+def pass_order(folder: RunFolder, order: Order, note: Callable[[str], None] = lambda sentence: None) -> None:
+    """The same for an order that Slurm gives: its job may be requeued."""
     status, job = read_status(folder), read_job(folder.path)
     if status.kind == "waiting":
         _remove_from_queue(folder, order)
@@ -118,7 +128,9 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
     Raises `LaunchError` where processes are left that only another user can end.
     """
     deadline = time.monotonic() + DEFAULT_TIMEOUTS.kill_s + KILL_MARGIN_S
-    while read_status(folder).live:
+    while (status := read_status(folder)).live:
+        if status.kind == "pending":  # its job was cancelled
+            ask(folder.path.parent.parent)
         if wait_supervisor_ended(folder, POLL_S * 5):
             time.sleep(POLL_S)
         if order == "kill" and time.monotonic() > deadline:
@@ -131,6 +143,33 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
     if supervision is not None and written is not None and supervision.order_ns != written[1]:
         # The run ended before its supervisor took the order, which hence did not end what the training left running.
         end_leftovers(folder, order, note)
+    job = read_job(folder.path)
+    if job is not None and job.job_id is not None and not job.is_this:
+        _wait_gone(folder, job, note)
+
+
+def _wait_gone(folder: RunFolder, job: SlurmJob, note: Callable[[str], None]) -> None:
+    """Wait until Slurm no longer has the job of an ended run, which is cancelled if it would start again.
+
+    Raises `LaunchError` if that takes too long.
+    """
+    started_s = cancelled_s = time.monotonic()
+    while True:
+        ask(folder.path.parent.parent)
+        listed = read_list(folder.path.parent.parent, job)
+        state = listed.find(job)
+        if listed.problem:
+            note(f"The run has ended; whether its job starts again is not known: {listed.problem}")
+            return
+        if state is None or state.ended:
+            return
+        now = time.monotonic()
+        if state.waits or now - cancelled_s > JOB_END_S:
+            cancelled_s = now
+            _cancel(folder, job)
+        if now - started_s > 3 * JOB_END_S:
+            raise LaunchError(f"{job.name} has not ended yet: Slurm reports {state.state}.")
+        time.sleep(POLL_S * 5)
 
 
 def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:

@@ -134,6 +134,11 @@ def _pattern(row: Mapping[str, Any], fragments: Mapping[str, str]) -> CrashPatte
     return FramePattern(headline=headline, frame=frame, replaces=replaces, **fields)
 
 
+def explain_line(text: str) -> CrashPattern | None:
+    """The pattern of a line that is no exception; None if it says nothing that is known."""
+    return next((pattern for pattern in crash_table().bare if pattern.matches(text)), None)
+
+
 def explain_signal(number: int, spared: bool) -> SignalPattern:
     """What it means that a signal ended the training without a message; `spared`: it was not killed for memory."""
     rows = (row for row in crash_table().signals if row.spared in (None, spared))
@@ -440,7 +445,7 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         if line.quiet or line.number in in_exceptions or reports_progress(line.text):
             continue
         text = WATCHDOG.sub("", line.text.strip().removeprefix("what():").strip())
-        pattern = next((pattern for pattern in crash_table().bare if pattern.matches(text)), None)
+        pattern = explain_line(text)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = _first_pattern(text)
         if pattern is not None:

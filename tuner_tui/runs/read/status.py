@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,7 +14,19 @@ from tuner_tui.core.procfs import Machine, ProcessId, is_alive, this_machine
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.queued_run import QueueError, waiting_run, waiting_sentence
 from tuner_tui.runs.read.event_sampling import read_events
-from tuner_tui.runs.slurm import ENDS, LOG_FILE, JobList, JobState, SlurmJob, read_job, read_list
+from tuner_tui.runs.slurm import (
+    ENDS,
+    LOG_FILE,
+    SLURM_OUTCOMES,
+    TAKEN,
+    JobList,
+    JobState,
+    SlurmJob,
+    is_cancelled,
+    read_job,
+    read_list,
+    write_job,
+)
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state
 from tuner_tui.runs.supervise.outcome import read_log_tail, record_end, settle
@@ -109,12 +122,12 @@ def _status_from_state(
 def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, here: Machine) -> RunStatus:
     """The status of a run of a Slurm job whose processes cannot be seen from here: by what Slurm says of the job."""
     ended = supervision if supervision is not None and supervision.outcome is not None else None
-    if ended is not None and not job.waits_again:
+    if ended is not None and not _may_start_again(job, ended):
         return _ended(ended)
     listed = read_list(folder.path.parent.parent, job)
     state = listed.find(job)
     if ended is not None:
-        return _requeued(ended, job, state, listed)
+        return _ended_once(folder, ended, job, state, listed)
     asked_before_start = supervision is not None and listed.answered_t < supervision.started_t
     if state is None or asked_before_start:
         return _unlisted(folder, job, supervision, listed)
@@ -128,14 +141,49 @@ def _status_in_slurm(folder: RunFolder, job: SlurmJob, supervision: SupervisorSt
     return RunStatus("running", f"Running {state.place}as {job.name}.", problems=supervision.problems)
 
 
-def _requeued(ended: SupervisorState, job: SlurmJob, state: JobState | None, listed: JobList) -> RunStatus:
-    """The status of a run that its time limit ended, and that its job will continue."""
+REPORT_S = 3600.0
+"""Seconds after the end of a run in which Slurm is asked how its job ended; it forgets that after some minutes."""
+
+
+def _may_start_again(job: SlurmJob, ended: SupervisorState) -> bool:
+    """Whether Slurm may start the job of an ended run again, or may know better how it ended."""
+    if job.over or job.continued_by is not None or job.is_this or ended.outcome == "completed":
+        return False
+    asked_for = time.time() - (ended.ended_t or 0.0) < REPORT_S
+    return job.waits_again or ended.outcome in SLURM_OUTCOMES or asked_for
+
+
+def _ended_once(
+    folder: RunFolder, ended: SupervisorState, job: SlurmJob, state: JobState | None, listed: JobList
+) -> RunStatus:
+    """The status of a run that has ended, and whose job may continue it."""
     gone = state is not None and state.ended
     if gone or listed.knows_nothing_of(job):
-        words = ENDS[state.state][1] if state is not None else "ended"
-        return _ended(replace(ended, sentence=f"{ended.sentence} {job.name} {words} before it continued the run."))
+        with suppress(OSError):  # in a folder of another user
+            write_job(folder.path, replace(job, over=True))
+        return _ended(_revised(folder, ended, job, state))
     why = f": {state.reason_words}" if state is not None and state.waits else ""
-    return RunStatus("pending", f"{ended.sentence} {job.name} reached its time limit and continues the run{why}.")
+    if job.waits_again:
+        return RunStatus("pending", f"{ended.sentence} {job.name} reached its time limit and continues the run{why}.")
+    if why:
+        return RunStatus("pending", f"{ended.sentence} {job.name} waits to start again{why}.")
+    if ended.outcome in TAKEN and job.requeues and state is not None:
+        return RunStatus("pending", f"{ended.sentence} {job.name} will start again.")
+    return _ended(ended)
+
+
+def _revised(folder: RunFolder, ended: SupervisorState, job: SlurmJob, state: JobState | None) -> SupervisorState:
+    """The end of a run as Slurm reports it, where that says more than the exit of the training."""
+    outcome, words = ("", "ended") if state is None else ENDS[state.state]
+    cancelled = is_cancelled(folder.path) and outcome != "out-of-memory"
+    if job.waits_again:
+        revised = replace(ended, sentence=f"{ended.sentence} {job.name} {words} before it continued the run.")
+    elif outcome not in (*SLURM_OUTCOMES, "out-of-memory") or cancelled or ended.outcome in (outcome, *SLURM_OUTCOMES):
+        return ended
+    else:
+        revised = replace(ended, outcome=outcome, sentence=f"{job.name} {words}.")
+    record_end(folder, revised, ended.outcome)
+    return revised
 
 
 def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | None, listed: JobList) -> RunStatus:
@@ -251,7 +299,9 @@ def await_slurm(folders: Iterable[RunFolder]) -> None:
     for folder in folders:
         job = read_job(folder.path)
         supervision = None if job is None else read_supervisor_state(folder.state)
-        if job is not None and (supervision is None or supervision.outcome is None or job.waits_again):
+        if job is not None and (
+            supervision is None or supervision.outcome is None or _may_start_again(job, supervision)
+        ):
             read_list(folder.path.parent.parent, job, SLURM_PATIENCE_S)
             return
 

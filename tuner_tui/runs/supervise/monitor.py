@@ -20,7 +20,6 @@ from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
 from tuner_tui.runs.log_parsing.log_follower import PrintedMetrics
-from tuner_tui.runs.slurm import LOG_FILE
 from tuner_tui.runs.store.codec import decode_events, encode_event, encode_sample
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import NO_SPACE, Order, SupervisorState, read_order, write_supervisor_state
@@ -299,7 +298,7 @@ class TrainingMonitor:
         log = NO_LOG if succeeded else read_exit_log(self._folder.output_log)
         judged = determine_outcome(state, exited, log)
         if judged.outcome in ("stopped", "failed"):
-            judged = slurm_end(state, self._folder.path / LOG_FILE, log.failed_node) or judged
+            judged = slurm_end(state, self._folder.path, log.failed_node) or judged
         names = orphans.names()
         sentence = judged.sentence + (f" Processes still running: {names}." if names else "")
         if self._writer.lacks_space:

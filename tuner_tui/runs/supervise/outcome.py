@@ -24,7 +24,7 @@ from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
 from tuner_tui.runs.log_parsing.failures import LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import Judgement, judge
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail, read_tail
-from tuner_tui.runs.slurm import LOG_FILE
+from tuner_tui.runs.slurm import LOG_FILE, is_cancelled, read_job
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
@@ -241,20 +241,28 @@ def determine_outcome(state: RunState, exited: Exited, log: ExitLog = NO_LOG) ->
 
 SLURM_ENDS = {
     "": ("stopped", "Cancelled in Slurm"),
-    "TIME LIMIT": ("killed", "Ended by Slurm at the time limit"),
-    "PREEMPTION": ("killed", "Preempted by another job of Slurm"),
-    "NODE FAILURE": ("killed", "Ended by Slurm because {node} failed"),
-    "JOB REQUEUE": ("killed", "Requeued in Slurm"),
+    "TIME LIMIT": ("time-limit", "Ended by Slurm at the time limit"),
+    "PREEMPTION": ("preempted", "Preempted by another job of Slurm"),
+    "NODE FAILURE": ("node-lost", "Ended by Slurm because {node} failed"),
+    "JOB REQUEUE": ("requeued", "Requeued in Slurm"),
 }
 """Outcome and words for what Slurm writes into the output of a job that it ends, after DUE TO."""
+_SLURM_MEMORY = re.compile(r"\boom[_-]?kill|Out Of Memory|[Ee]xceeded (?:job |step )?memory limit")
 _SLURM_END = re.compile(r"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z ]+))?")
 
 
-def slurm_end(state: RunState, job_log: Path, failed_node: str | None = None) -> RunOutcome | None:
-    """How Slurm ended the job of the run, by the output of its script; None if it did not."""
-    match = _SLURM_END.search(read_log_tail(job_log))
-    if match is None:
+def slurm_end(state: RunState, run: Path, failed_node: str | None = None) -> RunOutcome | None:
+    """How Slurm ended the job of the run in the folder `run`, by the output of its script; None if it did not."""
+    tail = read_log_tail(run / LOG_FILE)
+    if _SLURM_MEMORY.search(tail):
+        return RunOutcome("out-of-memory", f"The job used more memory than Slurm allows it{_at_step(state)}.")
+    if is_cancelled(run):
         return None
+    match, job = next(reversed(list(_SLURM_END.finditer(tail))), None), read_job(run)
+    if match is None:
+        announced = job is not None and job.limit_t is not None and state.stop_requested is not None
+        sentence = f"Stopped{_at_step(state)} at the time limit of its Slurm job."
+        return RunOutcome("time-limit", sentence) if announced else None
     reason = match[1] or ""
     outcome, words = SLURM_ENDS[next((key for key in SLURM_ENDS if key and reason.startswith(key)), "")]
     node = "a node" if failed_node is None else f"node {failed_node}"
@@ -399,15 +407,15 @@ def settle(folder: RunFolder, supervision: SupervisorState, events: list[Event])
         os.close(lock)
 
 
-def record_end(folder: RunFolder, ended: SupervisorState) -> None:
-    """Record the end of a run that no supervisor has recorded and of which its files say nothing."""
+def record_end(folder: RunFolder, ended: SupervisorState, earlier: str | None = None) -> None:
+    """Record the end of a run of which its files say nothing, or only the outcome `earlier`."""
     try:
         lock = acquire_lock(folder.lock, 0.0, needed=False)
     except (LockedError, OSError):
         return
     try:
         recorded = read_supervisor_state(folder.state)
-        if recorded is None or recorded.outcome is None:
+        if recorded is None or recorded.outcome in (None, earlier):
             _record(folder, ended, [])
     finally:
         os.close(lock)
@@ -421,7 +429,7 @@ def _state_at_end(folder: RunFolder, supervision: SupervisorState, events: list[
     last_t = state.last_event_t or time.time()
     judged = determine_outcome(state, state.exited or Exited(t=last_t), read_exit_log(folder.output_log))
     if judged.outcome == "lost":
-        judged = slurm_end(state, folder.path / LOG_FILE) or judged
+        judged = slurm_end(state, folder.path) or judged
     if judged.outcome == "lost":
         return None
     return replace(supervision, ended_t=last_t, outcome=judged.outcome, sentence=redact_text(judged.sentence))
