@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tuner_tui.view.cells import (
-    STYLES,
     Line,
+    Style,
     TextSpan,
     align_left,
     align_right,
@@ -25,7 +26,7 @@ from tuner_tui.view.cells import (
 )
 
 TEXTS = st.text(st.one_of(st.characters(min_codepoint=32, max_codepoint=126), st.sampled_from("━█▇─│–…·°×✓⠿日本語é😀")))
-LINES = st.lists(st.builds(TextSpan, TEXTS, st.sampled_from(STYLES)), max_size=6).map(lambda runs: line(*runs))
+LINES = st.lists(st.builds(TextSpan, TEXTS, st.sampled_from(get_args(Style))), max_size=6).map(lambda runs: line(*runs))
 WIDTHS = st.integers(0, 60)
 
 

@@ -10,6 +10,8 @@ from tests.fakes.watched_box import JOBS, cardless_view, view
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.watch_rows import (
     JobScene,
+    format_command,
+    format_gpu_indices,
     job_places,
     job_rows,
     jobs_by_gpu,
@@ -56,3 +58,25 @@ def test_a_snapshot_has_gpus_host_and_jobs() -> None:
     cardless = "\n".join(plain_text(row.line) for row in snapshot_rows(cardless_view(), 120))
     assert "No NVIDIA driver is installed" in cardless
     assert "everything works on the CPU" in cardless
+
+
+@pytest.mark.parametrize(
+    ("gpus", "shown"), [((), ""), ((3,), "3"), ((0, 1, 2), "0–2"), ((0, 2, 5), "0,2,5"), ((6, 7), "6–7")]
+)
+def test_card_lists(gpus: tuple[int, ...], shown: str) -> None:
+    assert format_gpu_indices(gpus) == shown
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (("/usr/bin/python3.11", "-u", "/a/b/train.py", "-x"), "python train.py -x"),
+        (("/usr/bin/python3", "/env/bin/torchrun", "--n", "2"), "torchrun --n 2"),
+        (("python", "-m", "vllm"), "python -m vllm"),
+        (("/opt/bin/trainer", "x\ny"), "trainer x y"),
+        (("python",), "python"),
+        ((), ""),
+    ],
+)
+def test_brief_commands(command: tuple[str, ...], shown: str) -> None:
+    assert format_command(command) == shown

@@ -8,18 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import (
     DONE,
     FAILED,
     INTERRUPTED,
     TERMINATED,
-    exit_on_interrupt,
     fail,
     find_run_or_exit,
     json_text,
@@ -27,12 +25,11 @@ from tuner_tui.cli.console import (
     report_width,
     row_lines,
 )
+from tuner_tui.cli.watch_opener import open_machine_screen, run_watch_app
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.runs.read.machine_monitor import open_machine_monitor
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
-from tuner_tui.ui.theme import wants_colour
-from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 if TYPE_CHECKING:
     from tuner_tui.cli.console import Interrupts
@@ -60,7 +57,7 @@ def open_watch(
     pid = None if target is None else _pid_of(target)
     if prints:
         raise SystemExit(_print_machine(pid, once, as_json))
-    _open_screen(pid, target, ascii_only)
+    open_machine_screen(pid, target, ascii_only)
 
 
 def _is_here(word: str) -> bool:
@@ -131,21 +128,6 @@ def _print_texts(next_text: Callable[[], tuple[str, bool]], once: bool, interrup
     return TERMINATED if interrupts.terminated else INTERRUPTED
 
 
-def _open_screen(pid: int | None, target: str | None, ascii_only: bool) -> NoReturn:
-    exit_on_interrupt()
-    from tuner_tui.ui.screens.watch import WatchScreen
-
-    views = machine_views(lambda: open_machine_monitor(runs_dir()), pid)
-    heading = " · ".join(filter(None, (socket.gethostname(), target)))
-    raise SystemExit(_run_app(views, lambda: WatchScreen(pid is not None, heading), ascii_only))
-
-
-def _run_app(views: Iterator[Any], screen: Callable[[], Any], ascii_only: bool) -> int:
-    app = WatchApp(views, screen, colour=wants_colour(os.environ), ascii_only=ascii_only)
-    app.run()
-    return app.return_code or 0
-
-
 def _watch_hosts(words: Sequence[str], prints: bool, once: bool, as_json: bool, ascii_only: bool) -> NoReturn:
     """Watch the hosts in `words` on a screen, or print them."""
     from tuner_tui.hosts import HostsWatcher, parse_host
@@ -188,7 +170,6 @@ def _print_hosts(watcher: HostsWatcher, once: bool, as_json: bool) -> int:
 
 
 def _open_hosts_screen(watcher: HostsWatcher, ascii_only: bool) -> int:
-    exit_on_interrupt()
     from tuner_tui.ui.screens.hosts import HostsScreen
 
-    return _run_app(iter(watcher.look, ()), HostsScreen, ascii_only)
+    return run_watch_app(iter(watcher.look, ()), HostsScreen, ascii_only)

@@ -46,6 +46,10 @@ def dispatch(words: list[str]) -> None:
         from tuner_tui.cli.screen_opener import open_named
 
         open_named(words[0] if words else None)
+    if words == ["watch"] and sys.stdin.isatty() and sys.stdout.isatty():
+        from tuner_tui.cli.watch_opener import open_machine_screen
+
+        open_machine_screen()
     if words[:1] == ["watch"] and not any(word.startswith("-") for word in words):
         from tuner_tui.cli.machine_watcher import open_watch
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
 from tuner_tui.ui.feeds import poll
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 if TYPE_CHECKING:
     from tuner_tui.hosts import HostView
+    from tuner_tui.runs.read.machine_monitor import MachineMonitor, MachineView
     from tuner_tui.ui.screens.hosts import HostsScreen
     from tuner_tui.ui.screens.watch import WatchScreen
 

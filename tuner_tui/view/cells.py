@@ -13,7 +13,6 @@ BAD = "✗"
 
 
 Style = Literal["", "dim", "strong", "gauge", "curve", "good", "warn", "bad", "hit"]
-STYLES: tuple[Style, ...] = ("", "dim", "strong", "gauge", "curve", "good", "warn", "bad", "hit")
 
 
 class TextSpan(NamedTuple):

@@ -5,22 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
-from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.read.machine_monitor import (
-    LiveRun,
-    MachineView,
-    WatchedJob,
-    WatchedProcess,
-    format_command,
-    format_gpu_indices,
-)
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
 from tuner_tui.view.machine_rows import GpuScene, gpu_rows, host_rows
+
+if TYPE_CHECKING:
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.read.machine_monitor import LiveRun, MachineView, WatchedJob, WatchedProcess
 
 MARK = 2
 SORTED = "▾"
@@ -50,7 +45,7 @@ COLUMNS = (
     JobColumn("cpu", "CPU %", 7, 0, lambda row, now_s: f.integer(row.cpu_pct)),
     JobColumn("rss", "RSS", 9, 64, lambda row, now_s: f.short_size(row.rss_bytes)),
     JobColumn("age", "age", 8, 72, lambda row, now_s: format_age(row.started_s, now_s)),
-    JobColumn("crew", "processes", 11, 104, lambda row, now_s: role_or_counts(row)),
+    JobColumn("crew", "processes", 11, 104, lambda row, now_s: row.role),
 )
 """`sm` is the share of its GPUs' time, `crew` trainers + loader workers + others."""
 SORTS: tuple[tuple[str, Callable[[WatchedJob], float]], ...] = (
@@ -179,15 +174,33 @@ def run_description(run: LiveRun) -> tuple[str, ...]:
     return ("" if run.phase == "training" else run.phase or "", step, share, left_s)
 
 
-def role_or_counts(row: WatchedJob | WatchedProcess) -> str:
-    """Return a process's role, or `8+64+1` for a job: trainers, loader workers, others; `1` for a single process."""
-    if isinstance(row, WatchedProcess):
-        return row.role
-    roles = [process.role for process in row.processes]
-    counts = [roles.count("main"), roles.count("worker"), roles.count("other")]
-    while len(counts) > 1 and not counts[-1]:
-        counts.pop()
-    return "+".join(map(str, counts)) if counts[0] else str(len(roles))
+QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
+"""Interpreter options that say nothing about the job."""
+
+
+def format_command(command: Sequence[str]) -> str:
+    """Return a command line without folders of programs and scripts, and without interpreter options."""
+    if not command:
+        return ""
+    words = [_file_name(command[0]), *command[1:]]
+    if words[0].startswith("python"):
+        rest = [word for word in words[1:] if word not in QUIET_FLAGS]
+        if rest and not rest[0].startswith("-"):
+            script = _file_name(rest[0])
+            return " ".join([script, *rest[1:]] if not script.endswith(".py") else ["python", script, *rest[1:]])
+        words = ["python", *rest]
+    return " ".join(" ".join(words).split())
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def format_gpu_indices(gpus: Sequence[int]) -> str:
+    """Return `0–7` for a range, else `0,2,5`; empty for none."""
+    if len(gpus) > 1 and gpus[-1] - gpus[0] == len(gpus) - 1:
+        return f"{gpus[0]}–{gpus[-1]}"
+    return ",".join(map(str, gpus))
 
 
 def format_age(started_s: float | None, now_s: float) -> str:

@@ -29,7 +29,6 @@ from tuner_tui.hardware.processes import (
     Role,
     find_jobs,
     find_trainings,
-    program_name,
 )
 from tuner_tui.hardware.sample import GpuSample, Sample
 from tuner_tui.hardware.sampler import Sampler, open_sampler
@@ -93,6 +92,15 @@ class WatchedJob:
     sm_pct: float | None = None
     cpu_pct: float | None = None
     rss_bytes: int | None = None
+
+    @property
+    def role(self) -> str:
+        """How many processes have which role: `8+64+1` trainers, loader workers and others; `1` for a single one."""
+        roles = [process.role for process in self.processes]
+        counts = [roles.count("main"), roles.count("worker"), roles.count("other")]
+        while len(counts) > 1 and not counts[-1]:
+            counts.pop()
+        return "+".join(map(str, counts)) if counts[0] else str(len(roles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,41 +288,6 @@ def open_machine_monitor(root: Path) -> MachineMonitor:
     table = ProcessTable()
     existing = next(folder for folder in (root, *root.parents) if folder.exists())  # its disk is sampled
     return MachineMonitor(open_sampler(existing), table, LiveRuns(root, time.time), host_pids=sees_host_pids())
-
-
-QUIET_FLAGS = frozenset({"-u", "-O", "-I", "-P", "-B", "-E", "-s"})
-"""Interpreter options that say nothing about the job."""
-
-
-def format_command(command: Sequence[str]) -> str:
-    """A command line without folders of programs and scripts, and without interpreter options."""
-    if not command:
-        return ""
-    words = [program_name(command[0]), *command[1:]]
-    if words[0].startswith("python"):
-        rest = [word for word in words[1:] if word not in QUIET_FLAGS]
-        if rest and not rest[0].startswith("-"):
-            script = program_name(rest[0])
-            return " ".join([script, *rest[1:]] if not script.endswith(".py") else ["python", script, *rest[1:]])
-        words = ["python", *rest]
-    return " ".join(" ".join(words).split())
-
-
-def format_gpu_indices(gpus: Sequence[int]) -> str:
-    """`0–7` for a range, else `0,2,5`; empty for none."""
-    if len(gpus) > 1 and gpus[-1] - gpus[0] == len(gpus) - 1:
-        return f"{gpus[0]}–{gpus[-1]}"
-    return ",".join(map(str, gpus))
-
-
-def format_process_counts(job: WatchedJob) -> str:
-    """`8 + 64 workers`, `1 + 4 workers + 2 others`, `1`."""
-    count = {role: sum(process.role == role.value for process in job.processes) for role in Role}
-    parts = [str(count[Role.MAIN])] if count[Role.MAIN] else []
-    for role, word in ((Role.WORKER, "worker"), (Role.OTHER, "other")):
-        if count[role]:
-            parts.append(f"{count[role]} {word}{'s' if count[role] > 1 else ''}")
-    return " + ".join(parts)
 
 
 SCAN_INTERVAL_S = 3.0

@@ -66,23 +66,23 @@ class MainScreen(FullScreen):
     def compose(self) -> ComposeResult:
         here = MainScreen
         yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line)
-        yield PanelGrid(
+        panels = (
             RowsPanel(hardware_rows, can_focus=True, id="hardware").data_bind(values=here.machine),
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             LivePanel(id="live").data_bind(here.view, here.sample, here.now_s, here.next_training),
             TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
-            PageTabs(id=STRIP),
             OutputPanel(id="output").data_bind(here.log_window),
             PlotsPanel(id="plots").data_bind(here.view),
             RowsPanel(in_effect_rows, None, None, can_focus=True, id="in-effect").data_bind(values=here.run),
-            id="panels",
         )
+        # Before they are mounted: a class that is added later applies all styles a second time.
+        for panel in panels:
+            panel.add_class("panel")
+            panel.border_title = panel_title(panel.id or "")
+        yield PanelGrid(*panels, PageTabs(id=STRIP), id="panels")
         yield KeyFooter(id="keys")
 
     def on_mount(self) -> None:
-        for panel in self.panels:
-            panel.add_class("panel")
-            panel.border_title = panel_title(panel.id or "")
         self._show_idle_keys()
 
     @property

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
 
-from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, WATCH_JOB_KEYS, WATCH_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter
 from tuner_tui.ui.panels.live import REMEMBERED_SAMPLES
@@ -31,6 +30,9 @@ from tuner_tui.view.watch_rows import (
     watched_gpu_rows,
     watched_gpus,
 )
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.read.machine_monitor import MachineView, WatchedJob
 
 
 class CroppedRows(Canvas):

@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import textual
 from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
@@ -32,6 +32,7 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.worker import Worker
 
+from tuner_tui import __version__
 from tuner_tui.core.files import make_private
 from tuner_tui.core.text import clipboard_sequence, terminal_notification
 from tuner_tui.ui.feeds import BackendError
@@ -280,5 +281,5 @@ def _format_crash(error: BaseException) -> str:
 
     from tuner_tui.core.redaction import redact_text
 
-    where = f"tuner-tui {version('tuner-tui')}, textual {version('textual')}, Python {platform.python_version()}"
+    where = f"tuner-tui {__version__}, textual {textual.__version__}, Python {platform.python_version()}"
     return f"{where}\n\n{redact_text(''.join(traceback.format_exception(error)))}"

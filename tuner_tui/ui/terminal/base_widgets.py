@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rich.segment import Segment
 from rich.style import Style as RichStyle
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.events import Paste
 from textual.geometry import Region
 from textual.reactive import reactive
@@ -18,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tuner_tui.view.cells import STYLES, Line, Row, TextSpan, crop, fit, line
+from tuner_tui.view.cells import Line, Row, TextSpan, crop, fit, line
 
 
 class FullScreen(Screen[None]):
@@ -48,23 +49,25 @@ def join_lines(text: str) -> str:
     return LINE_END.sub(" ", text.strip())
 
 
+VARIABLES = {
+    "dim": "quiet", "gauge": "gauge", "curve": "primary", "good": "success", "warn": "warning", "bad": "error"
+}  # fmt: skip
+"""Styles of cells, and the variables of the theme that have their colours."""
+
+
+def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
+    """Return the style `name` of cells with the colours of a theme."""
+    # Component classes would do the same, but Textual applies all styles anew for each of them and each canvas.
+    variable = VARIABLES.get(name)
+    colour = None if variable is None else Color.parse(variables[variable]).rich_color
+    return RichStyle(color=colour, bold=name in ("strong", "bad") or None, reverse=name == "hit" or None)
+
+
 class Canvas(Widget):
     """Shows the rows that `rows` returns for the widget's size, and repaints only rows that changed.
 
     Hidden rows are counted in a sign at the end, and reached by scrolling if the canvas can take the focus.
     """
-
-    DEFAULT_CSS = """
-    Canvas > .canvas--dim { color: $quiet; }
-    Canvas > .canvas--strong { text-style: bold; }
-    Canvas > .canvas--gauge { color: $gauge; }
-    Canvas > .canvas--curve { color: $primary; }
-    Canvas > .canvas--good { color: $success; }
-    Canvas > .canvas--warn { color: $warning; }
-    Canvas > .canvas--bad { color: $error; text-style: bold; }
-    Canvas > .canvas--hit { text-style: reverse; }
-    """
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"canvas--{style}" for style in STYLES if style}
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "scroll_rows(-1)", "Up", show=False, id="rows.up", tooltip="One row up"),
@@ -153,7 +156,7 @@ class Canvas(Widget):
 
     def _style(self, name: str) -> RichStyle:
         if name not in self._styles:
-            self._styles[name] = self.get_component_rich_style(f"canvas--{name}") if name else self.rich_style
+            self._styles[name] = self.rich_style + themed_style(name, self.app.theme_variables)
         return self._styles[name]
 
 
