@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from tests.runs.queue.queue_box import FakeSampler, QueueBox, fake_cards
-from tuner_tui.core.files import acquire_lock
+from tests.runs.queue.queue_box import FakeSampler, QueueBox, eventually, fake_cards
+from tuner_tui.core.files import acquire_lock, append_line
+from tuner_tui.core.json_dataclass import from_json
+from tuner_tui.core.procfs import ProcessId
 from tuner_tui.core.units import GIB
 from tuner_tui.hardware.inventory import GpuProcess
+from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.queue.listing import list_queue
 from tuner_tui.runs.queue.queued_run import (
@@ -23,12 +28,17 @@ from tuner_tui.runs.queue.queued_run import (
     QueueError,
     end_waiting,
     memory_folder,
+    read_reasons,
+    revive_waiter,
     start_file,
+    waiter_lock,
     waiting_run,
+    write_queued,
 )
 from tuner_tui.runs.queue.submission import waiting_request
 from tuner_tui.runs.queue.waiter import bound_fallback
 from tuner_tui.runs.read.status import read_status
+from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.settings.job import CommandJob
 
@@ -127,6 +137,64 @@ def test_one_damaged_run_is_one_bad_line(box: QueueBox) -> None:
     assert (line.run, line.state) == ("r001", "damaged")
     assert read_status(damaged).kind == "broken"
     assert sound.path.exists()
+
+
+QUEUED = {"v": 1, "submitted_t": 1.0, "gpus": 1, "allowed": [fake_cards(1)[0]]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "null", "[" * 100_000, '{"v": 1}', *(
+            json.dumps({**QUEUED, **change})
+            for change in (
+                {"gpus": -1}, {"gpus": 1e400}, {"gpus": True}, {"allowed": "GPU-0"}, {"allowed": ["a b"]}, {"v": "1"},
+                {"after": "../r001"}, {"after": ""}, {"after": ["r001"]}, {"after_success": "yes"}, {"cards": ["\0"]},
+                {"submitted_t": "now"}, {"submitted_t": float("nan")}, {"submitted_t": -1},
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_damage_of_any_kind_stops_no_other_run(box: QueueBox, content: str) -> None:
+    damaged, starts = box.add(""), Starts()
+    box.add("")
+    damaged.queue.write_text(content)
+    box.waiter(fake_cards(1), starts).step()
+    assert set(starts.runs) == {"r002"}
+    (line,) = list_queue(box.root)
+    assert (line.run, line.state) == ("r001", "damaged")
+
+
+@pytest.mark.parametrize("damage", ["start", "fallback", "name", "cycle"])
+def test_damage_in_memory_stops_no_other_run(box: QueueBox, damage: str) -> None:
+    folder, sound = box.add(""), box.add("print('trained')")
+    if damage == "cycle":
+        end_waiting(folder, "out-of-memory", "")
+        append_line(folder.events, encode_event(FellBack(t=time.time(), into="r001", number=1, most=2)))
+        write_queued(sound, replace(need(1), after="r001"))
+    else:
+        path = start_file(folder, damage) if damage != "name" else memory_folder(box.root) / "NAME.start"
+        path.write_text('{"argv": 5, "environ": [], "job": 1}')
+    waiter = box.waiter(fake_cards(1))
+    waiter.step()
+    waiter.step()
+    eventually(lambda: read_status(sound).outcome == "completed")
+    assert damage in ("name", "cycle") or read_status(folder).kind == "waiting"
+
+
+def test_a_waiter_that_was_stopped_is_named(box: QueueBox) -> None:
+    folder = box.add("", need(3))
+    revive_waiter(box.root)
+    eventually(lambda: "of which" in read_reasons(box.root).get("r001", ""))
+    pid = from_json(ProcessId, json.loads(waiter_lock(box.root).read_bytes())).pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: read_status(folder).sentence != read_reasons(box.root)["r001"])
+        expected = f"The process that starts waiting runs is stopped; `kill -CONT {pid}` lets it go on."
+        assert read_status(folder).sentence == expected
+        assert [line.reason for line in list_queue(box.root)] == [expected]
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_nothing_starts_while_a_tuning_measures(box: QueueBox) -> None:

@@ -42,13 +42,15 @@ class ActiveRun:
 
 
 def read_active(folder: RunFolder, snapshot: ProcessSnapshot) -> ActiveRun | None:
-    """The run in `folder` if it is alive: by its locks, or by processes that outlived its supervisor. Raises `OSError`
-    and `QueueError`.
-    """
+    """The run in `folder` if it is alive: by its locks, or by processes that outlived its supervisor. Raises
+    `OSError`."""
     state = read_supervisor_state(folder.state)
     if not is_locked(folder.lock) and not is_locked(folder.fallback_lock) and not _outlived(folder, state, snapshot):
         return None
-    queued = read_queued(folder)
+    try:
+        queued = read_queued(folder)
+    except QueueError:  # it may hold any card that it can see
+        queued = None
     cards = None if queued is None else queued.cards or ()
     if state is None:
         return ActiveRun(folder.id, cards)
@@ -120,7 +122,7 @@ def cards_now(root: Path) -> list[Card]:
         for folder in list_runs(root):
             try:
                 live = read_active(folder, snapshot)
-            except (OSError, QueueError):
+            except OSError:
                 continue
             runs += [live] if live is not None else []
         return read_cards(sampler, runs, snapshot)

@@ -27,7 +27,7 @@ from tuner_tui.core.files import (
     write_atomic,
 )
 from tuner_tui.core.json_dataclass import from_json, to_json
-from tuner_tui.core.procfs import ProcessId, this_machine
+from tuner_tui.core.procfs import ProcessId, identify_process, read_stat, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
 from tuner_tui.runs.supervise.run_processes import open_detached
@@ -172,11 +172,27 @@ def revive_waiter(root: Path) -> None:
         open_detached(WAITER_MODULE, [str(root)], root / "waiter.log").wait()
 
 
+def name_waiter(lock: int) -> None:
+    """Write into the locked file which process this is. Raises `OSError`."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(to_json(identify_process(os.getpid()))).encode("ascii"), 0)
+
+
+def stopped_waiter(root: Path) -> int | None:
+    """The pid of the waiter if it was stopped, as by SIGSTOP: then no run starts."""
+    try:
+        waiter = from_json(ProcessId, json.loads(read_regular(waiter_lock(root))))
+    except (OSError, ValueError, RecursionError):
+        return None
+    stat = read_stat(waiter.pid)
+    return waiter.pid if stat is not None and stat.start_ticks == waiter.start_ticks and stat.state in "Tt" else None
+
+
 def read_reasons(root: Path) -> Mapping[str, str]:
     """Why each run waits, by run, as the waiter saw it last."""
     try:
         reasons = json.loads(read_regular(memory_folder(root) / "reasons.json"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return reasons if isinstance(reasons, dict) else {}
 
@@ -185,5 +201,7 @@ def waiting_sentence(folder: RunFolder) -> str:
     """Why a waiting run waits."""
     if not start_file(folder).exists():
         return WAS_WAITING
+    if (pid := stopped_waiter(folder.path.parent)) is not None:
+        return f"The process that starts waiting runs is stopped; `kill -CONT {pid}` lets it go on."
     reason = read_reasons(folder.path.parent).get(folder.id)
     return reason if isinstance(reason, str) else NOT_LOOKED_AT

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from tuner_tui.core.files import LockedError, acquire_lock, is_locked, open_regular, read_regular, write_atomic
+from tuner_tui.core.ownership import require_unshared
 from tuner_tui.hardware.environment import CARDS_VARIABLE
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.queue.cards import (
@@ -33,6 +34,7 @@ from tuner_tui.runs.queue.queued_run import (
     end_waiting,
     forget_start,
     memory_folder,
+    name_waiter,
     read_queued,
     start_file,
     waiter_lock,
@@ -93,7 +95,7 @@ class Waiter:
         """The waiting runs in their order, and the live ones. A run that cannot be read is left out."""
         for path in memory_folder(self._root).glob("*.start"):
             folder = RunFolder(self._root / path.stem)
-            with suppress(OSError):
+            with suppress(OSError, QueueError):
                 if not folder.path.is_dir() or was_started(folder):
                     forget_start(folder)
         waiting, live = [], []
@@ -139,10 +141,15 @@ class Waiter:
             end_waiting(folder, "not-started", sentence)
         return sentence
 
-    def _outcome_of(self, folder: RunFolder) -> str | None:
-        """How the run, or the one that continued it after out of memory, ended; None if it has not ended yet."""
+    def _outcome_of(self, folder: RunFolder, before: frozenset[str] = frozenset()) -> str | None:
+        """How the run, or the one that continued it after out of memory, ended; None if it has not ended yet.
+
+        `before` are the runs that it continues.
+        """
         if not folder.path.is_dir():
             return "deleted"
+        if folder.id in before:
+            return "lost"
         if is_locked(folder.lock) or is_locked(folder.fallback_lock):
             return None
         state = read_supervisor_state(folder.state)
@@ -157,7 +164,7 @@ class Waiter:
 
         following = [event.into for event in read_events(folder) if isinstance(event, FellBack)]
         if following:
-            return self._outcome_of(RunFolder(folder.path.with_name(following[-1])))
+            return self._outcome_of(RunFolder(folder.path.with_name(following[-1])), before | {folder.id})
         status = read_status(folder)
         return None if status.live or status.kind == "foreign" else status.outcome or "lost"
 
@@ -169,6 +176,7 @@ class Waiter:
         try:
             # The lock goes to the supervisor as an open file: the folder is locked from before the GPUs are given
             # until the run has ended. Who is killed in between leaves it unlocked and not started, so it waits again.
+            require_unshared(folder.path)
             lock = acquire_lock(folder.lock)
             queued = None if was_started(folder) else read_queued(folder)
             if queued is not None:
@@ -230,6 +238,7 @@ def main(argv: list[str]) -> None:
             lock = acquire_lock(waiter_lock(root))
         except LockedError:
             return
+        name_waiter(lock)
         while any(memory_folder(root).glob("*.start")):
             try:
                 waiter.step()
