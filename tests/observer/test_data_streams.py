@@ -124,9 +124,12 @@ def test_a_loader_reports_the_stream_that_its_workers_would_repeat() -> None:
 
 def test_streams_of_packages_divide_themselves() -> None:
     datasets = pytest.importorskip("datasets")
-    stream = datasets.Dataset.from_dict({"x": list(range(8))}).to_iterable_dataset(num_shards=4).with_format("torch")
+    rows = datasets.Dataset.from_dict({"x": list(range(8))})
+    stream = rows.to_iterable_dataset(num_shards=4).with_format("torch")
     assert not repeats_in_workers(stream)
     assert not repeats_in_workers(Shuffled(stream))
+    assert not repeats_in_workers(Shuffled(rows.to_iterable_dataset()))
+    assert repeats_in_workers(Shuffled(rows)), "a stream over data that has no order of its own"
 
 
 def drawn(dataset: Dataset[Any], workers: int, batch_size: int = 4, epochs: int = 1, **options: Any) -> list[int]:

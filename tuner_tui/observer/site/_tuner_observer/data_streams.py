@@ -38,7 +38,10 @@ def repeats_in_workers(dataset: Any, worker_init_fn: Any = None) -> bool:
 def _divides(dataset: Any, seen: set[int]) -> bool:
     seen.add(id(dataset))
     classes = type(dataset).__mro__
-    if any(cls.__module__.partition(".")[0] in DIVIDING_PACKAGES or DIVIDING_PIPE in cls.__name__ for cls in classes):
+    if any(DIVIDING_PIPE in cls.__name__ for cls in classes):
+        return True
+    packages = {cls.__module__.partition(".")[0] for cls in classes}
+    if packages & DIVIDING_PACKAGES and (is_stream(dataset) or not hasattr(dataset, "__getitem__")):
         return True
     if _reachable_names(getattr(type(dataset), "__iter__", None), dataset, set()) >= DIVIDING_NAMES:
         return True
