@@ -129,6 +129,16 @@ def test_the_screen_shows_which_trial_runs_on_which_card(bench: Bench) -> None:
     assert len({one.trial.card for one in running}) == len(running) >= 2
 
 
+def test_a_trial_that_is_measured_when_another_is_aborted_is_kept(bench: Bench) -> None:
+    def end(trial: Trial, callbacks: TrialCallbacks) -> Measurement | None:
+        while trial.number == 3 and not callbacks.aborted():
+            continue
+        return Measurement(outcome="aborted", seconds=1.0) if trial.number == 2 else None
+
+    bench.tune(Cards(end, cards=CARDS[:2]))
+    assert [completed.trial.number for completed in bench.history().trials] == [1, 3]
+
+
 def test_a_card_that_vanishes_loses_its_trial_which_runs_on_another(bench: Bench) -> None:
     lost: list[Trial] = []
 

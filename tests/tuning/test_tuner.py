@@ -14,7 +14,6 @@ import pytest
 from tests.fakes.inventories import box, card, python
 from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measured
 from tests.tuning.builders import SCRIPT, resolved
-from tests.tuning.search.builders import space
 from tuner_tui.core.files import acquire_lock, wait_unlocked
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
@@ -59,7 +58,7 @@ from tuner_tui.tuning.trial_log import (
     encode_entry,
     read_entries,
 )
-from tuner_tui.tuning.trial_runner import TrialCallbacks, TrialReport, TrialRunner
+from tuner_tui.tuning.trial_runner import TrialReport
 from tuner_tui.tuning.tuner import TrialHistory, Tuner, TuningContext, estimate_prior
 
 START = Settings(per_device_train_batch_size=8)
@@ -214,31 +213,6 @@ def test_what_a_busy_machine_left_open_is_measured_again(bench: Bench, purpose: 
     log.add(TuningEnded(t=2.0, status="finished", verdict=verdict))
     kept = [completed.trial.purpose for completed in bench.known().trials]
     assert kept == (["start", "noise", "knob"] if purpose == "confirm" else ["start"])
-
-
-class LastMoment(ListedCards):
-    """Two cards. A trial on the second one is measured when the time is over, which ends the one on the first."""
-
-    def run(self, card: str | None, runner: TrialRunner, trial: Trial, callbacks: TrialCallbacks) -> TrialReport:
-        if not self.ran:
-            return super().run(card, runner, trial, callbacks)
-        if card == "GPU-a":
-            return TrialReport(Measurement(outcome="aborted", seconds=1.0), trial.settings)
-        while not callbacks.aborted():
-            continue
-        return TrialReport(measured(370), trial.settings)
-
-
-def test_a_trial_that_is_measured_when_time_is_over_is_in_the_verdict(bench: Bench) -> None:
-    tuner = Tuner(
-        bench.folder, TrialLog(bench.folder), LastMoment([measured(100)], cards=("GPU-a", "GPU-b")), RUNNER,
-        lambda history, compare_only: Search(history.start, space(START), history.trials), bench.deadline,
-        lambda: bench.time,
-    )  # fmt: skip
-    ended = tuner.tune(TrialHistory(START))
-    assert [one.measurement.throughput for one in bench.known().trials] == [100, 370]
-    assert ended.verdict is not None
-    assert "before the end" in ended.verdict.sentence
 
 
 def test_a_change_that_cannot_be_launched_is_a_failed_trial(bench: Bench) -> None:

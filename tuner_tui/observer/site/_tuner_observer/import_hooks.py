@@ -99,6 +99,24 @@ def call_after(owner: Any, name: str, after: Callable[..., Any]) -> None:
     replacing(owner, name)(hooked)
 
 
+def call_around(owner: Any, name: str, enter: Callable[..., Any], leave: Callable[..., None]) -> None:
+    """Hook a function or method: `enter` is called safely with the arguments of each call, and after the call `leave`
+    with what `enter` returned, the result, and the exception that the call raised or None."""
+    original = getattr(owner, name)
+
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        entered = call_safely(enter, *args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            call_safely(leave, entered, None, error)
+            raise
+        call_safely(leave, entered, result, None)
+        return result
+
+    replacing(owner, name)(hooked)
+
+
 def replacing(owner: Any, name: str) -> Callable[[Any], Any]:
     """Decorate a function that takes the place of `owner.name`, with the name and the documentation of that."""
     from functools import wraps  # a process that hooks nothing should not import it

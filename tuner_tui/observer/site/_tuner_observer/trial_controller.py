@@ -20,7 +20,7 @@ from . import longest_batch, process_role
 from .data_streams import DrawnSamples, is_stream, repeats_in_workers
 from .hooks.injection import InjectionLog, inject_training_arguments
 from .hooks.optimizer_steps import hook_compilation, is_compiling_function
-from .import_hooks import call_after, call_before, call_safely, replacing
+from .import_hooks import call_after, call_around, call_before, call_safely
 from .process_exit import is_out_of_memory, redact
 from .trial_figures import GpuStopwatch, ThroughputEstimate, TrialMemory
 
@@ -131,9 +131,14 @@ class TrialController:
 
     # called by the hooks
 
-    def set_trainer(self, trainer: Any) -> None:
+    def set_trainer(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Remember the Trainer, which is used for the evaluation."""
         self._trainer = weakref.ref(trainer)
+
+    def trainer_returned(self, _: None, __: Any, error: BaseException | None) -> None:
+        """Finish the trial unless the training failed."""
+        if error is None:
+            self.training_ended()
 
     def compiling(self) -> None:
         """Exclude the current step and the next one from the measurement."""
@@ -374,7 +379,7 @@ def hook_trial(name: str, module: Any, trial: TrialController, session: Session)
     elif name == "transformers.training_args":
         inject_training_arguments(module, _SilentInjection(session, TRIAL_ARGUMENTS))
     elif name == "transformers.trainer":
-        _hook_trainer(module, trial)
+        call_around(module.Trainer, "train", trial.set_trainer, trial.trainer_returned)
 
 
 def _hook_optimizers(module: Any, trial: TrialController) -> None:
@@ -390,20 +395,6 @@ def _hook_optimizers(module: Any, trial: TrialController) -> None:
 
     module.register_optimizer_step_pre_hook(begins)
     module.register_optimizer_step_post_hook(ends)
-
-
-def _hook_trainer(module: Any, trial: TrialController) -> None:
-    """Notify the trial when a Trainer starts and ends training."""
-    original = module.Trainer.train
-
-    @replacing(module.Trainer, "train")
-    def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        call_safely(trial.set_trainer, trainer)
-        try:
-            return original(trainer, *args, **kwargs)
-        finally:
-            if sys.exc_info()[1] is None:
-                call_safely(trial.training_ended)
 
 
 class _SilentInjection(InjectionLog):

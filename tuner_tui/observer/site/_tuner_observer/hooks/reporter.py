@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import process_role
-from ..import_hooks import call_safely, replacing
+from ..import_hooks import call_around
 
 if TYPE_CHECKING:
     from ..counters.step_counters import StepCounters
@@ -83,20 +83,14 @@ class FrameworkReporter:
 
 def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -> None:
     """Pause training while the method `name` of `owner` runs. Does nothing if there is no such method."""
-    original = owner.__dict__.get(name)
-    if original is None:
-        return
 
-    @replacing(owner, name)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        paused = call_safely(reporter.enter, phase)
-        try:
-            return original(self, *args, **kwargs)
-        except BaseException as error:
-            call_safely(reporter.failed, phase, error)
-            raise
-        finally:
-            call_safely(reporter.leave, phase, paused)
+    def leave(paused: bool, _: Any, error: BaseException | None) -> None:
+        if error is not None:
+            reporter.failed(phase, error)
+        reporter.leave(phase, paused)
+
+    if name in owner.__dict__:
+        call_around(owner, name, lambda *_, **__: reporter.enter(phase), leave)
 
 
 def as_float(value: Any) -> float | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_after, call_safely, replacing
+from ..import_hooks import call_after, call_around
 from ..process_role import rank_and_world
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class SavedFiles:
 
 def hook_torch_save(torch: Any, counters: StepCounters, files: SavedFiles) -> None:
     """Hook `torch.save` under both its names."""
-    torch.serialization.save = _wrap_save(torch.serialization.save, counters)
+    _hook_save(torch.serialization, "save", counters)
     call_after(torch.serialization, "save", lambda _, *args, **kwargs: _report_file(torch, files, args, kwargs))
     torch.save = torch.serialization.save
 
@@ -116,43 +115,36 @@ def hook_fabric_save(torch: Any, module: Any, files: SavedFiles) -> None:
 
 def _hook_checkpoint(owner: Any, name: str, report: Callable[..., None], files: SavedFiles) -> None:
     """Hook a method that writes a checkpoint. `report` gets its result and its arguments."""
-    original = getattr(owner, name)
 
-    @replacing(owner, name)
-    def save(*args: Any, **kwargs: Any) -> Any:
+    def enter(*args: Any, **kwargs: Any) -> Any:
         files.in_folder = True
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            files.in_folder = False
-        call_safely(lambda: report(result, *args, **kwargs))
-        return result
+        return args, kwargs
+
+    def leave(arguments: Any, result: Any, error: BaseException | None) -> None:
+        files.in_folder = False
+        if error is None:
+            report(result, *arguments[0], **arguments[1])
+
+    call_around(owner, name, enter, leave)
 
 
 def hook_safetensors(module: Any, counters: StepCounters, files: SavedFiles) -> None:
     """Hook `safetensors.torch.save_file`, which `save_pretrained` uses."""
-    module.save_file = _wrap_save(module.save_file, counters)
+    _hook_save(module, "save_file", counters)
     call_after(module, "save_file", lambda _, tensors, filename, *__, **___: files.saved(filename, False))
 
 
-def _wrap_save(original: Any, counters: StepCounters) -> Any:
-    """Does nothing within a framework's own checkpoint, which is a pause already."""
+def _hook_save(module: Any, name: str, counters: StepCounters) -> None:
+    """Pause while a file is saved. Does nothing within a framework's own checkpoint, which is a pause already."""
     thread = threading.get_ident()
 
-    @functools.wraps(original)
-    def save(*args: Any, **kwargs: Any) -> Any:
-        paused = threading.get_ident() == thread and call_safely(_pause, counters)
-        try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            if paused:
-                counters.session.failure = (id(error), "saving")
-            raise
-        finally:
-            if paused:
-                call_safely(counters.end_pause)
+    def leave(paused: bool, _: Any, error: BaseException | None) -> None:
+        if paused and error is not None:
+            counters.session.failure = (id(error), "saving")
+        if paused:
+            counters.end_pause()
 
-    return save
+    call_around(module, name, lambda *_, **__: threading.get_ident() == thread and _pause(counters), leave)
 
 
 def _pause(counters: StepCounters) -> bool:
