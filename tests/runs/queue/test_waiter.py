@@ -176,9 +176,12 @@ def test_damage_in_memory_stops_no_other_run(box: QueueBox, damage: str) -> None
         path = start_file(folder, damage) if damage != "name" else memory_folder(box.root) / "NAME.start"
         path.write_text('{"argv": 5, "environ": [], "job": 1}')
     waiter = box.waiter(fake_cards(1))
-    waiter.step()
-    waiter.step()
-    eventually(lambda: read_status(sound).outcome == "completed")
+
+    def completed() -> bool:
+        waiter.step()
+        return read_status(sound).outcome == "completed"
+
+    eventually(completed, 0.5)
     assert damage in ("name", "cycle") or read_status(folder).kind == "waiting"
 
 
