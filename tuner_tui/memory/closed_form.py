@@ -18,7 +18,9 @@ from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import (
     ModelShape,
     ParameterCounts,
+    block_widths,
     count_parameters,
+    family_form,
     linear_layers,
     loaded_shape,
     position_parameters,
@@ -145,25 +147,29 @@ def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) ->
 
 def _plain_block_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
     """Bytes kept by one block per token, without what adapters add."""
-    hidden, inner = shape.hidden, shape.intermediate
-    masks = 2 * n.mask if shape.hidden_dropout else 0
-    if shape.family == "bert":
-        # Query, key, value and the first dense layer read the stream; two normalisations follow their additions.
-        inputs = 4 * n.compute if n.casts else 2 * n.stream
-        return hidden * (inputs + 4 * n.compute + 2 * n.stream + masks) + inner * 2 * n.compute
-    if shape.family == "modernbert":
-        # The joint tensor of query, key and value is kept as well as the rotated query and key; a gated MLP.
-        return hidden * (2 * n.normed + 6 * n.compute + 2 * n.stream) + inner * 4 * n.compute
-    if shape.family == "gpt2":
-        # GELU as a formula in Python keeps five tensors; on a GPU autocast runs its power and what follows in fp32.
-        gelu = 16 if n.wide else 5 * n.compute
-        return hidden * (2 * n.normed + 4 * n.compute + 2 * n.stream + masks) + inner * gelu
-    # Llama: each RMS normalisation keeps its input in fp32 and, where its weight trains, the scaled input.
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    inputs = 5 * n.compute if n.casts else 2 * n.stream
-    norms = 2 * 4 + (0 if adapted else 2 * n.stream)
-    query_norms = (queries + keys) * (4 + (0 if adapted else n.compute)) if shape.query_norm else 0
-    return query_norms + hidden * (inputs + norms) + (2 * queries + 2 * keys) * n.compute + inner * 4 * n.compute
+    widths, units = block_widths(shape), unit_bytes(shape, n, adapted)
+    # Qwen3 normalises queries and keys, too: the input in fp32 and, where the weight trains, the scaled one.
+    normed = (widths["queries"] + widths["keys"]) * (4 + (0 if adapted else n.compute)) if shape.query_norm else 0
+    return normed + sum(widths[name] * _total(each, units) for name, each in family_form(shape.family).kept.items())
+
+
+def unit_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> Mapping[str, float]:
+    """Bytes of the kinds of numbers by which `families.yaml` counts."""
+    return {
+        "compute": n.compute,
+        "stream": n.stream,
+        "fp32": 4,
+        "copied": n.compute if n.casts else 0,
+        "uncopied": 0 if n.casts else n.stream,
+        "trained": 0 if adapted else n.stream,
+        "mask": n.mask if shape.hidden_dropout else 0,
+        "widened": 4 if n.wide else 0,
+        "narrow": 0 if n.wide else n.compute,
+    }
+
+
+def _total(counts: Mapping[str, float], units: Mapping[str, float]) -> float:
+    return sum(count * units[name] for name, count in counts.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,27 +198,20 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
     tokens = min(settings.max_length, shape.positions)
     scores = attention_bytes(shape, settings, device, n, tokens)
     logits = float(tokens * shape.vocab) if shape.language_model else 0.0
+    ends = _total(family_form(shape.family).ends, unit_bytes(shape, n, adapted))
+    ends += n.normed if shape.language_model and shape.family != "bert" else 0
     # A logit in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already.
     loss_forward = logits * (10 if n.compute == 2 else 8)
     return ActivationBytes(
         block=tokens * block_bytes(shape, settings, n) + scores.kept,
         checkpoint=float(tokens * shape.hidden * n.stream),
-        ends=0.0 if adapted else tokens * shape.hidden * _embedding_and_head_bytes(shape, n),
+        ends=0.0 if adapted else tokens * shape.hidden * ends,
         block_extra=max(tokens * _mlp_backward_bytes(shape, n, adapted), scores.extra),
         loss_forward=loss_forward,
         loss_backward=logits * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
         evaluation=max(loss_forward, tokens * _evaluation_bytes(shape, n) + scores.evaluation),
         logits=logits,
     )
-
-
-def _embedding_and_head_bytes(shape: ModelShape, n: NumberSizes) -> float:
-    """Bytes per hidden unit and token kept before the first block and after the last one."""
-    mask = n.mask if shape.hidden_dropout else 0
-    if shape.family == "bert":
-        return n.stream + mask
-    final = 2 * n.stream if shape.family == "llama" else n.stream
-    return mask + final + (n.normed if shape.language_model else 0)
 
 
 def _mlp_backward_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
@@ -223,15 +222,13 @@ def _mlp_backward_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> flo
     hidden, inner = shape.hidden, shape.intermediate
     if adapted:
         return 8.0 * (inner + hidden) if n.casts else 2.0 * n.compute * inner
-    if shape.family == "gpt2":
-        return 12.0 * inner if n.wide else 1.65 * n.compute * inner
-    tensors = 2 if shape.family == "modernbert" else 1
-    return float(tensors * n.compute * inner + (4 * hidden if n.casts else 0))
+    each = _total(family_form(shape.family).mlp_backward, unit_bytes(shape, n, adapted))
+    return each * inner + (4.0 * hidden if n.casts and shape.family != "gpt2" else 0.0)
 
 
 def _evaluation_bytes(shape: ModelShape, n: NumberSizes) -> float:
     """Bytes per token of one block in a forward pass without gradients."""
-    widest = 4 if shape.family == "modernbert" else 2
+    widest = family_form(shape.family).widest
     return float(shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * widest * n.compute)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tuner_tui import __file__ as package
 from tuner_tui.core.files import read_data_file, read_regular
@@ -23,11 +23,10 @@ from tuner_tui.settings.model import Settings
 
 FILE = Path(__file__).with_name("models.yaml")
 BUILT_IN_FILE = Path(package).parent / "trainer" / "built_in.yaml"
+FAMILIES_FILE = Path(__file__).with_name("families.yaml")
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 Task = Literal["classification", "causal-lm"]
-
-BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
-LLAMA_LIKE = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite")
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 POSITIONS = 8192
 SIZE = re.compile(r"(?:(?<![a-z0-9._])([01]_\d)|(?<![a-z0-9.])(?<!\d_)(?:(\d+)x)?(\d+(?:\.\d+)?))([bm])(?![a-z0-9])")
@@ -80,6 +79,30 @@ class ModelShape:
     def language_model(self) -> bool:
         """True when it computes a logit for every token of the vocabulary at every position."""
         return self.task == "causal-lm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyForm:
+    """What a model of a family consists of, a row of `families.yaml`, which explains the fields."""
+
+    types: Sequence[str]
+    layers: Sequence[tuple[str, str]]
+    norms: int
+    kept: Mapping[str, Mapping[str, float]]
+    ends: Mapping[str, float]
+    mlp_backward: Mapping[str, float]
+    widest: int
+    biased: int = 0
+    positions: bool = False
+    vectors: int = 0
+    dense_head: bool = False
+    final_norm: bool = False
+
+
+@cache
+def family_form(family: Family) -> FamilyForm:
+    """The form of the family."""
+    return FamilyForm(**read_data_file(FAMILIES_FILE)[family])
 
 
 def loaded_shape(shape: ModelShape, settings: Settings) -> ModelShape:
@@ -224,28 +247,6 @@ def shape_from_config(config: Mapping[str, Any], model: str, task: Task) -> Mode
         return None
 
 
-SIZE_KEYS: Mapping[str, tuple[str, ...]] = {
-    "hidden": ("hidden_size", "d_model", "n_embd", "dim"),
-    "layers": ("num_hidden_layers", "n_layers", "n_layer"),
-    "heads": ("num_attention_heads", "n_heads", "n_head"),
-    "inner": ("intermediate_size", "ffn_dim", "ffn_hidden_size", "d_inner", "n_inner", "hidden_dim"),
-    "positions": ("max_position_embeddings", "n_positions", "max_seq_len"),
-    "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop"),
-    "hidden_dropout": ("hidden_dropout_prob", "hidden_dropout", "resid_pdrop", "dropout"),
-}
-"""The keys that `config.json` uses for each size."""
-UNSUPPORTED_KEYS = (
-    "expert", "state_size", "ssm", "conv", "hidden_groups", "relative", "encoder_layers", "text_config", "vision",
-    "audio", "image_size", "patch_size",
-)  # fmt: skip
-"""A key that contains one of these words belongs to a model that is near none of the families."""
-COVERED_CLASSES = re.compile(
-    r"(?:CausalLM|LMHeadModel|MaskedLM|PreTraining|SequenceClassification|TokenClassification|QuestionAnswering"
-    r"|MultipleChoice|NextSentencePrediction|Model)$"
-)
-"""Classes, as `architectures` names them, with the models of the two tasks: text in, logits or classes out."""
-
-
 def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
     """The sizes of `config` in its family or the nearest one. Raises `KeyError` for a missing size.
 
@@ -257,12 +258,14 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
     kind = str(config.get("model_type"))
     family = _family_of(kind, config)
     approximates = "" if family else kind
-    if any(not COVERED_CLASSES.search(str(name)) for name in config.get("architectures") or ()):
+    keys = read_data_file(FAMILIES_FILE)["config"]
+    if any(not str(name).endswith(tuple(keys["classes"])) for name in config.get("architectures") or ()):
         return None
     if family is None:
-        if config.get("is_encoder_decoder") or any(word in key for key in config for word in UNSUPPORTED_KEYS):
+        if config.get("is_encoder_decoder") or any(word in key for key in config for word in keys["unsupported"]):
             return None
         family = _nearest_family(config, task)
+    llama = family_form("llama")
     hidden, heads = int(_read_size(config, "hidden")), int(_read_size(config, "heads"))
     dropout = 0.1 if family == "bert" or kind == "gpt2" else 0.0
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
@@ -271,23 +274,20 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
         int(config.get("num_key_value_heads") or heads), int(config.get("head_dim") or hidden // heads),
         int(_read_size(config, "inner", 4 * hidden if approximates or kind == "gpt2" else None)),
         int(config["vocab_size"]), int(_read_size(config, "positions", POSITIONS if approximates else None)),
-        len(config.get("id2label") or "ab"), tied=bool(config.get("tie_word_embeddings", kind not in LLAMA_LIKE)),
+        len(config.get("id2label") or "ab"), tied=bool(config.get("tie_word_embeddings", kind not in llama.types)),
         attention_dropout=float(_read_size(config, "attention_dropout", dropout)),
         hidden_dropout=float(_read_size(config, "hidden_dropout", dropout)),
-        qkv_bias=kind == "qwen2" or (kind in LLAMA_LIKE and bool(config.get("attention_bias", False))),
-        query_norm=kind == "qwen3", dense_head=kind in BERT_LIKE and kind != "bert" and not approximates,
+        qkv_bias=kind == "qwen2" or (kind in llama.types and bool(config.get("attention_bias", False))),
+        query_norm=kind == "qwen3", dense_head=family == "bert" and kind != "bert" and not approximates,
         weight_bytes=DTYPE_BYTES.get(dtype, 4), approximates=approximates,
     )  # fmt: skip
 
 
 def _family_of(kind: str, config: Mapping[str, Any]) -> Family | None:
     """The family whose closed form is counted from this architecture's own code; None for any other."""
-    if kind in BERT_LIKE:  # ELECTRA's small models project their embeddings to the hidden size
-        return "bert" if config.get("embedding_size") in (None, config.get("hidden_size")) else None
-    if kind in LLAMA_LIKE:
-        return "llama"
-    families: Mapping[str, Family] = {"gpt2": "gpt2", "modernbert": "modernbert"}
-    return families.get(kind)
+    if config.get("embedding_size") not in (None, config.get("hidden_size")):
+        return None  # ELECTRA's small models project their embeddings to the hidden size
+    return next((family for family in FAMILIES if kind in family_form(family).types), None)
 
 
 def _nearest_family(config: Mapping[str, Any], task: Task) -> Family:
@@ -298,7 +298,8 @@ def _nearest_family(config: Mapping[str, Any], task: Task) -> Family:
 
 
 def _read_size(config: Mapping[str, Any], size: str, otherwise: float | None = None) -> float:
-    value = next((config[name] for name in SIZE_KEYS[size] if config.get(name) is not None), otherwise)
+    names = read_data_file(FAMILIES_FILE)["config"]["sizes"][size]
+    value = next((config[name] for name in names if config.get(name) is not None), otherwise)
     if value is None:
         raise KeyError(size)
     return float(value)
@@ -337,42 +338,30 @@ class ParameterCounts:
 
 def linear_layers(shape: ModelShape) -> tuple[LinearLayer, ...]:
     """The linear layers of one block."""
-    hidden, inner = shape.hidden, shape.intermediate
+    form, widths = family_form(shape.family), block_widths(shape)
+    biased = 3 if shape.qkv_bias else form.biased
+    sizes = ((widths[inputs], sum(widths[name] for name in outputs.split(" + "))) for inputs, outputs in form.layers)
+    return tuple(LinearLayer(*size, number < biased) for number, size in enumerate(sizes))
+
+
+def block_widths(shape: ModelShape) -> Mapping[str, int]:
+    """The widths in a block by the names of `families.yaml`."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    sizes: Mapping[Family, tuple[tuple[int, int], ...]] = {
-        "bert": (*[(hidden, hidden)] * 4, (hidden, inner), (inner, hidden)),
-        "gpt2": ((hidden, 3 * hidden), (hidden, hidden), (hidden, inner), (inner, hidden)),
-        "modernbert": ((hidden, 3 * hidden), (hidden, hidden), (hidden, 2 * inner), (inner, hidden)),
-        "llama": (
-            (hidden, queries), (hidden, keys), (hidden, keys),
-            (queries, hidden), (hidden, inner), (hidden, inner), (inner, hidden),
-        ),
-    }  # fmt: skip
-    biased = {"bert": 6, "gpt2": 4, "modernbert": 0, "llama": 3 if shape.qkv_bias else 0}[shape.family]
-    return tuple(LinearLayer(*size, number < biased) for number, size in enumerate(sizes[shape.family]))
-
-
-def norm_parameters(shape: ModelShape) -> int:
-    """Parameters of the normalisations of one block."""
-    each = {"bert": 4, "gpt2": 4, "modernbert": 2, "llama": 2}[shape.family]
-    return each * shape.hidden + (2 * shape.head_dim if shape.query_norm else 0)
+    return {"hidden": shape.hidden, "inner": shape.intermediate, "queries": queries, "keys": keys}
 
 
 def position_parameters(shape: ModelShape) -> int:
     """Parameters of position embeddings and what belongs to them: in no block, word embedding or head."""
-    # BERT has two token types and a normalisation, too; GPT-2's final normalisation is counted here.
-    rows = {"bert": shape.positions + 2 + 2, "gpt2": shape.positions + 2, "modernbert": 1, "llama": 0}
-    return rows[shape.family] * shape.hidden
+    form = family_form(shape.family)
+    return (form.vectors + (shape.positions if form.positions else 0)) * shape.hidden
 
 
 def head_parameters(shape: ModelShape) -> int:
     """Parameters after the last block: its normalisation where there is one, pooling, and the output."""
-    hidden = shape.hidden
-    if shape.family == "bert":
+    form, hidden = family_form(shape.family), shape.hidden
+    if form.dense_head:
         return LinearLayer(hidden, hidden).parameters + LinearLayer(hidden, shape.labels).parameters
-    if shape.family == "modernbert":  # a dense layer with its normalisation, the classifier
-        return hidden * hidden + hidden + LinearLayer(hidden, shape.labels).parameters
-    final = 0 if shape.family == "gpt2" else hidden
+    final = hidden if form.final_norm else 0
     if not shape.language_model:
         return final + hidden * shape.labels
     return final + (0 if shape.tied else shape.vocab * hidden)
@@ -392,15 +381,16 @@ def trainable_head_parameters(shape: ModelShape, settings: Settings) -> int:
         return 0
     if shape.dense_head:
         return head_parameters(shape)
-    dense = [LinearLayer(shape.hidden, shape.hidden)] if shape.family in ("bert", "modernbert") else []
-    bias = shape.family in ("bert", "modernbert")
-    return LinearLayer(shape.hidden, shape.labels, bias).parameters + adapter_parameters(dense, settings)
+    has_dense = family_form(shape.family).dense_head
+    dense = [LinearLayer(shape.hidden, shape.hidden)] if has_dense else []
+    return LinearLayer(shape.hidden, shape.labels, has_dense).parameters + adapter_parameters(dense, settings)
 
 
 def count_parameters(shape: ModelShape, settings: Settings) -> ParameterCounts:
     """The parameters of `shape` trained with `settings`."""
     matrices = sum(layer.parameters for layer in linear_layers(shape))
-    layer = matrices + norm_parameters(shape)
+    norms = family_form(shape.family).norms * shape.hidden + (2 * shape.head_dim if shape.query_norm else 0)
+    layer = matrices + norms
     embedding = shape.vocab * shape.hidden
     ends = embedding + position_parameters(shape) + head_parameters(shape)
     total = ends + shape.layers * layer
