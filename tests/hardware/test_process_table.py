@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,20 +15,6 @@ from tests.fakes.gpu_reader import Clock
 from tests.fakes.procfs import stat_line, write_process, write_tree
 from tuner_tui.core.procfs import PAGE_BYTES, TICKS_PER_S
 from tuner_tui.hardware.processes import SCAN_EVERY, SHARES, ProcessTable
-from tuner_tui.hardware.system_info import ProcessIdentity
-
-
-class People:
-    """Who is who, and who was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-        self.command = ("python", "train.py")
-        self.started_s: float | None = 0.0
-
-    def __call__(self, pid: int) -> ProcessIdentity | None:
-        self.asked.append(pid)
-        return ProcessIdentity("ann", self.command, self.started_s)
 
 
 @pytest.fixture
@@ -35,13 +23,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def people() -> People:
-    return People()
-
-
-@pytest.fixture
-def table(tmp_path: Path, clock: Clock, people: People) -> ProcessTable:
-    return ProcessTable(clock, clock, proc=tmp_path, identity=people)
+def table(tmp_path: Path, clock: Clock) -> ProcessTable:
+    write_tree(tmp_path, {"stat": f"btime {clock.now_s:.0f}\n"})
+    return ProcessTable(clock, clock, proc=tmp_path)
 
 
 def scan(table: ProcessTable) -> None:
@@ -50,13 +34,15 @@ def scan(table: ProcessTable) -> None:
         pass
 
 
-def test_who_it_is_is_asked_once(tmp_path: Path, table: ProcessTable, people: People):
-    write_process(tmp_path, 7, ["python"], ppid=3)
+def test_who_it_is_is_read_once(tmp_path: Path, table: ProcessTable, clock: Clock):
+    clock.now_s += 100
+    write_process(tmp_path, 7, ["python", "train.py"], ppid=3, started=40 * TICKS_PER_S)
     scan(table)
+    write_process(tmp_path, 7, ["python", "renamed.py"], ppid=3, started=40 * TICKS_PER_S)
     scan(table)
-    assert people.asked == [7]
-    known = table.processes[7]
-    assert (known.parent, known.user, known.command) == (3, "ann", ("python", "train.py"))
+    process = table.processes[7]
+    assert (process.parent, process.user, process.command) == (3, getpass.getuser(), ("python", "train.py"))
+    assert process.started_s == clock.now_s - 60
 
 
 def test_load_is_what_was_used_since_the_look_before(tmp_path: Path, table: ProcessTable, clock: Clock):
@@ -73,15 +59,15 @@ def test_load_is_what_was_used_since_the_look_before(tmp_path: Path, table: Proc
     assert (second.cpu_pct, second.rss_bytes) == (50.0, 6 * PAGE_BYTES)
 
 
-def test_a_recycled_number_is_somebody_new(tmp_path: Path, table: ProcessTable, people: People):
+def test_a_recycled_number_is_somebody_new(tmp_path: Path, table: ProcessTable):
     write_process(tmp_path, 7, ["python"], started=5)
     table.read()
-    write_process(tmp_path, 7, ["python"], started=9)
+    write_process(tmp_path, 7, ["python", "other.py"], started=9)
     table.read([7])
     load = table.load(7)
     assert load is not None
     assert load.cpu_pct is None
-    assert people.asked == [7, 7]
+    assert table.processes[7].command == ("python", "other.py")
 
 
 def test_newcomers_are_seen_at_the_next_full_look_and_the_dead_are_gone_at_once(tmp_path: Path, table: ProcessTable):
@@ -96,20 +82,18 @@ def test_newcomers_are_seen_at_the_next_full_look_and_the_dead_are_gone_at_once(
     assert 8 in table.processes
 
 
-def test_a_process_that_becomes_another_program_is_asked_again(tmp_path: Path, table: ProcessTable, people: People):
+def test_a_process_that_becomes_another_program_is_asked_again(tmp_path: Path, table: ProcessTable):
     write_process(tmp_path, 7, ["bash"], comm="bash")
     table.read()
-    people.command = ("python", "late.py")
-    write_process(tmp_path, 7, ["python"], comm="python")
+    write_process(tmp_path, 7, ["python", "late.py"], comm="python")
     table.read([7])
     assert table.processes[7].command == ("python", "late.py")
 
 
-def test_one_that_nobody_wants_is_looked_at_now_and_then(tmp_path: Path, table: ProcessTable, people: People):
+def test_one_that_nobody_wants_is_looked_at_now_and_then(tmp_path: Path, table: ProcessTable):
     write_process(tmp_path, 7, ["bash"], comm="bash")
     scan(table)
-    people.command = ("python", "late.py")
-    write_process(tmp_path, 7, ["python"], comm="python")
+    write_process(tmp_path, 7, ["python", "late.py"], comm="python")
     for _ in range(SHARES):
         scan(table)
     assert table.processes[7].command == ("python", "late.py")
@@ -128,12 +112,11 @@ def test_a_scan_reads_a_share_of_those_that_nobody_wants(tmp_path: Path, table: 
     assert len(read) == len(before) / SHARES
 
 
-def test_one_that_was_very_young_is_asked_once_more(tmp_path: Path, table: ProcessTable, people: People, clock: Clock):
-    people.started_s = clock.now_s
-    write_process(tmp_path, 7, ["python"])
-    for _ in range(3):
+def test_one_that_was_very_young_is_read_once_more(tmp_path: Path, table: ProcessTable):
+    for command in ("bash", "python", "renamed"):
+        write_process(tmp_path, 7, [command])
         table.read([7])
-    assert people.asked == [7, 7]
+    assert table.processes[7].command == ("python",)
 
 
 def test_kernel_threads_and_zombies_are_left_out(tmp_path: Path, table: ProcessTable):
@@ -145,8 +128,7 @@ def test_kernel_threads_and_zombies_are_left_out(tmp_path: Path, table: ProcessT
     assert dict(table.processes) == {}
 
 
-def test_torch_is_looked_for_at_some_ages_only(tmp_path: Path, table: ProcessTable, people: People, clock: Clock):
-    people.started_s = clock.now_s
+def test_torch_is_looked_for_at_some_ages_only(tmp_path: Path, table: ProcessTable, clock: Clock):
     write_process(tmp_path, 7, ["python"])
     scan(table)
     assert table.processes[7].torch is None
@@ -164,6 +146,7 @@ def test_this_box_has_this_process_and_its_child():
         mine, its = table.processes[os.getpid()], table.processes[child.pid]
         assert its.parent == mine.pid
         assert its.command[1:] == ("-c", "input()")
+        assert time.time() - 60 < (its.started_s or 0) <= time.time() + 1
         assert its.user == mine.user
         assert table.load(child.pid) is not None
     finally:

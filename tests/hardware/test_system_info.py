@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import getpass
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.procfs import write_tree
-from tuner_tui.hardware.system_info import Cgroups, cpu_model, process_identity, read_cpu, read_memory, read_space
+from tuner_tui.hardware.system_info import Cgroups, cpu_model, read_cpu, read_memory, read_space
 
 FREE = Cgroups((), ())
 
@@ -41,21 +36,6 @@ def test_memory_and_its_limit(tmp_path: Path):
     assert memory.available_bytes is not None
     assert 0 < memory.available_bytes <= memory.total_bytes
     assert (memory.limit_bytes, memory.usable_bytes) == (512000, 512000)
-
-
-def test_a_process_is_known_by_owner_command_and_start():
-    known = process_identity(os.getpid())
-    assert known is not None
-    assert " ".join(known.command) == Path("/proc/self/cmdline").read_text().rstrip("\0").replace("\0", " ")
-    assert known.user == getpass.getuser()
-    assert known.started_s is not None
-    assert known.started_s < time.time()
-
-
-def test_a_process_that_has_ended_is_nobody():
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert process_identity(ended.pid) is None
 
 
 def test_space_of_a_folder_that_is_not_made_yet_is_that_of_where_it_will_be(tmp_path: Path):

@@ -172,7 +172,8 @@ def descendants_in(processes: Iterable[ProcessStat], pids: Iterable[int]) -> lis
 def read_command(pid: int, proc: str | Path = PROC) -> tuple[str, ...]:
     """The arguments of a process's command line, without empty ones at its end; empty where it is gone or hidden."""
     line = read_text(f"{proc}/{pid}/cmdline").rstrip("\0")
-    return tuple(line.split("\0")) if line else ()
+    # A program that writes a title over its command line leaves one string, of words between blanks.
+    return tuple(line.split("\0" if "\0" in line else " ")) if line else ()
 
 
 def all_processes(proc: str | Path = PROC) -> Iterator[ProcessStat]:

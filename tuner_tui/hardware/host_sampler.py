@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner_tui.core.procfs import PROC, read_text
 from tuner_tui.hardware.sample import HostSample
-from tuner_tui.hardware.system_info import CgroupCpu, CgroupMemory
+from tuner_tui.hardware.system_info import CgroupCpu, CgroupMemory, read_meminfo
 
 SECTOR_BYTES = 512
 """/proc/diskstats counts in sectors of 512 bytes whatever the disk's own are (Documentation/admin-guide/iostats.rst).
@@ -58,7 +58,7 @@ class HostSampler:
         elapsed_s = None if self._read_s is None else max(now - self._read_s, 1e-3)
         self._read_s = now
         per_core_pct = self._per_core()
-        memory = self._meminfo()
+        memory = read_meminfo(self._proc)
         rates = self._rates(elapsed_s, swap=bool(memory.get("SwapTotal")))
         quota_used = rates.get("quota_used")
         disk_free, shm_free = self._space()
@@ -85,18 +85,6 @@ class HostSampler:
         return tuple(
             busy_pct(busy - before[core][0], total - before[core][1]) for core, (busy, total) in self._cores.items()
         )
-
-    def _meminfo(self) -> dict[str, int]:
-        """Four values of /proc/meminfo, in bytes."""
-        wanted = {"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"}
-        values: dict[str, int] = {}
-        for line in read_text(self._proc / "meminfo").splitlines():
-            name, _, rest = line.partition(":")
-            if name in wanted:
-                values[name] = int(rest.split()[0]) * 1024
-                if len(values) == len(wanted):
-                    break
-        return values
 
     def _ram(self, memory: dict[str, int]) -> tuple[int | None, int | None]:
         if self._memory is not None:

@@ -14,12 +14,20 @@ from itertools import dropwhile
 from pathlib import Path, PurePath
 
 from tuner_tui.core.child_guard import COMM as HELPER_COMM
-from tuner_tui.core.procfs import PROC, ProcessStat, children_by_parent, list_pids, read_command, read_stat, read_text
+from tuner_tui.core.procfs import (
+    PROC,
+    TICKS_PER_S,
+    ProcessStat,
+    children_by_parent,
+    list_pids,
+    read_command,
+    read_stat,
+    read_text,
+)
 from tuner_tui.core.redaction import redact_argv
 from tuner_tui.hardware.environment import sees_host_pids
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import ProcessSample
-from tuner_tui.hardware.system_info import ProcessIdentity, process_identity
 
 MAX_COMMAND_LENGTH, MAX_BRIEF_WORDS = 40, 8
 
@@ -58,10 +66,10 @@ def brief_command(words: Sequence[str]) -> str | None:
     return name[:MAX_COMMAND_LENGTH]
 
 
-def read_owner(pid: int, proc: Path = PROC) -> str | None:
+def read_owner(pid: int, proc: str | Path = PROC) -> str | None:
     """The owner's name, or the user id where it has no name; None when the process has ended."""
     try:
-        owner = os.stat(proc / str(pid)).st_uid  # noqa: PTH116
+        owner = os.stat(f"{proc}/{pid}").st_uid  # noqa: PTH116
     except OSError:
         return None
     return user_name(owner)
@@ -345,11 +353,16 @@ class _TableEntry:
     torch_checks: int = 0
 
 
+def read_boot_s(proc: Path) -> float | None:
+    """When the machine was started, in seconds since the epoch; None where /proc/stat does not say it."""
+    words = read_text(proc / "stat").partition("btime ")[2].split(None, 1)
+    return float(words[0]) if words else None
+
+
 class ProcessTable:
     """The host's processes, without kernel threads. `read` is for one thread at a time.
 
-    Identities come from psutil, once per process. Loads are read again and again, so they come straight from
-    /proc/PID/stat, at a fifth of what psutil's two reads cost. The wanted processes are read at each call; every
+    Identities are read once per process, loads again and again. The wanted processes are read at each call; every
     `SCAN_EVERY`th call is a scan, which finds new and ended processes and reads the new ones, the young ones, and the
     others in turn.
     """
@@ -360,12 +373,11 @@ class ProcessTable:
         wall_clock: Callable[[], float] = time.time,
         *,
         proc: Path = PROC,
-        identity: Callable[[int], ProcessIdentity | None] = process_identity,
     ) -> None:
         self._clock = clock
         self._wall_clock = wall_clock
         self._proc = str(proc)
-        self._identity = identity
+        self._boot_s = read_boot_s(proc)
         self._entries: dict[int, _TableEntry] = {}
         self._ignored: frozenset[int] = frozenset()
         self._calls = 0
@@ -434,11 +446,10 @@ class ProcessTable:
         self._entries[stat.pid] = _TableEntry(process, stat.cpu_s, now_s, ProcessLoad(None, stat.rss_bytes), settled)
 
     def _identify(self, stat: ProcessStat, torch: bool | None = None) -> HostProcess:
-        process = HostProcess(stat.pid, stat.parent, stat.group, stat.session, stat.comm, stat.start_ticks, torch=torch)
-        identity = self._identity(stat.pid)
-        if identity is None:
-            return process
-        return replace(process, user=identity.user, command=identity.command, started_s=identity.started_s)
+        started_s = None if self._boot_s is None else self._boot_s + stat.start_ticks / TICKS_PER_S
+        user, command = read_owner(stat.pid, self._proc), read_command(stat.pid, self._proc)
+        ids = (stat.pid, stat.parent, stat.group, stat.session)
+        return HostProcess(*ids, stat.comm, stat.start_ticks, user, command, started_s, torch)
 
     def _check_for_torch(self) -> None:
         now_s = self._wall_clock()

@@ -1,13 +1,11 @@
-"""What the host has, read once: cgroup limits, processor, memory, file systems, process owners, ports. Unknown is None.
+"""What the host has, read once: cgroup limits, processor, memory, file systems, ports. Unknown is None.
 
-psutil is imported where it is used: the supervisor needs only the cgroups. What is read every second comes from /proc
-at a fraction of the cost (`host_sampler`, `processes`).
+psutil is imported where it is used: only the sockets come from it, /proc costs a fraction.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +122,7 @@ def read_int(path: Path) -> int | None:
     return int(first) if first.lstrip("-").isdigit() else None
 
 
+TOPOLOGY = Path("/sys/devices/system/cpu")
 MODEL_KEYS = ("model name", "Model", "cpu model", "Processor")
 """The key of the processor's name in /proc/cpuinfo, which depends on the architecture; best one first."""
 
@@ -135,14 +134,13 @@ def read_cpu(
     affinity: Callable[[int], set[int]] = os.sched_getaffinity,
 ) -> Cpu:
     """The processor and how much of it this process may use."""
-    import psutil
-
     allowed = len(affinity(0))
+    siblings = {read_text(path) for path in TOPOLOGY.glob("cpu[0-9]*/topology/thread_siblings_list")} - {""}
     quota = cgroups.tightest_cpu()
     return Cpu(
         model=cpu_model(read_text(proc / "cpuinfo").splitlines()),
-        physical_cores=psutil.cpu_count(logical=False),
-        logical_cores=max(allowed, psutil.cpu_count() or 0),
+        physical_cores=len(siblings) or None,
+        logical_cores=max(allowed, os.cpu_count() or 0),
         affinity_cores=allowed,
         quota_cores=None if quota is None else quota.quota_cores,
     )
@@ -150,24 +148,26 @@ def read_cpu(
 
 def read_memory(cgroups: Cgroups) -> HostMemory:
     """RAM, swap, and the cgroup's limit."""
-    import psutil
-
-    ram, limit = psutil.virtual_memory(), cgroups.tightest_memory()
+    memory, limit = read_meminfo(), cgroups.tightest_memory()
     return HostMemory(
-        total_bytes=ram.total,
-        available_bytes=ram.available,
+        total_bytes=memory["MemTotal"],
+        available_bytes=memory.get("MemAvailable"),
         limit_bytes=None if limit is None else limit.limit_bytes,
-        swap_total_bytes=swap_bytes(),
+        swap_total_bytes=memory.get("SwapTotal"),
     )
 
 
-def swap_bytes() -> int:
-    """All swap space. psutil warns where the kernel does not count swapped-in pages, which are not needed here."""
-    import psutil
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return int(psutil.swap_memory().total)
+def read_meminfo(proc: Path = PROC) -> dict[str, int]:
+    """Four values of /proc/meminfo, in bytes."""
+    wanted = {"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"}
+    values: dict[str, int] = {}
+    for line in read_text(proc / "meminfo").splitlines():
+        name, _, rest = line.partition(":")
+        if name in wanted:
+            values[name] = int(rest.split()[0]) * 1024
+            if len(values) == len(wanted):
+                break
+    return values
 
 
 def read_space(folder: Path) -> Space | None:
@@ -206,23 +206,3 @@ def listening_pids(port: int) -> list[int]:
         if socket.status == psutil.CONN_LISTEN and socket.laddr and socket.laddr.port == port
     )
     return sorted({socket.pid for socket in listening if socket.pid is not None})
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessIdentity:
-    """The identity of a process: owner, command line (empty where hidden), start in seconds since the epoch."""
-
-    user: str | None
-    command: tuple[str, ...]
-    started_s: float | None
-
-
-def process_identity(pid: int) -> ProcessIdentity | None:
-    """The identity of a process, as far as this user may read it; None when it has ended."""
-    import psutil
-
-    try:
-        details = psutil.Process(pid).as_dict(["username", "cmdline", "create_time"])
-    except psutil.NoSuchProcess:
-        return None
-    return ProcessIdentity(details["username"], tuple(details["cmdline"] or ()), details["create_time"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,6 @@ from tuner_tui.hardware.host_sampler import HostSampler
 from tuner_tui.hardware.inventory import GpuProblemKind
 from tuner_tui.hardware.processes import ProcessSampler, ProcessTable
 from tuner_tui.hardware.sampler import Sampler
-from tuner_tui.hardware.system_info import ProcessIdentity
 from tuner_tui.runs.read.machine_monitor import (
     HOST_PIDS_NOTE,
     LiveRuns,
@@ -48,15 +48,12 @@ class Place:
         write_process(self.proc, 20, COMMANDS[20])
         write_process(self.proc, 30, COMMANDS[30], comm="vim")
 
-    def identity(self, pid: int) -> ProcessIdentity:
-        return ProcessIdentity("ann", COMMANDS.get(pid, COMMANDS[7] if pid >= 100 else ()), 50.0)
-
     def watch(self, host_pids: bool = True) -> MachineMonitor:
         sampler = Sampler(
             self.reader, HostSampler(self.proc, self.clock), ProcessSampler(self.clock), identify=lambda seen: seen
         )
         sampler.start()
-        table = ProcessTable(self.clock, self.clock, proc=self.proc, identity=self.identity)
+        table = ProcessTable(self.clock, self.clock, proc=self.proc)
         watch = MachineMonitor(sampler, table, LiveRuns(self.root, self.clock), host_pids=host_pids)
         self.watches.append(watch)
         assert watch.wait_ready(SOON_S)
@@ -91,7 +88,7 @@ def test_a_job_on_a_card_has_its_workers_and_its_memory(place: Place) -> None:
     view = place.watch().look()
     job = next(job for job in view.jobs if job.gpus)
     assert [process.pid for process in job.processes] == [7, 8]
-    assert (job.gpus, job.gpu_memory_bytes, job.user) == ((0,), 8, "ann")
+    assert (job.gpus, job.gpu_memory_bytes, job.user) == ((0,), 8, getpass.getuser())
     assert job.role == "1+1"
 
 
