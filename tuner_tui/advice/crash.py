@@ -18,6 +18,7 @@ from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import OutOfMemory
 from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import (
@@ -31,6 +32,7 @@ from tuner_tui.runs.log_parsing.fatal_failure import (
     judge,
 )
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
+from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
 
 FILE = Path(__file__).with_name("crash_words.yaml")
@@ -129,7 +131,7 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
             sentence, where = "The kernel killed the training: host memory was full", _normalize_location(state.phase)
             return CrashCause("host-oom", sentence, "certain", evidence, where, topic=KILLED)
         case "log" if judgement.match is not None:
-            return _check_disk_full(_cause_from_log(judgement.match, judgement, lines), situation)
+            return _check_disk_full(_cause_from_log(judgement.match, judgement, lines, state), situation)
         case "observer":
             return _cause_from_observer(judgement)
         case "exit":
@@ -158,7 +160,7 @@ def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
     return CrashCause(cause, pattern.sentence, confidence, evidence, where, subject, event.message, pattern.topic)
 
 
-def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine]) -> CrashCause:
+def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine], state: RunState) -> CrashCause:
     failure, pattern, cause = match.failure, match.pattern, match.cause
     where = None
     if cause in CAUSES_WITH_LOCATION:
@@ -177,7 +179,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if cause == "gpu-oom" and any(_pattern("pinning").search(f"{file}:{name}") for file, name in failure.frames):
         cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", KILLED
     checks = _check_the_call(failure) if cause == "unknown" else ()
-    evidence = _evidence(failure, judgement.launcher)
+    evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
     return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, checks)
 
 
@@ -284,19 +286,33 @@ def missing_package(message: str) -> str | None:
     return names[0].partition(".")[0] if names else None
 
 
-def _evidence(failure: Failure, launcher: LauncherReport) -> tuple[str, ...]:
+def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) -> tuple[str, ...]:
+    failure = match.failure
     evidence = [_shorten(failure.headline)]
     assertion = next((line for line in failure.message.splitlines() if "Assertion" in line), None)
     if assertion and assertion != failure.headline:
         evidence.append(_shorten(assertion))
-    if failure.rank is not None:
-        evidence.append(f"first failed on rank {failure.rank}")
+    stall = ranks.stall() if match.cause == "collective-timeout" else ()
+    if stall:
+        evidence += stall
+    elif failure.rank is not None and _may_follow_another(match):
+        evidence.append(f"rank {failure.rank} reports it; which rank failed first is not known")
+    elif failure.rank is not None:
+        evidence.append(f"{'first failed' if ranks.all_seen else 'raised'} on rank {failure.rank}")
     inner = next(((file, name) for file, name in reversed(failure.frames) if "site-packages" not in file), None)
     if inner is not None:
         evidence.append(f"in {inner[1] or 'the program'} ({inner[0]})")
     if launcher.exit_code:
         evidence.append(f"the launcher reports exit code {launcher.exit_code}")
     return tuple(evidence)
+
+
+def _may_follow_another(match: FailureMatch) -> bool:
+    """Whether a rank may have failed because another one had."""
+    pattern = match.pattern
+    if pattern is None or pattern.cause == "unknown":
+        return LOST_PEER.search(match.failure.headline) is not None
+    return pattern.consequence
 
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:

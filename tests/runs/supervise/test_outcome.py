@@ -109,7 +109,7 @@ def test_a_log_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     assert read_exit_log(tmp_path / "none") == NO_LOG
 
 
-RANKS = with_(ranks={0: RankState(rank=0), 1: RankState(rank=1)})
+RANKS = with_(world_size=2, ranks={0: RankState(rank=0, host="n1"), 1: RankState(rank=1, host="n1")})
 ALONE = with_(ranks={0: RankState(rank=0)})
 GONE = Raised(t=2.0, rank=0, type="RuntimeError", message="Connection reset by peer")
 LOST = Raised(t=1.0, rank=1, type="RuntimeError", message="[pair.cc:553] Connection closed by peer [127.0.0.1]")
@@ -175,16 +175,15 @@ NODE_FAILED = " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"
     ("reason", "outcome", "sentence"),
     [
         ("", "stopped", "Cancelled in Slurm at step 1,200 of 9,000."),
-        (" DUE TO TIME LIMIT", "killed", "Ended by Slurm at the time limit at step 1,200 of 9,000."),
-        (" DUE TO PREEMPTION", "killed", "Preempted by another job of Slurm at step 1,200 of 9,000."),
-        (NODE_FAILED, "killed", "Ended by Slurm because a node failed at step 1,200 of 9,000."),
+        (" DUE TO TIME LIMIT", "time-limit", "Ended by Slurm at the time limit at step 1,200 of 9,000."),
+        (" DUE TO PREEMPTION", "preempted", "Preempted by another job of Slurm at step 1,200 of 9,000."),
+        (NODE_FAILED, "node-lost", "Ended by Slurm because a node failed at step 1,200 of 9,000."),
     ],
 )
 def test_what_slurm_says_of_the_end_of_a_job(tmp_path: Path, reason: str, outcome: str, sentence: str) -> None:
-    log = tmp_path / "slurm.log"
-    log.write_text(JOB_LOG.format(reason))
+    (tmp_path / "slurm.log").write_text(JOB_LOG.format(reason))
     assert slurm_end(AT, tmp_path / "none") is None
-    found = slurm_end(AT, log)
+    found = slurm_end(AT, tmp_path)
     assert found is not None
     assert (found.outcome, found.sentence) == (outcome, sentence)
 
@@ -201,7 +200,7 @@ def test_srun_names_the_node_that_failed(tmp_path: Path) -> None:
         "Node gpu-37 was lost at step 1,200 of 9,000: Slurm reports its failure."
     )
     (tmp_path / "slurm.log").write_text(JOB_LOG.format(NODE_FAILED))
-    ended = slurm_end(AT, tmp_path / "slurm.log", evidence.failed_node)
+    ended = slurm_end(AT, tmp_path, evidence.failed_node)
     assert ended is not None
     assert ended.sentence == "Ended by Slurm because node gpu-37 failed at step 1,200 of 9,000."
 

@@ -120,7 +120,8 @@ def _started(state: RunState, event: ev.Started) -> RunState:
     # An elastic launcher such as torchrun starts a failed rank again: its exception did not end the run.
     restarted = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
     raised = None if restarted else state.raised
-    return replace(state, ranks=ranks, versions={**state.versions, **installed}, raised=raised)
+    size = max(event.world_size, state.world_size or 0)
+    return replace(state, ranks=ranks, world_size=size, versions={**state.versions, **installed}, raised=raised)
 
 
 def _phase(state: RunState, event: ev.Phase) -> RunState:

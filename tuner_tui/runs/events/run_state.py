@@ -166,6 +166,7 @@ class RunState:
     learning_rate: float | None = None
     grad_norm: float | None = None
     ranks: Mapping[int, RankState] = field(default_factory=dict)
+    world_size: int | None = None
     rates: Rates = Rates()
     parameters: int | None = None
     trainable_parameters: int | None = None

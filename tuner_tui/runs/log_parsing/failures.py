@@ -75,9 +75,9 @@ class Failure:
 
 def find_exceptions(lines: Sequence[LogLine]) -> tuple[Failure, ...]:
     """All exceptions in `lines`, in order; the lines of each rank are parsed separately."""
-    streams: dict[int | None, list[LogLine]] = defaultdict(list)
+    streams: dict[tuple[int | None, int | None], list[LogLine]] = defaultdict(list)
     for line in lines:
-        streams[line.rank].append(line)
+        streams[line.rank, line.local_rank].append(line)
     failures = [failure for stream in streams.values() for failure in _ExceptionParser(stream).parse()]
     return tuple(sorted(failures, key=lambda failure: failure.first))
 
@@ -274,7 +274,7 @@ ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")
 RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+)")
 EXIT = re.compile(r"^\s*exitcode\s+: (?P<code>-?\d+)")
 EXIT_CODES = (
-    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)"),
+    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
     re.compile(r"exits with return code = (?P<code>-?\d+)"),
     re.compile(r"^srun: error: .*tasks? [\d,-]+: Exited with exit code (?P<code>\d+)"),
 )
@@ -306,9 +306,10 @@ LAUNCHER_COMMAND = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LauncherReport:
-    """The rank that failed first and its exit; `reported_failure`: whether any launcher reported a failure.
+    """The rank that failed first of those that the launcher started, and its exit; `reported_failure`: whether any
+    launcher reported a failure.
 
-    `request` is a signal that asked the training to end or to save, of `REQUESTS`.
+    `request` is a signal that asked the training to end or to save, of `REQUESTS`; `local_rank` counts on one host.
     """
 
     rank: int | None = None
@@ -316,29 +317,30 @@ class LauncherReport:
     signal: int | None = None
     reported_failure: bool = False
     request: int | None = None
+    local_rank: int | None = None
 
 
 def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
     """The first failed process and how it ended, by the words of its launcher."""
-    rank, code, number, request = None, None, None, None
+    rank, local_rank, code, number, request = None, None, None, None, None
     in_root = False
     for line in lines:
         # torchrun lists the processes in the order in which it collected them; only under "Root Cause" is the first.
         in_root = in_root or ROOT_CAUSE.match(line.text) is not None
         if in_root and (match := RANK.match(line.text)):
             rank = int(match["rank"])
-        if in_root and (match := EXIT.match(line.text)):
+        if (in_root and (match := EXIT.match(line.text))) or (
+            code is None and (match := _search_any(EXIT_CODES, line.text))
+        ):
             code = int(match["code"])
-        elif code is None and (match := _search_any(EXIT_CODES, line.text)):
-            code = int(match["code"])
-            rank = int(match["rank"]) if rank is None and "rank" in match.re.groupindex else rank
+            local_rank = int(match["local"]) if "local" in match.re.groupindex else local_rank
         elif code is None and number is None and (match := _search_any(SIGNALS, line.text)):
             ended_by = _signal_number(match.groupdict())
             number, request = (number, ended_by) if ended_by in REQUESTS else (ended_by, request)
     reported_failure = code is not None or number is not None or in_root
     if code is not None and code < 0:
-        return LauncherReport(rank, None, -code, reported_failure, request)
-    return LauncherReport(rank, code, number, reported_failure, request)
+        return LauncherReport(rank, None, -code, reported_failure, request, local_rank)
+    return LauncherReport(rank, code, number, reported_failure, request, local_rank)
 
 
 def _search_any(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:

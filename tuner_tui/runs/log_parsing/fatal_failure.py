@@ -506,6 +506,8 @@ def judge(lines: Sequence[LogLine], state: RunState, exited: Exited | None) -> J
     The supervisor's outcome and the diagnosis both follow from it.
     """
     launcher = parse_launcher_report(lines)
+    if launcher.rank is None and len(state.hosts) == 1 and len(state.ranks) == state.world_size:
+        launcher = replace(launcher, rank=launcher.local_rank)
     unseen = exited is None or (exited.exit_code is None and exited.signal is None)
     code, number = (None, None) if exited is None else (exited.exit_code, exited.signal)
     failed = None if unseen else bool(code or number)

@@ -73,11 +73,12 @@ DATE = r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 TYPED_ERROR = r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
 """The beginning of an exception line: a type with its module, and a colon."""
 PREFIXES = (
-    # torchrun, NeMo ("[default0]:"), srun -l and mpirun: the rank.
-    re.compile(r"\[(?:rank|default)(?P<rank>\d{1,5})\]:\s?"),
+    # torchrun, srun -l and mpirun: the rank. torchrun with --tee ("[default0]:"): the rank on its host.
+    re.compile(r"\[rank(?P<rank>\d{1,5})\]:\s?"),
+    re.compile(r"\[default(?P<local>\d{1,5})\]:\s?"),
     re.compile(r"(?:rank ?)?(?P<rank>\d{1,4}): (?=\S|\s+File |\s{4})"),
     re.compile(r"\[(?P<rank>\d{1,4})\]:\s?(?=\S)"),
-    re.compile(r"\[?(?:local_)?rank[: =]{1,2}(?P<rank>\d{1,5})\]?:? (?=\S)"),
+    re.compile(r"\[?(?:local_rank[: =]{1,2}(?P<local>\d{1,5})|rank[: =]{1,2}(?P<rank>\d{1,5}))\]?:? (?=\S)"),
     re.compile(r"\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
     # A quoted e-mail or comment.
     re.compile(r"(?:> ?)+"),
@@ -144,12 +145,16 @@ QUIET_LEVELS = frozenset({"D", "I", "W"})
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line without its prefixes. `rank` and `level` (its first letter) are taken from a prefix."""
+    """One line without its prefixes. `rank` and `level` (its first letter) are taken from a prefix.
+
+    `local_rank` is the rank among those of its host, where the prefix has that.
+    """
 
     number: int
     text: str
     rank: int | None = None
     level: str | None = None
+    local_rank: int | None = None
 
     @property
     def quiet(self) -> bool:
@@ -226,7 +231,7 @@ def _pieces_of_line(line: str) -> Iterator[str]:
 
 
 def _without_prefixes(number: int, text: str) -> LogLine:
-    rank, level = None, None
+    rank, local_rank, level = None, None, None
     for _ in range(MAX_PREFIXES):
         if text[:1] not in PREFIX_STARTS and not text.startswith(("  |", "  +")):
             break
@@ -235,6 +240,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
             break
         groups = match.groupdict()
         rank = int(groups["rank"]) if groups.get("rank") else rank
+        local_rank = int(groups["local"]) if groups.get("local") else local_rank
         level = (groups["level"] or "")[:1] if groups.get("level") else level
         text = text[match.end() :]
     if "[repeated" in text:
@@ -242,7 +248,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
     if "‘" in text or "“" in text:
         text = text.translate(STRAIGHT_QUOTES)
     quoted = QUOTED.match(text) or (IN_PROSE.match(text) if "Error: " in text or "Exception: " in text else None)
-    return LogLine(number, UNCLOSED.sub("", text) if quoted is None else quoted[2], rank, level)
+    return LogLine(number, UNCLOSED.sub("", text) if quoted is None else quoted[2], rank, level, local_rank)
 
 
 HEADER = "Traceback (most recent call last):"

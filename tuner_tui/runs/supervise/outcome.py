@@ -24,6 +24,7 @@ from tuner_tui.runs.events.types import Event, Exited, Finished, OutOfMemory
 from tuner_tui.runs.log_parsing.failures import LauncherReport, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import Judgement, judge
 from tuner_tui.runs.log_parsing.lines import ANSI, LogLine, parse_lines, read_head_and_tail, read_tail
+from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, read_ranks
 from tuner_tui.runs.slurm import LOG_FILE, is_cancelled, read_job
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder
@@ -236,7 +237,7 @@ def determine_outcome(state: RunState, exited: Exited, log: ExitLog = NO_LOG) ->
         return RunOutcome("stopped", f"Stopped on request{_at_step(state)}.")
     if log.failed_node is not None:
         return RunOutcome("failed", f"Node {log.failed_node} was lost{_at_step(state)}: Slurm reports its failure.")
-    return RunOutcome("failed", _failure_sentence(state, exited, judgement.launcher, log.error))
+    return RunOutcome("failed", _failure_sentence(state, exited, judgement.launcher, log))
 
 
 SLURM_ENDS = {
@@ -310,17 +311,17 @@ def _killed_on_request(state: RunState, exited: Exited) -> bool:
     return requested and exited.signal in (signal.SIGTERM, signal.SIGKILL) and not exited.oom_kill
 
 
-LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
-"""In an exception that a rank raises because another one is gone."""
-
-
-def _failure_sentence(state: RunState, exited: Exited, launcher: LauncherReport, error: str | None) -> str:
-    raised, rank = state.raised, launcher.rank
+def _failure_sentence(state: RunState, exited: Exited, launcher: LauncherReport, log: ExitLog) -> str:
+    raised, rank, error = state.raised, launcher.rank, log.error
+    # What is not on record may have failed before: the ranks of another host, of which there is neither event nor line.
+    unseen = "" if read_ranks(log.lines, state).all_seen else "; which rank failed first is not known"
     if rank is not None and launcher.signal is not None and not _raised_first(state, rank, launcher.signal):
         name = signal_name(launcher.signal)
-        return f"Rank {rank} was ended{_at_step(state)} by {name}; the other ranks could not continue."
+        then = unseen or "; the other ranks could not continue"
+        return f"Rank {rank} was ended{_at_step(state)} by {name}{then}."
     if raised is not None:
-        return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}."
+        lost = unseen if len(state.ranks) > 1 and LOST_PEER.search(raised.message) else ""
+        return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}{lost}."
     if rank is not None and launcher.exit_code is not None:
         return _exit_code_sentence(state, f"Rank {rank}", launcher.exit_code, error)
     if exited.signal is not None:

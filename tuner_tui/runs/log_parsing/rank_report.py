@@ -1,0 +1,111 @@
+"""Which ranks an output shows, and of a stall which of them wait and which one is missing.
+
+An output is often that of one host of many, so a rank is not accused because it is the one that is seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.log_parsing.failures import RANK
+from tuner_tui.runs.log_parsing.lines import LogLine
+
+LOST_PEER = re.compile(r"connection|broken pipe|peer|remote|socket|nccl|gloo|rendezvous|timed out", re.IGNORECASE)
+"""In an exception that a rank raises because another one is gone."""
+WORLD_SIZE = re.compile(
+    r"(?i)world[ _-]?size['\"]?\W{1,4}(?P<torch>\d{1,5})\b|\bMEMBER: \d{1,5}/(?P<lightning>\d{1,5})\b"
+    r"|\bnranks (?P<nccl>\d{1,5})\b|^Num processes: (?P<accelerate>\d{1,5})$"
+)
+"""How torch, DeepSpeed, Lightning, NCCL and accelerate print the number of ranks."""
+TIMEOUT = re.compile(
+    r"(?:Rank (?P<rank>\d{1,5})\] ?)?[Ww]atchdog caught collective operation timeout: "
+    r"Work\w*\((?:SeqNum|OpId)=(?P<number>\d+), OpType=(?P<operation>\w+)"
+)
+GROUP = re.compile(r"\[PG (?:ID )?(?P<group>[^\]]*?) ?Rank \d+\]")
+ABSENT = re.compile(r"\bRanks? (?P<ranks>\d{1,5}(?:, \d{1,5})*) failed to pass monitoredBarrier")
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """The first collective in which a rank waited until the watchdog's limit: its number in its process group."""
+
+    number: int
+    operation: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankReport:
+    """The ranks of which there is an event or a line in the output; `world_size` is None where it is not known.
+
+    `waiting` are the collectives in which ranks waited, `absent` those that others missed at a barrier.
+    """
+
+    world_size: int | None
+    seen: frozenset[int]
+    waiting: Mapping[int, Collective]
+    absent: frozenset[int]
+
+    @property
+    def all_seen(self) -> bool:
+        """Whether no rank can have failed unseen."""
+        return self.world_size is not None and self.seen.issuperset(range(self.world_size))
+
+    def stall(self) -> tuple[str, ...]:
+        """Who waits where, and who is missing, as evidence; nothing where no rank reported that it waited."""
+        if self.absent:
+            return (f"{_names(self.absent)} did not reach the barrier",)
+        if not self.waiting:
+            return ()
+        collectives = set(self.waiting.values())
+        where = [
+            f"{_names(self._at(each))} waited in collective {each.number} ({each.operation})"
+            for each in sorted(collectives, key=lambda each: each.number)
+        ]
+        others = frozenset(range(self.world_size or 0)) - self.waiting.keys()
+        if len(collectives) > 1 or self.world_size is None or not others <= self.seen:
+            return (*where[:4], "which rank they waited for is not known")
+        missing = f"{_names(others)} did not join it" if others else "no rank is missing: all waited in the same one"
+        return (*where, missing)
+
+    def _at(self, collective: Collective) -> Iterable[int]:
+        return (rank for rank, waited in self.waiting.items() if waited == collective)
+
+
+def _names(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0, 1 and 2`, or `ranks 0 to 7`."""
+    numbers = sorted(ranks)
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    if numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 2:
+        return f"ranks {numbers[0]} to {numbers[-1]}"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
+    """The ranks by the output and the events of a run."""
+    sizes = [] if state.world_size is None else [state.world_size]
+    seen, absent = set(state.ranks), set[int]()
+    waiting: dict[int, Collective] = {}
+    for line in lines:
+        if line.rank is not None:
+            seen.add(line.rank)
+        if listed := RANK.match(line.text):
+            seen.add(int(listed["rank"]))
+        if size := WORLD_SIZE.search(line.text):
+            sizes += [int(number) for number in size.groups() if number]
+        if match := ABSENT.search(line.text):
+            absent |= set(map(int, match["ranks"].split(", ")))
+        if match := TIMEOUT.search(line.text):
+            # The rank before the line is that of the training, the one in brackets that of the process group.
+            rank = int(match["rank"] or -1) if line.rank is None else line.rank
+            group = GROUP.search(line.text)
+            collective = Collective(int(match["number"]), match["operation"], group["group"] if group else "")
+            if rank >= 0:
+                seen.add(rank)
+                waiting.setdefault(rank, collective)
+    # A process group of some ranks prints a smaller size than the training.
+    return RankReport(max(sizes, default=None), frozenset(seen), waiting, frozenset(absent))
