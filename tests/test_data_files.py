@@ -20,7 +20,7 @@ from tuner_tui.settings.model import FIELDS
 CRASH_REQUIRED = ("cause", "say", "example")
 CRASH_KEYS = (
     *("cause", "say", "match", "any", "headline", "frame", "depth", "replaces", "confidence", "bare", "consequence"),
-    *("topic", "source", "example", "counter_example"),
+    *("topic", "source", "example", "counter_example", "classes"),
 )
 SIGNAL_KEYS = ("cause", "say", "signals", "spared", "confidence", "topic")
 GPU_KEYS = ("name", "memory", "architecture", "capability", "source")
@@ -36,7 +36,7 @@ def misspelled(row: Mapping[str, Any], required: Collection[str], known: Collect
 def test_crashes() -> None:
     document = read_data_file(fatal_failure.FILE)
     problems = []
-    for row in (*document["messages"], *document["frames"]):
+    for row in (*document["messages"], *document["frames"], *document["classes"]):
         name = row.get("say", row)
         problems += [f"{name}: {problem}" for problem in misspelled(row, CRASH_REQUIRED, CRASH_KEYS)]
         for key in ("example", "counter_example"):

@@ -20,6 +20,7 @@ DOCUMENT: dict[str, list[dict[str, Any]]] = yaml.load(FILE.read_text("utf-8"), y
 ROWS = [
     *zip(DOCUMENT["messages"], crash_table().messages, strict=True),
     *zip(DOCUMENT["frames"], crash_table().frames, strict=True),
+    *((row, crash_table().classes[row["classes"][0]]) for row in DOCUMENT["classes"]),
 ]
 
 
@@ -47,3 +48,24 @@ def test_an_example_is_explained_by_its_row(text: str, pattern: CrashPattern) ->
 @pytest.mark.parametrize(("text", "pattern"), texts("counter_example"))
 def test_a_counter_example_is_not(text: str, pattern: CrashPattern) -> None:
     assert explained_by(text) is not pattern
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "topic"),
+    [
+        ("absl.flags._exceptions.IllegalFlagValueError: a", "bad-arguments", "configuration"),
+        ("ray.exceptions.ActorUnavailableError: b", "worker-crash", "ray-logs"),
+        ("TabError: c", "program-error", "syntax"),
+        ("FileExistsError: [Errno 28] No space left on device", "disk-full", None),  # words say more
+        ("FloatingPointError: unrecognized arguments: --x", "nan", None),  # but for a class that leaves no doubt
+    ],
+)
+def test_a_class_is_known_by_the_classes_above_it(text: str, cause: str, topic: str | None) -> None:
+    pattern = explained_by(text)
+    assert pattern is not None
+    assert (pattern.cause, pattern.topic) == (cause, topic)
+
+
+def test_every_class_above_another_has_a_row() -> None:
+    rows, bases = crash_table().classes, crash_table().bases
+    assert [base for base in bases.values() if base not in rows and base not in bases] == []

@@ -7,10 +7,11 @@ another process's end.
 
 from __future__ import annotations
 
+import builtins
 import re
 import signal
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -89,33 +90,49 @@ class SignalPattern(CrashPattern):
     spared: bool | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPattern(CrashPattern):
+    """What the class of an exception means whose words say nothing, or no more than the causes `replaces`."""
+
+    classes: frozenset[str]
+    replaces: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class CrashTable:
-    """The patterns in the order in which they are tried; `bare` are those of `messages` for lines without exception."""
+    """The patterns in the order in which they are tried; `bare` are those of `messages` for lines without exception.
+
+    `classes` are found by the name of an exception's class, `bases` has the class above that of a package.
+    """
 
     messages: tuple[CrashPattern, ...]
     bare: tuple[CrashPattern, ...]
     frames: tuple[FramePattern, ...]
     signals: tuple[SignalPattern, ...]
+    classes: Mapping[str, ClassPattern]
+    bases: Mapping[str, str]
 
     @property
     def patterns(self) -> tuple[CrashPattern, ...]:
         """All of them."""
-        return (*self.messages, *self.frames, *self.signals)
+        return (*self.messages, *self.frames, *self.signals, *dict.fromkeys(self.classes.values()))
 
 
 @cache
 def crash_table() -> CrashTable:
     """The patterns of `crashes.yaml`, read when the first failure is looked at."""
     document = read_data_file(FILE)
-    messages, frames, signals = (
-        [_pattern(row, document["fragments"]) for row in document[key]] for key in ("messages", "frames", "signals")
+    messages, frames, signals, classes = (
+        [_pattern(row, document["fragments"]) for row in document[part]]
+        for part in ("messages", "frames", "signals", "classes")
     )
     return CrashTable(
         tuple(messages),
         tuple(pattern for pattern in messages if pattern.bare),
         tuple(pattern for pattern in frames if isinstance(pattern, FramePattern)),
         tuple(pattern for pattern in signals if isinstance(pattern, SignalPattern)),
+        {name: pattern for pattern in classes if isinstance(pattern, ClassPattern) for name in pattern.classes},
+        document["bases"],
     )
 
 
@@ -127,6 +144,9 @@ def _pattern(row: Mapping[str, Any], fragments: Mapping[str, str]) -> CrashPatte
     fields = {"cause": row["cause"], "sentence": row["say"]} | {name: row[name] for name in optional if name in row}
     if "signals" in row:
         return SignalPattern(signals=frozenset(int(signal.Signals[name]) for name in row["signals"]), **fields)
+    if "classes" in row:
+        replaced = frozenset(row.get("replaces", ()))
+        return ClassPattern(classes=frozenset(row["classes"]), replaces=replaced, **({"confidence": "likely"} | fields))
     if "frame" not in row:
         return CrashPattern(regexes=tuple(map(compile_form, row.get("any") or [row["match"]])), **fields)
     replaces = frozenset(row.get("replaces", GENERAL))
@@ -349,13 +369,28 @@ def classify(failure: Failure) -> CrashPattern | None:
     by_frames = _classify_by_frames(failure, by_headline)
     if by_frames is not None:
         return by_frames
-    if by_headline is not None and by_headline.cause not in WRAPPERS:
-        return by_headline
-    # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
-    by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
-    if by_message is None or (by_headline is not None and by_message.cause in WRAPPERS):
-        return by_headline
-    return by_message
+    by_words = by_headline
+    if by_headline is None or by_headline.cause in WRAPPERS:
+        # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
+        by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
+        if by_message is not None and (by_headline is None or by_message.cause not in WRAPPERS):
+            by_words = by_message
+    by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
+    if by_class is not None and (by_words is None or by_words.cause in by_class.replaces):
+        return by_class
+    return by_words
+
+
+def _class_names(type_name: str | None) -> Iterator[str]:
+    """The names of an exception's class and of those above it, each with its module and without."""
+    while type_name:
+        short = type_name.rpartition(".")[2]
+        yield from (type_name, short)
+        builtin = vars(builtins).get(short)
+        if isinstance(builtin, type):
+            yield from (base.__name__ for base in builtin.__mro__)
+            return
+        type_name = crash_table().bases.get(type_name) or crash_table().bases.get(short)
 
 
 def _first_pattern(text: str) -> CrashPattern | None:
@@ -415,11 +450,11 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     return best
 
 
-def _generality(match: FailureMatch) -> tuple[bool, bool, int]:
+def _generality(match: FailureMatch) -> tuple[bool, bool, bool, int]:
     """Sorts the matches of a chain, the most specific first."""
     pattern = match.pattern
     assert pattern is not None
-    return pattern.consequence, pattern.cause in WRAPPERS, TRUST[pattern.confidence]
+    return pattern.consequence, pattern.cause in WRAPPERS, isinstance(pattern, ClassPattern), TRUST[pattern.confidence]
 
 
 def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
