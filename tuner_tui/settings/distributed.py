@@ -69,16 +69,20 @@ def read_accelerate_config(
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
     cwd = cwd / (job.cwd or "")
-    for program, index in _programs_in(job.command):
-        if program == "accelerate":
-            options = parse_long_options(job.command[index + 1 :])
-            named = options.get("config_file")
-            if named is None and "cpu" in options:
-                return None
-            return _read_config(cwd / named if named else _default_config_path(env))
-        if program == "by accelerate":
-            return _tool_config(parse_long_options(job.command, whole=True), env, cwd)
-    return None
+    program, options = _launcher(job.command)
+    if program == "by accelerate":
+        return _tool_config(options, env, cwd)
+    named = options.get("config_file")
+    if program != "accelerate" or (named is None and "cpu" in options):
+        return None
+    return _read_config(cwd / named if named else _default_config_path(env))
+
+
+def _launcher(command: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+    """What starts the processes below srun, in `PROGRAMS`' words, and its options."""
+    program, index = next(((name, at) for name, at in _programs_in(command) if name != "srun"), (None, 0))
+    whole = program == "by accelerate"
+    return program, parse_long_options(command if whole else command[index + 1 :], whole=whole)
 
 
 def _programs_in(command: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -188,11 +192,9 @@ def requested_processes(job: BuiltinJob | CommandJob) -> int | None:
     """The number that the option `--num_processes` of `accelerate launch` in a command asks for, None without it."""
     if job.launcher != "plain" or not isinstance(job, CommandJob):
         return None
-    for program, index in _programs_in(job.command):
-        if program == "accelerate":
-            number = parse_long_options(job.command[index + 1 :]).get("num_processes", "")
-            return int(number) if NUMBER.fullmatch(number) else None
-    return None
+    program, options = _launcher(job.command)
+    number = options.get("num_processes", "")
+    return int(number) if program == "accelerate" and NUMBER.fullmatch(number) else None
 
 
 def launcher_in(command: Sequence[str]) -> tuple[str, int] | None:
@@ -218,22 +220,20 @@ def devices_per_process(job: BuiltinJob | CommandJob, processes: int, cards: int
 def _command_processes(
     command: Sequence[str], env: Mapping[str, str], cards: int | None, accelerate: AccelerateConfig | None
 ) -> int:
-    for program, index in _programs_in(command):
-        options = parse_long_options(command[index + 1 :])
-        match program:
-            case "torchrun":
-                each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
-                nodes = options.get("nnodes") or env.get("PET_NNODES", "1")
-                return _parse_process_count(each, cards) * _parse_node_count(nodes)
-            case "accelerate":
-                # The nodes of a cluster have GPUs although the login node may have none.
-                return _accelerate_processes(options, None if "PET_NNODES" in env else cards, accelerate)
-            case "deepspeed":
-                return _deepspeed_processes(options, env, cards)
-            case "by accelerate":
-                return _accelerate_processes(parse_long_options(command, whole=True), cards, accelerate)
-            case "ms-swift" | "llama-factory":
-                return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), cards)
+    program, options = _launcher(command)
+    match program:
+        case "torchrun":
+            each = options.get("nproc_per_node") or env.get("PET_NPROC_PER_NODE", "1")
+            nodes = options.get("nnodes") or env.get("PET_NNODES", "1")
+            return _parse_process_count(each, cards) * _parse_node_count(nodes)
+        case "accelerate" | "by accelerate":
+            # The nodes of a cluster have GPUs although the login node may have none.
+            on_cluster = program == "accelerate" and "PET_NNODES" in env
+            return _accelerate_processes(options, None if on_cluster else cards, accelerate)
+        case "deepspeed":
+            return _deepspeed_processes(options, env, cards)
+        case "ms-swift" | "llama-factory":
+            return _parse_process_count(env.get("NPROC_PER_NODE", "1" if program == "ms-swift" else "auto"), cards)
     return 1
 
 

@@ -385,7 +385,7 @@ OF_TRANSFORMERS = re.compile(
 CERTAIN = 10
 """What a key that only one tool has counts for, in keys that others may have as well."""
 
-TABLES = Path(__file__).with_name("tools.yaml")
+TABLES = hooks.TABLES
 HOOKS = frozenset({"choose_command", "takes_more", "read_more", "complete"})
 """Parts of a table that name a function of `hooks`."""
 
@@ -394,7 +394,7 @@ HOOKS = frozenset({"choose_command", "takes_more", "read_more", "complete"})
 def dialects() -> Mapping[str, Dialect]:
     """The dialects in `tools.yaml`, the plain Hugging Face one first."""
     tables = read_data_file(TABLES)
-    names = sorted(tables.keys() - {"shared"}, key=lambda name: (name != HF, name))
+    names = sorted(tables.keys() - {"shared", "words"}, key=lambda name: (name != HF, name))
     return {name: _parse_table(name, tables[name]) for name in names}
 
 

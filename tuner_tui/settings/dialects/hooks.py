@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
@@ -19,6 +20,14 @@ from tuner_tui.settings.dialects.script_search import (
 )
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Value
+
+TABLES = Path(__file__).with_name("tools.yaml")
+
+
+def _words_of(name: str) -> Any:
+    """A list or mapping of words of tools in `tools.yaml` that only the functions here read."""
+    return read_data_file(TABLES)["words"][name]
+
 
 DEEPSPEED_ACCUMULATION = "deepspeed_config.gradient_accumulation_steps"
 """In a file for DeepSpeed only: accelerate refuses that section with any other type."""
@@ -107,18 +116,11 @@ def _samples_at_once(values: Mapping[str, Any]) -> int | None:
     return micro * devices if isinstance(micro, int) and isinstance(devices, int) and micro * devices > 0 else None
 
 
-LLAMA_FACTORY_TRAINS = frozenset({
-    "stage", "do_train", "output_dir", "dataset", "per_device_train_batch_size", "learning_rate", "num_train_epochs",
-    "max_steps",
-})  # fmt: skip
-"""Keys of which a file for training has one."""
-
-
 def llama_factory_command(values: Mapping[str, Any], _path: Path) -> None:
     """The usual command. Raises `SettingsError` for a file of its other commands."""
     if "export_dir" in values:
         raise SettingsError("is for `llamafactory-cli export`, which merges a model and does not train")
-    if not LLAMA_FACTORY_TRAINS & values.keys():
+    if values.keys().isdisjoint(_words_of("llama_factory_training")):
         raise SettingsError("is for `llamafactory-cli chat`, `webchat` or `api`, which do not train")
 
 
@@ -136,15 +138,6 @@ def read_swift_precision(values: Mapping[str, Any]) -> Mapping[str, Value]:
 
 TORCHTUNE_COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Za-z][\w./]*)\s")
 """The command in the comments that torchtune's own configurations begin with."""
-TORCHTUNE_RECIPES = (
-    ("dpo", "lora_dpo_single_device", "lora_dpo_distributed"),
-    ("kd", "knowledge_distillation_single_device", "knowledge_distillation_distributed"),
-    ("ppo", "ppo_full_finetune_single_device", "ppo_full_finetune_single_device"),
-    ("qat", "qat_single_device", "qat_distributed"),
-    ("lora", "lora_finetune_single_device", "lora_finetune_distributed"),
-    ("full", "full_finetune_single_device", "full_finetune_distributed"),
-)
-"""A word of a configuration's name, and its recipes for one device and for several."""
 
 
 def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
@@ -156,8 +149,8 @@ def torchtune_command(values: Mapping[str, Any], path: Path) -> str:
     component = str(model.get("_component_", "")) if isinstance(model, Mapping) else ""
     words = {*re.split(r"[^a-z0-9]+", path.stem.lower())} | ({"kd"} if "teacher_model" in values else set())
     words |= {"lora"} if re.search("lora|dora", component + path.stem) else {"full"}
-    recipe = next(recipe_names for recipe_names in TORCHTUNE_RECIPES if recipe_names[0] in words)
-    return f"tune run {recipe[2 if 'distributed' in words else 1]} --config {{config}}"
+    single, distributed = next(names for word, names in _words_of("torchtune_recipes").items() if word in words)
+    return f"tune run {distributed if 'distributed' in words else single} --config {{config}}"
 
 
 def read_torchtune_component(values: Mapping[str, Any]) -> Mapping[str, Value]:
@@ -173,18 +166,8 @@ def read_torchtune_component(values: Mapping[str, Any]) -> Mapping[str, Value]:
     return {"peft_method": method} | (quantized if builder.startswith("q") else {})
 
 
-TRL_METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "orpo", "cpo", "gkd", "ppo")
-TRL_METHOD_KEYS: Mapping[str, tuple[str, ...]] = {
-    "grpo": ("reward_funcs", "num_generations", "epsilon_high", "scale_rewards"),
-    "kto": ("desirable_weight", "undesirable_weight"),
-    "reward": ("center_rewards_coefficient",),
-    "dpo": ("beta", "max_prompt_length", "ref_model_init_kwargs", "precompute_ref_log_probs", "loss_type"),
-}
-"""Keys that only one method has, the most special first: `beta` alone means DPO, with `reward_funcs` GRPO."""
 TRL_PARSES = r"(?m)^(?!\s*class\b).*\b(H4ArgumentParser|TrlParser)\("
 """What the source of a script that reads the file calls; a module that defines the parser is none."""
-HANDBOOK_KEYS = frozenset({"dataset_mixer", "dataset_splits"})
-"""Keys of the alignment handbook's scripts, which TRL's own commands refuse."""
 
 
 def trl_command(values: Mapping[str, Any], path: Path) -> str:
@@ -194,7 +177,7 @@ def trl_command(values: Mapping[str, Any], path: Path) -> str:
     if script is not None:
         option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
         return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"
-    if HANDBOOK_KEYS & values.keys():
+    if not values.keys().isdisjoint(_words_of("handbook")):
         return f"accelerate launch scripts/{method}.py --config {{config}}"
     return f"trl {method} --config {{config}}"
 
@@ -203,21 +186,10 @@ def _training_method(values: Mapping[str, Any], path: Path) -> str:
     """How the file trains: said by the names of file and folders, the nearest first, else by keys; else `sft`."""
     for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
         for word in re.split(r"[^a-z0-9]+", part.lower()):
-            if word in TRL_METHODS:
+            if word in _words_of("trl_methods"):
                 return word
-    return next((method for method, keys in TRL_METHOD_KEYS.items() if values.keys() & set(keys)), "sft")
-
-
-LORA_SWITCHES = (
-    "use_lora",
-    "lora_enable",
-    "lora",
-    "use_peft",
-    "is_peft",
-    "lora.enabled",
-    "lora.use_lora",
-    "peft.enabled",
-)
+    keys_of_methods = _words_of("trl_method_keys")
+    return next((method for method, keys in keys_of_methods.items() if values.keys() & set(keys)), "sft")
 
 
 def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
@@ -226,7 +198,7 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     A file with the rank of LoRA trains by it, unless a switch of its own says otherwise.
     """
     settings: dict[str, Value] = {}
-    switches = [str(values[key]).lower() for key in LORA_SWITCHES if values.get(key) is not None]
+    switches = [str(values[key]).lower() for key in _words_of("lora_switches") if values.get(key) is not None]
     if any(word in ("true", "1") for word in switches) or (not switches and values.get("lora_r") is not None):
         settings["peft_method"] = "lora"
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
@@ -239,17 +211,9 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     return settings
 
 
-BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
-OF_TRAINER = frozenset({
-    "bf16", "fp16", "tf32", "do_train", "deepspeed", "evaluation_strategy", "eval_strategy", "save_strategy",
-    "save_total_limit", "logging_steps", "overwrite_output_dir", "optim", "remove_unused_columns",
-})  # fmt: skip
-"""Options that say together that a script takes all of TrainingArguments; a parser of its own refuses others."""
-
-
 def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
     """Whether the options are those of a script that takes TrainingArguments."""
-    return bool(BATCHES & options.keys()) and bool(OF_TRAINER & options.keys())
+    return all(not options.keys().isdisjoint(_words_of(name)) for name in ("batches", "of_trainer"))
 
 
 READS_YAML = r"(?s)\A(?=.*\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML)\().*\b\w*Trainer\("
