@@ -193,7 +193,7 @@ def test_a_waiter_that_was_stopped_is_named(box: QueueBox) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
         eventually(lambda: read_status(folder).sentence != read_reasons(box.root)["r001"])
-        expected = f"The process that starts waiting runs is stopped; `kill -CONT {pid}` lets it go on."
+        expected = f"The process that starts waiting runs is stopped; `kill -CONT {pid}` continues it."
         assert read_status(folder).sentence == expected
         assert [line.reason for line in list_queue(box.root)] == [expected]
     finally:

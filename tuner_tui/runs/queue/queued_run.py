@@ -202,6 +202,6 @@ def waiting_sentence(folder: RunFolder) -> str:
     if not start_file(folder).exists():
         return WAS_WAITING
     if (pid := stopped_waiter(folder.path.parent)) is not None:
-        return f"The process that starts waiting runs is stopped; `kill -CONT {pid}` lets it go on."
+        return f"The process that starts waiting runs is stopped; `kill -CONT {pid}` continues it."
     reason = read_reasons(folder.path.parent).get(folder.id)
     return reason if isinstance(reason, str) else NOT_LOOKED_AT
