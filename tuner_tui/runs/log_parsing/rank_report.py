@@ -57,25 +57,27 @@ class RankReport:
     def stall(self) -> tuple[str, ...]:
         """Who waits where, and who is missing, as evidence; nothing where no rank reported that it waited."""
         if self.absent:
-            return (f"{_names(self.absent)} did not reach the barrier",)
+            return (f"{name_ranks(self.absent)} did not reach the barrier",)
         if not self.waiting:
             return ()
         collectives = set(self.waiting.values())
         where = [
-            f"{_names(self._at(each))} waited in collective {each.number} ({each.operation})"
+            f"{name_ranks(self._at(each))} waited in collective {each.number} ({each.operation})"
             for each in sorted(collectives, key=lambda each: each.number)
         ]
         others = frozenset(range(self.world_size or 0)) - self.waiting.keys()
         if len(collectives) > 1 or self.world_size is None or not others <= self.seen:
-            return (*where[:4], "which rank they waited for is not known")
-        missing = f"{_names(others)} did not join it" if others else "no rank is missing: all waited in the same one"
+            return (*where[:4], "which rank was waited for is not known")
+        missing = (
+            f"{name_ranks(others)} did not join it" if others else "no rank is missing: all waited in the same one"
+        )
         return (*where, missing)
 
     def _at(self, collective: Collective) -> Iterable[int]:
         return (rank for rank, waited in self.waiting.items() if waited == collective)
 
 
-def _names(ranks: Iterable[int]) -> str:
+def name_ranks(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0, 1 and 2`, or `ranks 0 to 7`."""
     numbers = sorted(ranks)
     if len(numbers) == 1:

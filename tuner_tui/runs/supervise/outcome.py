@@ -323,7 +323,8 @@ def _failure_sentence(state: RunState, exited: Exited, launcher: LauncherReport,
         lost = unseen if len(state.ranks) > 1 and LOST_PEER.search(raised.message) else ""
         return f"{_rank_name(state, raised.rank)} failed{_at_step(state)}: {_exception(state)}{lost}."
     if rank is not None and launcher.exit_code is not None:
-        return _exit_code_sentence(state, f"Rank {rank}", launcher.exit_code, error)
+        who = "The training" if unseen else f"Rank {rank}"
+        return _exit_code_sentence(state, who, launcher.exit_code, error)
     if exited.signal is not None:
         why = "; ".join(exited.evidence) or "the sender is unknown"
         return f"The training was ended{_at_step(state)} by {signal_name(exited.signal)}: {why}."
