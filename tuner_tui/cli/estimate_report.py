@@ -20,6 +20,7 @@ from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
 from tuner_tui.memory.trace import MemoryBreakdown
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings, Value, format_value
+from tuner_tui.view.estimate_rows import VERDICTS
 
 BAR_WIDTH = 40
 
@@ -128,7 +129,7 @@ def breakdown_report(
 def plan_report(plans: Sequence[CardPlan]) -> list[str]:
     """Return a table of cards: the recommended batch, the peak, whether it fits, the largest batch, the time."""
     first = plans[0]
-    header = ("card", "batch", "peak", "fits", "largest batch", "time", "to make it fit")
+    header = ("GPU", "how", "batch", "peak", "verdict", "largest batch", "time", "to make it fit")
     rows = [header, *(_plan_row(plan) for plan in plans)]
     untraced = [plan.not_traced for plan in plans if plan.not_traced is not None]
     times = list(dict.fromkeys(plan.duration.rests_on for plan in plans if plan.duration is not None))
@@ -136,7 +137,7 @@ def plan_report(plans: Sequence[CardPlan]) -> list[str]:
     return [
         f"{first.estimator.job.task} with {first.estimator.job.model} · {first.settings.max_length:,} tokens",
         "",
-        *format_table(rows, right={1, 2, 4}),
+        *format_table(rows, right={2, 3, 5}),
         "",
         *wrap_text(
             "Settings you did not set are those recommended for each GPU. CUDA context and allocator "
@@ -148,17 +149,27 @@ def plan_report(plans: Sequence[CardPlan]) -> list[str]:
     ]
 
 
+def training_method(settings: Settings) -> str:
+    """Return how weights are trained: `full`, `LoRA`, or `QLoRA` on weights of 4 bits."""
+    if settings.peft_method == "none":
+        return "full"
+    method = {"lora": "LoRA", "dora": "DoRA"}[settings.peft_method]
+    bits = {"none": "", "int8": "8-bit ", "nf4": "Q", "fp4": "Q"}[settings.quantization]
+    return f"{bits}{method}"
+
+
 def _plan_row(plan: CardPlan) -> tuple[str, ...]:
     best, settings = plan.best, plan.settings
     batch = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
     if best is None:
-        return (plan.cards.label, batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
-    verdict = {"fits": "yes", "tight": "perhaps", "too large": "no", "unknown": "not known"}[best.verdict]
+        return (plan.cards.label, training_method(settings), batch, UNKNOWN, "not known", UNKNOWN, UNKNOWN, "")
+    _, _, verdict = VERDICTS[best.verdict]
     largest = best.largest_batch()
     time = None if plan.duration is None else plan.duration.range_s
     span = UNKNOWN if time is None else "–".join(dict.fromkeys(map(format_duration, time)))
     return (
         plan.cards.label,
+        training_method(settings),
         batch,
         f"{format_size(best.total_bytes)} ± {format_uncertainty(best)}",
         verdict,

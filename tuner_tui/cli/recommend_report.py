@@ -17,7 +17,7 @@ from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section, warning_lines
 from tuner_tui.core.text import wrap_text
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, trains_other_task
-from tuner_tui.settings.model import FIELDS, Resolved, Value, format_value
+from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132
 SHORT_NOTES = {note: note.partition(",")[0] for note in FIELD_NOTES}
@@ -108,8 +108,8 @@ def _legend(sources: Iterable[str], width: int) -> list[str]:
 def _given_lines(resolved: Resolved) -> list[str]:
     lines = []
     for name in FIELDS:
-        if name in resolved.chosen:
-            origin = resolved.origin(name)
+        origin = resolved.origin(name)
+        if name in resolved.chosen and origin.kind != OriginKind.ASSUMED:
             lines.append(_columns(name, getattr(resolved.settings, name)) + f"{origin.kind} {origin.detail}".rstrip())
     return lines
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from msgspec import structs
 
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import limit_gpu_memory
@@ -27,13 +28,18 @@ from tuner_tui.cli.options import (
     complete_run,
 )
 from tuner_tui.hardware.interpreter import resolve_executable
+from tuner_tui.memory.model_shape import usual_task
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, build_request, launch_summary, working_folder
 from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
 from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob
-from tuner_tui.settings.model import Resolved
+from tuner_tui.settings.model import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets import TOOL_FILE_SUFFIXES
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags
+
+AnyJob = TypeVar("AnyJob", BuiltinJob, BuiltinJob | CommandJob)
+ASSUMED_TOKENS = 1024
+"""Of a sample of a language model whose data is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +106,20 @@ class PlanOptions:
     memory: AssumedMemory = None
     gpus: OtherGpus = None
     interpreter: InterpreterPath = None
+
+    def assume(self, resolved: Resolved, job: AnyJob) -> tuple[Resolved, AnyJob]:
+        """Return the settings and job of a model that alone is named: what it is usually trained for, and how long
+        the samples of a language model are where nobody says so."""
+        if self.model is None or self.preset is not None or self.words or not isinstance(job, BuiltinJob):
+            return resolved, job
+        task = self.task or usual_task(self.model)
+        job = job if task is None else structs.replace(job, task=task)
+        if job.task != "causal-lm" or resolved.origin("max_length").kind != OriginKind.DEFAULT:
+            return resolved, job
+        print_note(f"Samples of {ASSUMED_TOKENS:,} tokens are assumed; --set max_length=N says how long they are.")
+        origin = Origin(OriginKind.ASSUMED, "for a language model")
+        settings = resolved.settings.changed(max_length=ASSUMED_TOKENS)
+        return Resolved(settings, {**resolved.origins, "max_length": origin}), job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,8 @@ FAMILIES_FILE = Path(__file__).with_name("families.yaml")
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Task = Literal["classification", "causal-lm"]
+ENCODERS = re.compile("bert|electra|mpnet")
+"""In the names of architectures without a closed form, such as `deberta-v2`."""
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 POSITIONS = 8192
 SIZE = re.compile(r"(?:(?<![a-z0-9._])([01]_\d)|(?<![a-z0-9.])(?<!\d_)(?:(\d+)x)?(\d+(?:\.\d+)?))([bm])(?![a-z0-9])")
@@ -139,6 +141,18 @@ def known_shape(model: str, task: Task) -> ModelShape | None:
         return _read_config(path, path.stat().st_mtime_ns, model, task)
     except OSError:
         return None
+
+
+def usual_task(model: str) -> Task | None:
+    """What a model other than the built-in ones is usually fine-tuned for: a decoder generates text.
+
+    None where its shape is not known.
+    """
+    shape = None if built_in_shape(model, "classification") else known_shape(model, "causal-lm")
+    if shape is None:
+        return None
+    encodes = shape.family in ("bert", "modernbert") or ENCODERS.search(shape.approximates)
+    return "classification" if encodes else "causal-lm"
 
 
 def known_config(model: str) -> Mapping[str, Any] | None:

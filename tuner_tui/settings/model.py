@@ -332,6 +332,7 @@ class OriginKind(StrEnum):
     DEFAULT = "default"
     SEEN = "seen"
     RECOMMENDED = "recommended"
+    ASSUMED = "assumed"
     PRESET = "preset"
     PROJECT = "project file"
     ENVIRONMENT = "environment"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -310,3 +311,35 @@ def test_where_the_memory_goes_and_what_removes_it(call: Call, tmp_path: Path) -
     assert first["remedy"]["change"] == {"attn_implementation": "sdpa"}
     # At least the softmax in fp32 and its copy in 16 bit.
     assert first["remedy"]["saved_bytes"] >= 12 * 12 * 2 * 512 * 512 * 6
+
+
+def test_how_the_weights_are_trained_is_the_first_thing_said(call: Call) -> None:
+    result = call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "3090,A100-80GB", "--set", "quantization=nf4")
+    rows = [re.split(r"\s{2,}", line.strip()) for line in result.stdout.splitlines() if "GiB " in line]
+    assert [row[:2] for row in rows] == [["RTX 3090 24.0 GiB", "QLoRA"], ["A100 80.0 GiB", "QLoRA"]]
+    assert "perhaps" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "tokens"),
+    [
+        ("meta-llama/Llama-3.1-8B", "causal-lm", 1024),
+        ("bigscience/bloom-560m", "causal-lm", 1024),
+        ("google-bert/bert-base-uncased", "classification", 128),
+        ("microsoft/deberta-v3-base", "classification", 128),
+    ],
+)
+def test_a_model_alone_is_planned_for_what_it_is_usually_trained_for(
+    call: Call, model: str, task: str, tokens: int
+) -> None:
+    result = call("--model", model, "--gpu", "A100-80GB", "--json")
+    (planned,) = json.loads(result.stdout)["cards"]
+    estimated = planned["estimate"]
+    assert (estimated["job"]["task"], estimated["settings"]["max_length"]) == (task, tokens)
+    assert ("1,024 tokens are assumed" in result.stderr) == (tokens == 1024)
+
+
+def test_a_length_that_is_given_is_not_assumed(call: Call) -> None:
+    result = call("--model", "meta-llama/Llama-3.1-8B", "--gpu", "A100-80GB", "--set", "max_length=256")
+    assert "256 tokens" in result.stdout
+    assert "assumed;" not in result.stderr

@@ -191,7 +191,7 @@ def test_cards_that_are_not_here(call: Call) -> None:
 
 def test_memory_takes_the_place_of_the_cards(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {one["name"]: one["value"] for one in json.loads(call("--memory", "8GiB", "--json").stdout)["recommended"]}
-    assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (48, 2)
+    assert (values["per_device_train_batch_size"], values["gradient_accumulation_steps"]) == (16, 2)
     without = json.loads(caller(box())("--memory", "24GiB", "--json").stdout)
     (planned,) = without["cards"]
     assert planned["card"] == "24.0 GiB GPU, assumed to be Ampere or newer"

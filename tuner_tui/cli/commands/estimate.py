@@ -72,7 +72,8 @@ def estimate(
         machine = read_machine(plan.interpreter)
         if print_measured(command, training.resolved, machine, capacity, limit, as_json):
             return
-    resolved, job = settings_to_keep(training), resolve_builtin_job(training.job, plan.model, plan.task)
+    built_in = resolve_builtin_job(training.job, plan.model, plan.task)
+    resolved, job = plan.assume(settings_to_keep(training), built_in)
     if plan.gpus is not None:
         if capacity is not None or limit is not None:
             raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")

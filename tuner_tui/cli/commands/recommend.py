@@ -63,7 +63,7 @@ def recommend(
     preset = file if plan.preset is None else plan.preset
     asked = LaunchOptions(preset, command=command, model=plan.model, task=plan.task)
     training = resolve_options(asked, plan.values or [])
-    resolved, job = training.resolved, training.job or DEFAULT_JOB
+    resolved, job = plan.assume(training.resolved, training.job or DEFAULT_JOB)
     read_machine: ReadMachine = context.obj or read_local_machine
     machines = planned_machines(read_machine(plan.interpreter), plan.gpus, plan.memory)
     if patch or write or copy:
