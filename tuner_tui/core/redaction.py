@@ -173,7 +173,10 @@ def _hides(name: str, value: str) -> bool:
     certainty = _certainty(name)
     if not value or certainty is None or value == HIDDEN or _SWITCH.fullmatch(value):
         return False
-    return certainty == "sure" or not _HARMLESS_VALUE.fullmatch(value)
+    if certainty == "sure":
+        return True
+    names_column = certainty == "likely" and name.lower().endswith("key") and re.fullmatch("[a-z]+", value)
+    return not (names_column or _HARMLESS_VALUE.fullmatch(value))
 
 
 def _redact_assignment(word: str) -> str:

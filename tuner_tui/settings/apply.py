@@ -24,6 +24,7 @@ from tuner_tui.settings.dialects.dialect import (
     dialect_by_name,
     dialect_keys,
     dialect_of_command,
+    set_nested,
     write_settings,
 )
 from tuner_tui.settings.dialects.file_formats import file_changes, format_override, to_arguments
@@ -199,9 +200,9 @@ class _Application:
         plain = [name for name in self.names if name not in self.aliases]
         changes = file_changes(self.tool, values, self.settings, plain, self.targets)
         for path, value in changes.values.items():
-            _set_nested(values, path, value)
+            set_nested(values, path, value)
         for name in self._aliased_names:
-            _set_nested(values, self.aliases[name].split("."), getattr(self.settings, name))
+            set_nested(values, self.aliases[name].split("."), getattr(self.settings, name))
         named = self.argv[index]
         words = list(self.argv)
         if CONFIG not in named:
@@ -265,21 +266,6 @@ def _builtin_command(
     given = {name: value for name, value in values.items() if value is not None}
     argv = (python, str(trainer_folder()), CONFIG)
     return AppliedCommand(argv, dump_config(given), None, carried.unsupported, carried.notes)
-
-
-def _set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the value in its section, or remove the key if the value is None, so that the tool's default applies."""
-    for key in path[:-1]:
-        inner = values.get(key)
-        if not isinstance(inner, dict) and value is None:
-            return
-        if not isinstance(inner, dict):
-            inner = values[key] = {}
-        values = inner
-    if value is None:
-        values.pop(path[-1], None)
-    else:
-        values[path[-1]] = value
 
 
 def _in_field_order(names: Collection[str]) -> tuple[str, ...]:

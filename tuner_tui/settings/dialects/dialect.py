@@ -132,6 +132,21 @@ def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
+def set_nested(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set the value in its section, or remove the key if the value is None, so that the tool's default applies."""
+    for key in path[:-1]:
+        inner = values.get(key)
+        if not isinstance(inner, dict) and value is None:
+            return
+        if not isinstance(inner, dict):
+            inner = values[key] = {}
+        values = inner
+    if value is None:
+        values.pop(path[-1], None)
+    else:
+        values[path[-1]] = value
+
+
 def with_references(values: Mapping[str, Any]) -> dict[str, Any]:
     """`values` with OmegaConf's `${key}` put in where it names a single value of the same file."""
     flat = flatten(values)

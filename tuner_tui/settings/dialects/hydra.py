@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import dialects, unflatten
+from tuner_tui.settings.dialects.dialect import dialects, set_nested, unflatten
 from tuner_tui.settings.dialects.script_search import find_scripts, names_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
@@ -84,9 +84,9 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
         return composed
     if is_global:
         for replaced in _chosen_groups(path, "override ") or ():
-            _remove(whole, replaced.split("/"))
+            set_nested(whole, replaced.split("/"), None)
     else:
-        _remove(whole, group.name.split("/"))
+        set_nested(whole, group.name.split("/"), None)
         composed = unflatten({group.name.replace("/", "."): composed})
     _merge(whole, composed)
     return whole
@@ -112,14 +112,6 @@ def _with_parents(name: str) -> set[str]:
 
 def _group_name(key: str) -> str:
     return key.removeprefix("override ").removeprefix("optional ").partition("@")[0].strip("/ ")
-
-
-def _remove(values: dict[str, Any], sections: list[str]) -> None:
-    inner: Any = values
-    for name in sections[:-1]:
-        inner = inner.get(name) if isinstance(inner, dict) else None
-    if isinstance(inner, dict):
-        inner.pop(sections[-1], None)
 
 
 def _composed(values: Mapping[str, Any], path: Path, level: int, read: list[Path]) -> dict[str, Any]:
