@@ -26,13 +26,13 @@ from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, Job
-from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
-from tuner_tui.settings.presets import FileUpdate
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings, Value
+from tuner_tui.settings.presets import FileUpdate, LoadedPreset, Preset, PresetEntry, shipped_folder
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun
-from tuner_tui.ui.records import LaunchOffer, NameTakenError, PresetListing, RestartOffer, TrainingConfig
+from tuner_tui.ui.records import LaunchOffer, NameTakenError, RestartOffer, TrainingConfig
 from tuner_tui.view.comparison_rows import ComparisonScene
 
 INTERPRETER = Interpreter(
@@ -174,16 +174,23 @@ class FakeRun(RunReader):
         return self.box.view
 
 
+def listed(name: str, about: str, yours: bool = False, suits: bool = False, **settings: Value) -> PresetEntry:
+    """A preset as the picker lists it."""
+    folder = Path("/presets") if yours else shipped_folder()
+    loaded = LoadedPreset(Preset(name=name, about=about, settings=settings))
+    return PresetEntry(name, folder / f"{name}.yaml", loaded, suits=suits)
+
+
 @dataclass
 class FakeBox:
     """What the fake backend answers, and what was asked of it."""
 
     opened: TrainingConfig = field(default_factory=presetted)
-    presets: list[PresetListing] = field(
+    presets: list[PresetEntry] = field(
         default_factory=lambda: [
-            PresetListing("broken", problem="broken.yaml line 3: unknown key 'batch'"),
-            PresetListing("cpu", "Any machine without a GPU"),
-            PresetListing("demo", "A first training for any machine"),
+            PresetEntry("broken", Path("/broken.yaml"), problem="broken.yaml line 3: unknown key 'batch'"),
+            listed("cpu", "Any machine without a GPU"),
+            listed("demo", "A first training for any machine"),
         ]
     )
     runs: list[RunRow] = field(default_factory=list)
@@ -251,7 +258,7 @@ class FakeBackend(Backend):
     def memory_parts(self, request: EstimateRequest) -> PeakMemory:
         return parts_of(request)
 
-    def list_presets(self, inventory: Inventory | None) -> Sequence[PresetListing]:
+    def list_presets(self, inventory: Inventory | None) -> Sequence[PresetEntry]:
         return self.box.presets
 
     def load_preset(self, name: str) -> TrainingConfig:

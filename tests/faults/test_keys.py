@@ -7,7 +7,7 @@ import pytest
 from tests.fakes.ui_backend import busy_box
 from tests.faults.keys import apps, boxes, press_random_keys, result_of
 from tests.ui.pilots import dialog, on_screen, until
-from tuner_tui.ui.records import PresetListing
+from tuner_tui.settings.presets import PresetEntry
 from tuner_tui.ui.screens.help import HelpScreen
 
 KEYS = 500
@@ -50,7 +50,7 @@ async def test_keys_wait_for_a_hung_request_no_longer_than_somebody_would() -> N
     box = busy_box()
     asked: list[None] = []
 
-    def list_presets(inventory: object) -> list[PresetListing]:
+    def list_presets(inventory: object) -> list[PresetEntry]:
         asked.append(None)
         box.hung.wait()
         return []

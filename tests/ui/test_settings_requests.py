@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Static
 
-from tests.fakes.ui_backend import INTERPRETER, FakeBox, opened
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, listed, opened
 from tests.ui.pilots import (
     ScreenPilot,
     app_of,
@@ -31,7 +31,7 @@ from tuner_tui.settings.presets import FileUpdate, load_preset, preset_path
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.panels.settings import SettingEdited
-from tuner_tui.ui.records import NameTakenError, PresetListing
+from tuner_tui.ui.records import NameTakenError
 
 BATCH = "per_device_train_batch_size"
 
@@ -57,9 +57,9 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
 
 async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> None:
     presets = [
-        PresetListing("cpu", "Any machine without a GPU"),
-        PresetListing("llama-1b-sft", "Instruction tuning", yours=True, values={"precision": "bf16"}),
-        PresetListing("large", "For a large card", suits=True, values={BATCH: 48, "precision": "bf16"}),
+        listed("cpu", "Any machine without a GPU"),
+        listed("llama-1b-sft", "Instruction tuning", yours=True, precision="bf16"),
+        listed("large", "For a large card", suits=True, per_device_train_batch_size=48, precision="bf16"),
     ]
     async with on_screen(FakeBox(presets=presets)) as pilot:
         await press_to(pilot, "Presets", "p")

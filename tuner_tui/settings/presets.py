@@ -364,12 +364,21 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 @dataclass(frozen=True, slots=True)
 class PresetEntry:
-    """A preset file: its name, and either the loaded preset or why it cannot be read."""
+    """A preset file: its name, and either the loaded preset or why it cannot be read.
+
+    `suits`: it was made for this machine.
+    """
 
     name: str
     path: Path
     loaded: LoadedPreset | None = None
     problem: str | None = None
+    suits: bool = False
+
+    @property
+    def about(self) -> str:
+        """What the preset says of itself, on one line."""
+        return "" if self.loaded is None else " ".join((self.loaded.preset.about or "").split())
 
     @property
     def yours(self) -> bool:
@@ -461,15 +470,18 @@ def made_for(preset: Preset, gpus: tuple[Gpu, ...], cores: int | None = None) ->
 
 def suiting_first(
     entries: Sequence[PresetEntry], gpus: tuple[Gpu, ...], cores: int | None = None
-) -> tuple[tuple[PresetEntry, bool], ...]:
-    """The entries, and whether each was made for this machine; these come first, the one for most memory before."""
+) -> tuple[PresetEntry, ...]:
+    """The entries, marked where one was made for this machine; these come first, the one for most memory before."""
 
     def least_memory(entry: PresetEntry) -> float:
         hardware = entry.loaded.preset.for_ if entry.loaded else None
         return (hardware.min_memory_gib if hardware else None) or 0.0
 
-    marked = [(entry, entry.loaded is not None and made_for(entry.loaded.preset, gpus, cores)) for entry in entries]
-    return tuple(sorted(marked, key=lambda pair: (not pair[1], -least_memory(pair[0]) if pair[1] else 0.0)))
+    marked = (
+        replace(entry, suits=entry.loaded is not None and made_for(entry.loaded.preset, gpus, cores))
+        for entry in entries
+    )
+    return tuple(sorted(marked, key=lambda entry: (not entry.suits, -least_memory(entry) if entry.suits else 0.0)))
 
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:

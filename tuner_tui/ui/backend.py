@@ -48,6 +48,7 @@ from tuner_tui.settings.model import FIELDS, Resolved, format_value
 from tuner_tui.settings.presets import (
     FileUpdate,
     Preset,
+    PresetEntry,
     is_shipped,
     list_presets,
     load_preset,
@@ -61,7 +62,6 @@ from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
     LaunchOffer,
     NameTakenError,
-    PresetListing,
     RestartOffer,
     TrainingConfig,
     translate_errors,
@@ -101,26 +101,12 @@ class Backend:
     # presets
 
     @translate_errors()
-    def list_presets(self, inventory: Inventory | None) -> Sequence[PresetListing]:
+    def list_presets(self, inventory: Inventory | None) -> Sequence[PresetEntry]:
         """Return all presets, those made for the machine first, those that cannot be loaded included."""
         entries = list_presets()
-        marked = (
-            [(entry, False) for entry in entries]
-            if inventory is None
-            else suiting_first(entries, visible_cards(inventory), inventory.cpu.usable_cores)
-        )
-        return [
-            PresetListing(
-                entry.name,
-                (entry.loaded.preset.about or "") if entry.loaded else "",
-                entry.problem,
-                suits,
-                entry.yours,
-                entry.hides_shipped,
-                entry.loaded.preset.settings if entry.loaded else {},
-            )
-            for entry, suits in marked
-        ]
+        if inventory is None:
+            return entries
+        return suiting_first(entries, visible_cards(inventory), inventory.cpu.usable_cores)
 
     @translate_errors()
     def load_preset(self, name: str) -> TrainingConfig:

@@ -15,7 +15,7 @@ from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import Job
-from tuner_tui.settings.model import Resolved, Value
+from tuner_tui.settings.model import Resolved
 from tuner_tui.settings.presets import Preset
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.feeds import BackendError
@@ -64,22 +64,6 @@ class TrainingConfig:
         return LaunchRequest(
             job=self.job, resolved=self.resolved, preset=self.preset, memory_limit_bytes=self.memory_limit_bytes
         )
-
-
-class PresetListing(NamedTuple):
-    """A preset in a list.
-
-    `problem` says why it cannot be loaded, `suits` that it was made for this machine, `yours` that it is the user's,
-    `hides_shipped` that it is used in place of one of the program. `values` are its settings.
-    """
-
-    name: str
-    about: str = ""
-    problem: str | None = None
-    suits: bool = False
-    yours: bool = False
-    hides_shipped: bool = False
-    values: Mapping[str, Value] = MappingProxyType({})
 
 
 class LaunchOffer(NamedTuple):

@@ -70,10 +70,10 @@ def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     machine = read_facts()
     presets = suiting_first(list_presets(), machine.gpus or (), machine.cores)
     if as_json:
-        print_json([{**_listed(item), "suits": suits} for item, suits in presets])
+        print_json([{**_listed(item), "suits": item.suits} for item in presets])
         return
-    for item, suits in presets:
-        print_line(f"{'*' if suits else ' '} {_line(item)}")
+    for item in presets:
+        print_line(f"{'*' if item.suits else ' '} {_line(item)}")
 
 
 @group.command()
@@ -203,9 +203,7 @@ def _hardware(hardware: HardwareRequirements) -> str:
 def _line(item: PresetEntry) -> str:
     if item.loaded is None:
         return f"{item.name:<24} cannot be read: {item.problem}"
-    preset = item.loaded.preset
-    about = " ".join((preset.about or "").split())
-    first = about.split(". ")[0].rstrip(".")
+    first = item.about.split(". ")[0].rstrip(".")
     whose = " (yours, replaces the shipped one)" if item.hides_shipped else " (yours)" if item.yours else ""
     return f"{item.name:<24} {first}{whose}".rstrip()
 

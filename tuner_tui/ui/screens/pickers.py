@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.runs.read.reader import RunRow
     from tuner_tui.settings.model import Value
-    from tuner_tui.ui.records import PresetListing
+    from tuner_tui.settings.presets import PresetEntry
 
 
 T = TypeVar("T")
@@ -234,7 +234,7 @@ def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Pat
 
 
 def preset_items(
-    presets: Sequence[PresetListing],
+    presets: Sequence[PresetEntry],
     current: str | None = None,
     differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
 ) -> list[PickerItem[str]]:
@@ -249,13 +249,13 @@ def preset_items(
             preset.problem or ": ".join(filter(None, (_marks(preset, current), preset.about))),
             preset.name,
             not preset.problem,
-            "" if preset.problem else " · ".join(differences(preset.values)) or "changes no setting",
+            "" if not preset.loaded else " · ".join(differences(preset.loaded.preset.settings)) or "changes no setting",
         )
         for preset in presets
     ]
 
 
-def _marks(preset: PresetListing, current: str | None) -> str:
+def _marks(preset: PresetEntry, current: str | None) -> str:
     yours = "yours, replaces the shipped one" if preset.hides_shipped else "yours" if preset.yours else ""
     marks = ("current" if preset.name == current else "", yours, "for this machine" if preset.suits else "")
     return ", ".join(filter(None, marks))
