@@ -40,7 +40,7 @@ def estimate_report(
         "",
         _bar_line(best),
         *wrap_text(_verdict_sentence(best), WIDTH),
-        *wrap_text(_batch_sentence(best, settings), WIDTH),
+        *wrap_text(_batch_sentence(best.largest_batch(), settings.per_device_train_batch_size, best.samples), WIDTH),
         *duration_lines(expected, settings.num_train_epochs, WIDTH),
         *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings), WIDTH))),
         "",
@@ -76,18 +76,12 @@ def data_sentence(lengths: SampleLengths, settings: Settings) -> str:
 def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
     """Return the report on a command: the peak of its own runs, and the largest micro batch if several were run."""
     best = measured.estimate
-    now = f" (now {best.batch})"
-    largest = (
-        ""
-        if measured.largest is None
-        else f"Largest micro batch that fits with this reserve: {measured.largest:,}{now}."
-    )
     return [
         *wrap_text(f"For {shlex.join(job.command)} · micro batch {best.batch}", WIDTH),
         "",
         _bar_line(best),
         *wrap_text(_verdict_sentence(best), WIDTH),
-        *wrap_text(largest, WIDTH),
+        *wrap_text(_batch_sentence(measured.largest, best.batch), WIDTH),
         "",
         *wrap_text(f"Based on: {best.rests_on}.", WIDTH),
     ]
@@ -268,14 +262,12 @@ def _verdict_sentence(best: MemoryEstimate) -> str:
     return words[best.verdict]
 
 
-def _batch_sentence(best: MemoryEstimate, settings: Settings) -> str:
-    largest = best.largest_batch()
+def _batch_sentence(largest: int | None, now: int, samples: int | None = None) -> str:
     if largest is None:
         return ""
     if largest == 0:
         return "Not even a micro batch of 1 fits with this reserve."
-    every = ", all its samples" if largest == best.samples else ""
-    now = settings.per_device_train_batch_size
+    every = ", all its samples" if largest == samples else ""
     return f"Largest micro batch that fits with this reserve: {largest:,}{every} (now {now})."
 
 

@@ -48,12 +48,8 @@ def attach(folder: RunFolder, as_json: bool) -> int:
         return follow(folder, as_json, interrupts, leaves=True)
 
 
-def print_events(folder: RunFolder, as_json: bool) -> None:
-    """Print the events so far."""
-    _print_events(RunReader(folder).events(), as_json)
-
-
-def _print_events(events: Iterable[Event], as_json: bool) -> None:
+def print_events(events: Iterable[Event], as_json: bool) -> None:
+    """Print events, as JSON lines or in words."""
     for event in events:
         text = encode_event(event).decode("ascii").rstrip() if as_json else event_line(event)
         if text is not None:
@@ -126,12 +122,9 @@ def _started(event: ev.Started) -> str:
 
 
 def _evaluated(event: ev.Evaluated) -> str:
-    figures = "  ".join(f"{name} {value:.4g}" for name, value in event.metrics.items() if _is_metric(name))
+    speeds = ("_runtime", "_per_second", "epoch")
+    figures = "  ".join(f"{name} {value:.4g}" for name, value in event.metrics.items() if not name.endswith(speeds))
     return f"evaluated   step {event.step:,}  {figures}".rstrip()
-
-
-def _is_metric(name: str) -> bool:
-    return not name.endswith(("_runtime", "_per_second", "epoch"))
 
 
 def _in_effect(event: ev.InEffect) -> str | None:
@@ -245,7 +238,7 @@ class _RunFollower:
         while True:
             # Before the events: what a run that has ended by now wrote is then read below, its last event included.
             now_status = read_status(self._folder)
-            _print_events(self._reader.events(), self._json)
+            print_events(self._reader.events(), self._json)
             if self._reader.state.finished is not None:
                 self._tell(self._reader.state.finished.sentence)
                 return exit_code(self._reader.state.outcome, interrupted=self._pressed > 0)
@@ -267,7 +260,7 @@ class _RunFollower:
             if self._act():
                 return None
             self._signals.wait(POLL_S)
-        _print_events(self._reader.events(), self._json)
+        print_events(self._reader.events(), self._json)
         return continuation_of(self._folder, self._reader.state)
 
     def _tell(self, sentence: str) -> None:
@@ -320,7 +313,7 @@ class _RunFollower:
                 t=time.time(), outcome=status.outcome, sentence=status.sentence, step=state.step,
                 total_steps=state.total_steps, loss=state.loss,
             )  # fmt: skip
-            _print_events([last], self._json)
+            print_events([last], self._json)
         else:
             print_note(status.sentence)
         return exit_code(status.outcome, interrupted=self._pressed > 0)

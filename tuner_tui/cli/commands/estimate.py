@@ -80,13 +80,17 @@ def estimate(
         print_plans(plan.gpus, read_machine(plan.interpreter), resolved, job, as_json)
         return
     machine = read_machine(plan.interpreter)
-    estimator, settings = prepare(machine, resolved, training.job, job, capacity, limit)
+    # Of a command only the model may be known: its launcher decides what is recommended, and its runs correct the
+    # estimate; `job` is the built-in job that computes as much.
+    launched = training.job if isinstance(training.job, CommandJob) else job
+    estimator, settings = prepare(machine, resolved, launched, job, capacity, limit)
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)
         return
-    launched = training.job or job
-    lengths = measured_lengths(launched, machine)
-    print_estimate(estimator, settings, expected_time(machine, training.job, job, settings), lengths, as_json)
+    target = target_of(machine.inventory, machine.interpreter, launched)
+    cards = [card.name for card in target.cards]
+    expected = expected_duration(launched, settings, target.replicas, cards, runs_dir())
+    print_estimate(estimator, settings, expected, measured_lengths(training.job or job, machine), as_json)
 
 
 def resolve_options(preset: str | None, words: list[str], values: list[str]) -> Training:
@@ -182,18 +186,12 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
 def prepare(
     machine: LocalMachine,
     resolved: Resolved,
-    started: Job | None,
+    launched: BuiltinJob | CommandJob,
     job: BuiltinJob,
     capacity: int | None,
     limit: int | None = None,
 ) -> tuple[JobMemoryEstimator, Settings]:
-    """Return the estimator for the job here, and the settings completed as `run` would, which starts `started`.
-
-    The runs that correct it are those of the job, and those of the command.
-    """
-    # `started` may be a command of which only the model is known: its launcher decides what is recommended, and its
-    # runs correct the estimate; `job` is the built-in job that computes as much.
-    launched = started if isinstance(started, CommandJob) else job
+    """Return the estimator for `job`, corrected by runs of `launched`, and the settings completed as `run` would."""
     inventory = limit_gpu_memory(machine.inventory, limit)
     settings = with_recommended(resolved, inventory, machine.interpreter, launched).settings
     left_open = [name for name in FIELDS if name not in resolved.origins] if isinstance(launched, CommandJob) else []
@@ -204,15 +202,6 @@ def prepare(
     device = training_device(target, limit, capacity)
     runs = measured_runs(launched, runs_dir())
     return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs), settings
-
-
-def expected_time(
-    machine: LocalMachine, started: Job | None, job: BuiltinJob, settings: Settings
-) -> DurationEstimate | None:
-    """Return how long `started`, else `job`, will take, by earlier runs or the notes; None if neither says."""
-    launched = started if isinstance(started, CommandJob) else job
-    target = target_of(machine.inventory, machine.interpreter, launched)
-    return expected_duration(launched, settings, target.replicas, [card.name for card in target.cards], runs_dir())
 
 
 def print_estimate(

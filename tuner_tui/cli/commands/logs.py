@@ -21,6 +21,7 @@ from tuner_tui.cli.console import (
 from tuner_tui.cli.options import RunName
 from tuner_tui.cli.run_follower import attach, print_events
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
+from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
 
@@ -51,7 +52,7 @@ def logs(
     if events:
         if follow:
             raise typer.Exit(attach(folder, as_json))
-        print_events(folder, as_json)
+        print_events(RunReader(folder).events(), as_json)
         return
     status = read_status(folder)
     if status.kind == "waiting":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from msgspec import structs, to_builtins
@@ -44,20 +44,14 @@ from tuner_tui.settings.resolve import parse_flags, resolve
 from tuner_tui.settings.rules import Problem, RuleContext, find_problems
 from tuner_tui.settings.yaml_reader import MAX_BYTES
 
-ReadRuleFacts = Callable[[], RuleContext]
 
-
-def read_rule_facts() -> RuleContext:
-    """Return what the rules need of this machine: the visible GPUs, the Python and the cores."""
+def _rule_facts(context: typer.Context, with_python: bool) -> RuleContext:
+    """Return what the rules need of this machine: visible GPUs, cores and, which takes seconds, the Python."""
+    if context.obj is not None:
+        return cast("RuleContext", context.obj())
     inventory = read_inventory(state_dir())
-    python = probe_versions(default_interpreter(os.environ))
+    python = probe_versions(default_interpreter(os.environ)) if with_python else None
     return RuleContext(visible_cards(inventory), python, None, inventory.cpu.usable_cores)
-
-
-def read_hardware_facts() -> RuleContext:
-    """Return the visible GPUs and the cores; the Python is not asked, which takes seconds."""
-    inventory = read_inventory(state_dir())
-    return RuleContext(visible_cards(inventory), None, None, inventory.cpu.usable_cores)
 
 
 group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
@@ -66,8 +60,7 @@ group = typer.Typer(help=__doc__, no_args_is_help=True, rich_markup_mode=None, a
 @group.command("list")
 def list_all(context: typer.Context, as_json: AsJson = False) -> None:
     """List presets; those for this machine come first, marked with *."""
-    read_facts: ReadRuleFacts = context.obj or read_hardware_facts
-    machine = read_facts()
+    machine = _rule_facts(context, with_python=False)
     presets = suiting_first(list_presets(), machine.gpus or (), machine.cores)
     if as_json:
         print_json([{**_listed(item), "suits": item.suits} for item in presets])
@@ -118,8 +111,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check presets, also against this machine."""
-    read_facts: ReadRuleFacts = context.obj or read_rule_facts
-    machine = read_facts()
+    machine = _rule_facts(context, with_python=True)
     checks = [_check(name, machine) for name in names]
     if as_json:
         print_json(checks)

@@ -12,6 +12,7 @@ import typer
 from tuner_tui.advice.batch_scaling import BatchChange, batch_change
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
 from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, Recommendation
+from tuner_tui.advice.recommend.recommendation import recommend as recommend_settings
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.cli.console import copy_to_clipboard, fail, print_json, print_line, print_note
 from tuner_tui.cli.machine import LocalMachine, ReadMachine, parse_gpus, parse_size_option, read_local_machine
@@ -159,8 +160,6 @@ def print_patch(
 
     Exit with 2 if that cannot be.
     """
-    from tuner_tui.advice.recommend.recommendation import recommend
-
     flags = {name for name in resolved.chosen if resolved.origins[name].kind == OriginKind.FLAG}
     if preset is not None:  # made for this training, perhaps by the tuner: its values are wanted in the file
         flags |= resolved.given.keys()
@@ -168,7 +167,7 @@ def print_patch(
     # preset are decisions for this file, so they are written even where they slow it down.
     given = {name: getattr(resolved.settings, name) for name in resolved.chosen if name not in SPEED_SETTINGS}
     given |= {name: getattr(resolved.settings, name) for name in flags}
-    recommendation = recommend(machine.inventory, machine.interpreter, job, given)
+    recommendation = recommend_settings(machine.inventory, machine.interpreter, job, given)
     on_cpu = isinstance(job, CommandJob) and job.on_cpu
     if for_this_machine and not on_cpu and not visible_cards(machine.inventory):
         if not flags:
@@ -201,13 +200,11 @@ def preset_batch_change(
     machine: LocalMachine, job: BuiltinJob | CommandJob, preset: str, recommendation: Recommendation
 ) -> BatchChange | None:
     """Return how the recommendation changes the effective batch of the preset; None if it does not."""
-    from tuner_tui.advice.recommend.recommendation import recommend
-
     values = find_preset(preset).preset.settings
     if "per_device_train_batch_size" not in values:
         return None
     return batch_change(
-        recommend(machine.inventory, machine.interpreter, job, values).settings,
+        recommend_settings(machine.inventory, machine.interpreter, job, values).settings,
         recommendation.settings,
         recommendation.replicas,
     )
@@ -221,35 +218,23 @@ def print_recommendations(
     as_json: bool,
 ) -> None:
     """Print the recommendation for each machine, as text or as one JSON document."""
+    given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
+    accelerate = read_accelerate_config(job, os.environ, Path.cwd())
     documents = []
     for label, machine in machines:
-        lines, document = recommendation_of(machine, resolved, job, preset, as_json)
-        documents.append(document if label is None else {"card": label, **document})
-        if not as_json:
+        lengths = measured_lengths(job, machine)
+        advice = recommend_settings(machine.inventory, machine.interpreter, job, given, accelerate, lengths)
+        change = None if preset is None else preset_batch_change(machine, job, preset, advice)
+        expected = expected_duration(job, advice.settings, advice.replicas, advice.cards, runs_dir())
+        if as_json:
+            times = {"expected_time": time_document(expected), "batch_change": change}
+            head = {} if label is None else {"card": label}
+            documents.append({**head, **as_document(advice, resolved, job), **times})
+        else:
+            lines = recommend_report(advice, resolved, job, expected, change)
             print_line("\n".join(lines if label is None else [f"On {label}", "", *lines, ""]))
     if as_json:
         print_json(documents[0] if machines[0][0] is None else {"cards": documents})
-
-
-def recommendation_of(
-    machine: LocalMachine, resolved: Resolved, job: BuiltinJob | CommandJob, preset: str | None, as_json: bool
-) -> tuple[list[str], dict[str, Any]]:
-    """Return the recommendation as text and as a JSON document; only the one that is asked for is made."""
-    from tuner_tui.advice.recommend.recommendation import recommend
-
-    given = {name: getattr(resolved.settings, name) for name in resolved.chosen}
-    lengths = measured_lengths(job, machine)
-    accelerate = read_accelerate_config(job, os.environ, Path.cwd())
-    recommendation = recommend(machine.inventory, machine.interpreter, job, given, accelerate, lengths)
-    change = None if preset is None else preset_batch_change(machine, job, preset, recommendation)
-    expected = expected_duration(
-        job, recommendation.settings, recommendation.replicas, recommendation.cards, runs_dir()
-    )
-    if as_json:
-        times = {"expected_time": time_document(expected), "batch_change": change}
-        return [], {**as_document(recommendation, resolved, job), **times}
-
-    return recommend_report(recommendation, resolved, job, expected, change), {}
 
 
 def measured_lengths(job: BuiltinJob | CommandJob, machine: LocalMachine) -> SampleLengths | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -33,7 +33,7 @@ from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import prepare
 from tuner_tui.runs.launch.start import DuplicateRunError, find_duplicate_run, launch
 from tuner_tui.runs.queue.submission import enqueue, idle_inventory, queue_need
-from tuner_tui.runs.store.folder import RunFolder, state_dir
+from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.resolve import LaunchOptions
 
@@ -103,8 +103,13 @@ def run(
         check_interpreter(training.interpreter, request, prepared)
         print_announcement(prepared)
         _warn_of_logout()
-        start = partial(launch, prepared, refuse_duplicate=True)
-        code = _launch_only(start, as_json) if detach else launch_and_follow(start, as_json)
+        if detach:
+            folder = launch(prepared, refuse_duplicate=True)
+            print_folder("run", folder, as_json)
+            name = folder.argument
+            print_note(f"`tuner-tui logs -f --events {name}` follows it, `tuner-tui stop {name}` stops it.")
+            return
+        code = launch_and_follow(partial(launch, prepared, refuse_duplicate=True), as_json)
     except DuplicateRunError as error:
         fail(str(error), ALREADY_RUNNING)
     except (SettingsError, LaunchError) as error:
@@ -180,11 +185,3 @@ def _warn_of_logout() -> None:
     warning = logout_warning()
     if warning is not None:
         print_note(warning)
-
-
-def _launch_only(start: Callable[[], RunFolder], as_json: bool) -> int:
-    folder = start()
-    print_folder("run", folder, as_json)
-    run = folder.argument
-    print_note(f"`tuner-tui logs -f --events {run}` follows it, `tuner-tui stop {run}` stops it.")
-    return DONE

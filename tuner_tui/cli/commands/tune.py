@@ -228,7 +228,11 @@ def tune(
         with Interrupts() as interrupts:
             start_tuning(folder, orders)
             print_note(f"Tuning {folder.id}, in {folder.path}")
-            code = _print_detached(folder, as_json) if detach else follow_tuning(folder, as_json, interrupts)
+            if detach:
+                print_folder("tuning", folder, as_json)
+                print_note("It continues in the background.")
+                return
+            code = follow_tuning(folder, as_json, interrupts)
     except AlreadyTuningError as error:
         fail(str(error), ALREADY_RUNNING)
     except (SettingsError, LaunchError) as error:
@@ -238,10 +242,9 @@ def tune(
 
 def parse_objective(text: str) -> Objective:
     """Parse `--objective`. Raises `SettingsError`."""
-    for goal in get_args(Objective):
-        if text == goal:
-            return cast("Objective", goal)
-    raise SettingsError(f"--objective: {text!r} is not one of {', '.join(get_args(Objective))}.")
+    if text not in get_args(Objective):
+        raise SettingsError(f"--objective: {text!r} is not one of {', '.join(get_args(Objective))}.")
+    return cast("Objective", text)
 
 
 def parse_cluster(text: str | None) -> Cluster | None:
@@ -291,9 +294,3 @@ def _resumed_tuning(name: str, options: LaunchOptions, minutes: float) -> tuple[
         fail(f"{folder.id} is already running.", ALREADY_RUNNING)
     job = apply_job_options(record.job, options) or record.job
     return folder, TunerSpec(job, dict(os.environ), minutes)
-
-
-def _print_detached(folder: TuningFolder, as_json: bool) -> int:
-    print_folder("tuning", folder, as_json)
-    print_note("It continues in the background.")
-    return DONE
