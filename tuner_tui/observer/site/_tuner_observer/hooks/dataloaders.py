@@ -12,7 +12,7 @@ from weakref import ref
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS
 from ..data_streams import repeats_in_workers
-from ..import_hooks import call_safely, replacing
+from ..import_hooks import call_around, call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,20 +29,14 @@ PACKAGE = __name__.partition(".")[0]
 
 def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsCallback) -> None:
     """Hook `torch.utils.data.dataloader`. `on_settings` receives the settings of training loaders."""
-    _hook_iter(module.DataLoader, counters, on_settings)
+
+    def started(before: tuple[Any, float], iterator: Any, error: BaseException | None) -> None:
+        loader, began_s = before
+        if error is None:  # starting the workers of an epoch counts as waiting for data
+            _iteration_started(loader, iterator, counters, on_settings, began_s)
+
+    call_around(module.DataLoader, "__iter__", lambda loader: (loader, perf_counter()), started)
     _hook_next(module._BaseDataLoaderIter, counters)
-
-
-def _hook_iter(loader_class: Any, counters: StepCounters, on_settings: SettingsCallback) -> None:
-    """Starting the workers of an epoch counts as waiting for data."""
-    original = loader_class.__iter__
-
-    @replacing(loader_class, "__iter__")
-    def __iter__(self: Any) -> Any:
-        began_s = perf_counter()
-        iterator = original(self)
-        call_safely(_iteration_started, self, iterator, counters, on_settings, began_s)
-        return iterator
 
 
 def _iteration_started(

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..import_hooks import call_after, call_safely, replacing
+from ..import_hooks import call_after, call_around, call_before, call_safely
 from ..settings_in_effect import count_parameters
 from .loggers import kind_of, training_loss
 from .reporter import FrameworkReporter, as_float, hook_pause
@@ -45,15 +45,13 @@ def hook_lightning_trainer(
 
 def _hook_callbacks(module: Any, reporter: LightningReporter) -> None:
     """`module` is `trainer.call`, whose `_call_callback_hooks` calls each hook of all callbacks."""
-    original = module._call_callback_hooks
     handlers = {name: getattr(reporter, name) for name in dir(reporter) if name.startswith("on_")}
 
-    @replacing(module, "_call_callback_hooks")
-    def _call_callback_hooks(trainer: Any, hook_name: str, *args: Any, **kwargs: Any) -> Any:
-        handler = handlers.get(hook_name)
-        if handler is not None:
-            call_safely(handler, trainer)
-        return original(trainer, hook_name, *args, **kwargs)
+    def before(trainer: Any, hook_name: str, *_: Any, **__: Any) -> None:
+        if hook_name in handlers:
+            handlers[hook_name](trainer)
+
+    call_before(module, "_call_callback_hooks", before)
 
 
 def _hook_logger(module: Any, reporter: LightningReporter) -> None:
@@ -61,20 +59,20 @@ def _hook_logger(module: Any, reporter: LightningReporter) -> None:
 
     Without a logger it converts nothing; then those on the CPU are read.
     """
-    connector_class, to_scalars = module._LoggerConnector, module.convert_tensors_to_scalars
-    original = connector_class.log_metrics
 
-    @replacing(module, "convert_tensors_to_scalars")
-    def convert_tensors_to_scalars(data: Any) -> Any:
-        scalars = to_scalars(data)
+    def converted(scalars: Any, *_: Any, **__: Any) -> None:
         reporter.scalars = dict(scalars) if isinstance(scalars, dict) else None
-        return scalars
 
-    @replacing(connector_class, "log_metrics")
-    def log_metrics(self: Any, metrics: Any, *args: Any, **kwargs: Any) -> None:
+    def enter(connector: Any, metrics: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         reporter.scalars = None
-        original(self, metrics, *args, **kwargs)
-        call_safely(reporter.logged, self.trainer, metrics)
+        return connector.trainer, metrics
+
+    def leave(logged: tuple[Any, Any], _: Any, error: BaseException | None) -> None:
+        if error is None:
+            reporter.logged(*logged)
+
+    call_after(module, "convert_tensors_to_scalars", converted)
+    call_around(module._LoggerConnector, "log_metrics", enter, leave)
 
 
 class LightningReporter(FrameworkReporter):

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ..import_hooks import call_before, call_safely, replacing
+from ..import_hooks import call_around, call_before, call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,17 +101,16 @@ def hook_grad_scaler(module: Any, counters: StepCounters) -> None:
     as taken.
     """
     scaler_class = module.__dict__.get("GradScaler")
-    if scaler_class is None or "step" not in scaler_class.__dict__:
-        return
-    original = scaler_class.step
 
-    @replacing(scaler_class, "step")
-    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        written = counters.buffer.written()
-        result = original(self, optimizer, *args, **kwargs)
-        if counters.buffer.written() == written:
-            call_safely(counters.step_skipped, optimizer)
-        return result
+    def leave(before: tuple[Any, int], _: Any, error: BaseException | None) -> None:
+        optimizer, written = before
+        if error is None and counters.buffer.written() == written:
+            counters.step_skipped(optimizer)
+
+    if scaler_class is not None and "step" in scaler_class.__dict__:
+        call_around(
+            scaler_class, "step", lambda _, optimizer, *__, **___: (optimizer, counters.buffer.written()), leave
+        )
 
 
 def hook_compilation(module: Any, callbacks: Sequence[Callable[[], None]]) -> None:
