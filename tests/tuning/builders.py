@@ -8,8 +8,10 @@ from tests.fakes.situations import box
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
+from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.tuning.store import TuningRecord
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB."
 SCRIPT = CommandJob(command=("python", "train.py"), apply="inject")
@@ -18,6 +20,13 @@ SCRIPT = CommandJob(command=("python", "train.py"), apply="inject")
 def resolved(**values: Any) -> Resolved:
     """Settings of a preset, every value chosen."""
     return Resolved(Settings(**values), dict.fromkeys(values, Origin(OriginKind.PRESET, "mine")))
+
+
+def tuning_record(start: Resolved | None = None, **changes: Any) -> TuningRecord:
+    """The record of a tuning of `SCRIPT` from `start`."""
+    values = resolved_to_json(start or resolved())
+    record: dict[str, Any] = {"job": SCRIPT, "cwd": "/", "most_minutes": 9.0, **values, **changes}
+    return TuningRecord(id="t001", title="x", created_t=1.0, **record)
 
 
 def oom_state(where: str | None = "training", message: str = CUDA, **changes: Any) -> RunState:

@@ -11,12 +11,10 @@ import pytest
 from msgspec import structs
 
 from tests.fakes.inventories import box, card
-from tests.tuning.builders import resolved
+from tests.tuning.builders import tuning_record
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.store.record import resolved_to_json
-from tuner_tui.settings.job import CommandJob
 from tuner_tui.tuning.ray_cluster import TrialWorker, WorkerPlace, choose_workers, connect
-from tuner_tui.tuning.store import TuningFolder, TuningRecord, write_tuning_record
+from tuner_tui.tuning.store import TuningFolder, write_tuning_record
 
 
 @dataclass
@@ -86,20 +84,13 @@ def test_without_a_worker_that_can_run_trials_it_says_why() -> None:
         choose_workers([], None)
 
 
-def record(cwd: Path) -> TuningRecord:
-    job = CommandJob(command=("python", "train.py"), apply="inject")
-    return TuningRecord(
-        id="t001", title="x", created_t=1.0, job=job, **resolved_to_json(resolved()), cwd=str(cwd), most_minutes=9.0
-    )
-
-
 def test_a_worker_sees_the_folder_of_its_own_tuning_only(tmp_path: Path) -> None:
-    one, own, folder = TrialWorker(on_gpu=False, cores=2), record(tmp_path), TuningFolder(tmp_path)
+    one, own, folder = TrialWorker(on_gpu=False, cores=2), tuning_record(cwd=str(tmp_path)), TuningFolder(tmp_path)
     assert "all nodes must share the state folder" in one.place(folder, own).problem
     write_tuning_record(folder, own)
     place = one.place(folder, own)
     assert (place.problem, place.card, place.inventory.cpu.usable_cores <= 2) == ("", None, True)
     another = structs.replace(own, created_t=2.0)  # a folder of the same name on a disk of the node's own
     assert "all nodes must share" in one.place(folder, another).problem
-    write_tuning_record(folder, moved := record(tmp_path / "gone"))
+    write_tuning_record(folder, moved := tuning_record(cwd=str(tmp_path / "gone")))
     assert "The folder of the training" in one.place(folder, moved).problem

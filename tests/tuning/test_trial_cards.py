@@ -13,19 +13,18 @@ import pytest
 from tests.benchmarks.tuning.simulated_training import random_training
 from tests.fakes.inventories import box, card
 from tests.fakes.listed_search import RUNNER
-from tests.tuning.builders import SCRIPT, resolved
+from tests.tuning.builders import SCRIPT, resolved, tuning_record
 from tuner_tui.core.files import acquire_lock
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.queue.turns import Card
 from tuner_tui.runs.store.folder import RunFolder
-from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.search.search import Search, comparable
-from tuner_tui.tuning.store import TuningFolder, TuningRecord
+from tuner_tui.tuning.store import TuningFolder
 from tuner_tui.tuning.trial import Measurement, Trial
 from tuner_tui.tuning.trial_cards import NO_CARD_LEFT, CardLostError, bind, choose_cards, free_cards, inventory_of_trial
 from tuner_tui.tuning.trial_log import (
@@ -166,20 +165,16 @@ def test_without_a_card_the_tuning_fails_and_can_go_on(bench: Bench) -> None:
     assert bench.tune(Cards(), bench.history()).status == "finished"
 
 
-def record(*cards: str) -> TuningRecord:
-    return TuningRecord(
-        id="t001", title="x", created_t=0.0, job=RUNNER.base.job, **resolved_to_json(RUNNER.base.resolved), cwd="/",
-        most_minutes=9.0, cards=cards,
-    )  # fmt: skip
-
-
 def test_a_tuning_that_is_resumed_uses_the_cards_that_are_still_there(bench: Bench) -> None:
     machine = box(*(replace(card("RTX 3090"), uuid=f"GPU-{name}") for name in "bc"))
-    with open_cards(record("GPU-a", "GPU-b"), bench.folder, machine) as cards:
+    with open_cards(tuning_record(cards=("GPU-a", "GPU-b")), bench.folder, machine) as cards:
         assert cards.cards == ("GPU-b",)
-    with pytest.raises(LaunchError, match=NO_CARD_LEFT), open_cards(record("GPU-a"), bench.folder, machine):
+    with (
+        pytest.raises(LaunchError, match=NO_CARD_LEFT),
+        open_cards(tuning_record(cards=("GPU-a",)), bench.folder, machine),
+    ):
         pass
-    with open_cards(record(), bench.folder, machine) as cards:
+    with open_cards(tuning_record(), bench.folder, machine) as cards:
         assert cards.cards == (None,)
 
 

@@ -13,13 +13,12 @@ import pytest
 
 from tests.fakes.inventories import box, card, python
 from tests.fakes.listed_search import RUNNER, ListedCards, ListedSearch, measured
-from tests.tuning.builders import SCRIPT, resolved
+from tests.tuning.builders import SCRIPT, resolved, tuning_record
 from tuner_tui.core.files import acquire_lock, wait_unlocked
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
-from tuner_tui.runs.store.record import resolved_to_json
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Settings
 from tuner_tui.tuning.create import TunerSpec, create_tuning, start_tuning, tuning_title
@@ -30,7 +29,6 @@ from tuner_tui.tuning.store import (
     TuningFolder,
     TuningNotFoundError,
     TuningOptions,
-    TuningRecord,
     ensure_no_other_tuning,
     find_tuning,
     list_tunings,
@@ -408,9 +406,7 @@ BERT = BuiltinJob(model="bert-base")
 
 
 def setting(inventory: Inventory, job: Job = BERT, prior: PeakModel | None = None, **options: Any) -> TuningContext:
-    record = TuningRecord(
-        id="t001", title="x", created_t=0.0, job=job, **resolved_to_json(CHOSEN), cwd="/", most_minutes=9.0, **options
-    )
+    record = tuning_record(CHOSEN, job=job, **options)
     return TuningContext(record, TunerSpec(job), inventory, python(), prior)
 
 

@@ -38,12 +38,6 @@ def test_the_result_was_run_left_its_reserve_and_is_within_the_dataset(seed: int
         assert run.peak_bytes <= machine.capacity * 0.97
 
 
-def test_without_an_estimate_it_begins_with_one_sample() -> None:
-    proposal = BatchSearch(80 * GIB, max_batch=512).propose()
-    assert proposal is not None
-    assert proposal.batch == 1
-
-
 def test_one_sample_that_does_not_fit_ends_the_search_with_nothing() -> None:
     searched = BatchSearch(8 * GIB, max_batch=512).record(BatchProbe(1, None))
     assert searched.propose() is None
