@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
@@ -21,10 +19,8 @@ from msgspec import to_builtins
 from tuner_tui.core.checked_types import WORD
 from tuner_tui.core.files import LockedError
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.supervise.run_processes import open_detached
+from tuner_tui.runs.supervise.run_processes import START_TIMEOUT_S, end_group, finish_start, open_detached
 from tuner_tui.settings.job import Job, job_from_json
-
-START_TIMEOUT_S = 20.0
 
 Ready = TypeVar("Ready")
 
@@ -73,14 +69,9 @@ def ask_detached(module: str, arguments: Sequence[str], data: bytes, log: Path, 
         child = open_detached(module, arguments, log, subprocess.PIPE, subprocess.PIPE)
     except OSError as error:
         raise LaunchError(f"{module} cannot be started: {error.strerror} ({error.filename}).") from error
-    with child:
-        try:
-            answer = child.communicate(data, timeout_s)[0].decode("utf-8", "replace").strip()
-        except subprocess.TimeoutExpired:
-            answer = ""
-        if not answer:  # it must not start the training later
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+    answer = finish_start(child, data, timeout_s).decode("utf-8", "replace").strip()
+    if not answer:  # it must not start the training later
+        end_group(child.pid)
     return answer
 
 

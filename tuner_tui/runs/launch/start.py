@@ -22,12 +22,9 @@ from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, create_folder, list_runs
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job, write_record
 from tuner_tui.runs.store.supervisor_state import reserve_control
-from tuner_tui.runs.supervise.run_processes import FALLBACK_MODULE, SUPERVISOR_MODULE, ProcessSnapshot
+from tuner_tui.runs.supervise.run_processes import FALLBACK_MODULE, START_TIMEOUT_S, SUPERVISOR_MODULE, ProcessSnapshot
 from tuner_tui.runs.supervise.training_process import LaunchSpec
 from tuner_tui.settings.job import Job, same_training
-
-START_TIMEOUT_S = 60.0
-"""Seconds to wait for a supervisor. It takes a tenth of a second, and far longer on a machine that swaps."""
 
 
 def launch(

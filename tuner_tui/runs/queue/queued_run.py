@@ -30,7 +30,7 @@ from tuner_tui.core.json_dataclass import from_json, to_json
 from tuner_tui.core.procfs import ProcessId, identify_process, read_stat, this_machine
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, read_supervisor_state, write_supervisor_state
-from tuner_tui.runs.supervise.run_processes import open_detached
+from tuner_tui.runs.supervise.run_processes import finish_start, open_detached
 
 QUEUE_VERSION = 1
 WAITER_MODULE = "tuner_tui.runs.queue.waiter"
@@ -169,7 +169,7 @@ def waiter_lock(root: Path) -> Path:
 def revive_waiter(root: Path) -> None:
     """Start the waiter if runs wait and none is alive. Raises `OSError`."""
     if any(memory_folder(root).glob("*.start")) and not is_locked(waiter_lock(root)):
-        open_detached(WAITER_MODULE, [str(root)], root / "waiter.log").wait()
+        finish_start(open_detached(WAITER_MODULE, [str(root)], root / "waiter.log"))
 
 
 def name_waiter(lock: int) -> None:

@@ -49,6 +49,7 @@ from tuner_tui.runs.supervise.run_processes import (
     FALLBACK_MODULE,
     SUPERVISOR_MODULE,
     ProcessSnapshot,
+    finish_start,
     open_detached,
 )
 
@@ -196,16 +197,17 @@ def start_run(folder: RunFolder, cards: tuple[str, ...], lock: int) -> None:
     cards_text = ",".join(cards)
     fallback = start_file(folder, "fallback")
     if fallback.exists():  # before the run, so that it cannot end unnoticed
-        with open_detached(FALLBACK_MODULE, [str(folder.path)], folder.supervisor_log, subprocess.PIPE) as process:
-            process.communicate(bound_fallback(read_regular(fallback), cards_text))
+        data = bound_fallback(read_regular(fallback), cards_text)
+        finish_start(open_detached(FALLBACK_MODULE, [str(folder.path)], folder.supervisor_log, subprocess.PIPE), data)
     specification = open_regular(start_file(folder))
     try:
         options = ["--lock", str(lock), "--cards", cards_text]
-        with open_detached(
+        process = open_detached(
             SUPERVISOR_MODULE, [str(folder.path), *options], folder.supervisor_log, specification, pass_fds=[lock]
-        ) as process:
-            if process.wait():
-                raise OSError(f"its supervisor failed, see {folder.supervisor_log}")
+        )
+        finish_start(process)
+        if process.returncode:
+            raise OSError(f"its supervisor failed, see {folder.supervisor_log}")
     finally:
         os.close(specification)
 

@@ -288,3 +288,31 @@ def open_detached(
         )
     finally:
         os.close(descriptor)
+
+
+START_TIMEOUT_S = 60.0
+"""For the start of Python and its imports on a busy machine with a cold disk."""
+
+
+def finish_start(
+    process: subprocess.Popen[bytes], data: bytes | None = None, timeout_s: float = START_TIMEOUT_S
+) -> bytes:
+    """Wait until a process of `open_detached` runs in the background; return what it has answered.
+
+    One that takes longer than `timeout_s` seconds is ended, so that it does not start anything later; its answer is
+    empty, and its exit code that of SIGKILL.
+    """
+    with process:
+        try:
+            return process.communicate(data, timeout_s)[0] or b""
+        except subprocess.TimeoutExpired:
+            end_group(process.pid)
+    return b""
+
+
+def end_group(group: int) -> None:
+    """Kill a process group, if there still is one of ours."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
