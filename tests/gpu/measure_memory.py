@@ -27,7 +27,7 @@ import transformers
 from torch.optim import AdamW
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, TrainerCallback
 
-from tests.gpu.cases import EVERY, Case, Measured, compiled_cases, cpu_cases, family_cases, gpu_cases, measured_from
+from tests.gpu.cases import EVERY, Case, Measured, cases, measured_from
 from tests.gpu.meters import CpuMeter, CudaMeter, Meter, storage_bytes
 from tuner_tui.trainer.built_in import shape_config
 from tuner_tui.trainer.job_file import JobArguments, parse_config
@@ -206,10 +206,8 @@ def main() -> None:
     meter: Meter = CudaMeter() if chosen.device == "cuda" else CpuMeter()
     found = read_results(path)
     done = {one.case for one in found}
-    usual = cpu_cases if chosen.device == "cpu" else gpu_cases
-    cases = {"usual": usual, "families": family_cases, "compiled": compiled_cases}[chosen.kind]()
     with quiet():
-        for case in cases:
+        for case in cases({"usual": "cpu" if chosen.device == "cpu" else "gpu"}.get(chosen.kind, chosen.kind)):
             if case in done or chosen.only not in str(case):
                 continue
             try:

@@ -106,13 +106,8 @@ Parent = tuple[tuple[str, ...], Role]
 LOADER_WORKER = "pt_data_worker"
 """The name that torch gives its loader workers (torch/utils/data/_utils/worker.py)."""
 LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "conda", "mamba", "tuner-tui", "ipython", "jupyter"})
-LAUNCHER_MODULES = (
-    "torch.distributed.",
-    "accelerate.commands.",
-    "deepspeed.launcher.",
-    "tuner_tui.cli",
-    "tuner_tui.runs",
-)
+RANK_LAUNCHER_MODULES = ("torch.distributed.", "accelerate.commands.", "deepspeed.launcher.", "tuner_tui.runs.")
+LAUNCHER_MODULES = (*RANK_LAUNCHER_MODULES, "tuner_tui.cli")
 SPAWN = "from multiprocessing.spawn import spawn_main"
 FORKSERVER = "from multiprocessing.forkserver import main"
 HELPERS = ("from multiprocessing.resource_tracker import", "torch/_inductor/compile_worker")
@@ -433,10 +428,13 @@ class ProcessTable:
         if now_s > entry.read_s:
             cpu_pct = max(0.0, 100 * (stat.cpu_s - entry.cpu_s) / (now_s - entry.read_s))
             entry.load, entry.cpu_s, entry.read_s = ProcessLoad(cpu_pct, stat.rss_bytes), stat.cpu_s, now_s
-        if not entry.settled or _has_changed(entry.process, stat):
+        before = entry.process
+        # It has executed another program, or has moved to another parent, group or session.
+        now = (stat.comm, stat.parent, stat.group, stat.session)
+        if not entry.settled or (before.comm, before.parent, before.group, before.session) != now:
             entry.settled = True
-            process = self._identify(stat, entry.process.torch)
-            if process.command != entry.process.command:
+            process = self._identify(stat, before.torch)
+            if process.command != before.command:
                 entry.torch_checks = 0
             entry.process = process
 
@@ -467,16 +465,6 @@ class ProcessTable:
                     entry.process = replace(process, torch=has_torch(f"{self._proc}/{process.pid}/maps"))
 
 
-def _has_changed(before: HostProcess, stat: ProcessStat) -> bool:
-    """True when the process has executed another program, or has moved to another parent, group or session."""
-    return (before.comm, before.parent, before.group, before.session) != (
-        stat.comm,
-        stat.parent,
-        stat.group,
-        stat.session,
-    )
-
-
 def has_torch(maps: str) -> bool | None:
     """True when a process has loaded torch's library; None where this user may not look.
 
@@ -493,7 +481,6 @@ RANK_LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "srun", "slurmstepd", "runai"}
 )
 """Programs that start the ranks of a training, each in a session of its own (torch's elastic agent, Slurm)."""
-RANK_LAUNCHER_MODULES = ("torch.distributed.", "accelerate.commands.", "deepspeed.launcher.", "tuner_tui.runs.")
 TRAINING_TOOLS = frozenset({"torchrun", "accelerate", "deepspeed", "trl", "llamafactory-cli", "axolotl", "tune"})
 TRAINING_COMMS = frozenset({"pt_main_thread", "pt_data_worker"})
 """The names that torch gives its main thread and its loader workers."""
@@ -544,7 +531,9 @@ def find_jobs(
         root = processes[find_root(processes, seed, tops)]
         group = root.pid if root.pid in tops or root.group <= INIT_PID else root.group
         roots.setdefault(group, {}).setdefault(root.pid, seed)
-    children = pids_by_parent(processes)
+    children: dict[int, list[int]] = {}
+    for process in sorted(processes.values(), key=lambda process: (process.start_ticks, process.pid)):
+        children.setdefault(process.parent, []).append(process.pid)
     trees = [build_tree(processes, children, found, tops) for found in roots.values()]
     return tuple(sorted(trees, key=lambda job: (processes[job.root].start_ticks, job.root)))
 
@@ -583,7 +572,9 @@ def is_same_job(process: HostProcess, parent: HostProcess) -> bool:
         return False
     if process.group == parent.group or is_rank_launcher(parent.command, parent.comm):
         return True
-    return is_python(parent.command) and (process.command == parent.command or is_spawned(process.command))
+    # multiprocessing starts processes by spawn, by forkserver, or to track resources.
+    spawned = any(word.startswith("from multiprocessing.") for word in process.command[1:5])
+    return is_python(parent.command) and (process.command == parent.command or spawned)
 
 
 def build_tree(
@@ -594,7 +585,7 @@ def build_tree(
 ) -> JobTree:
     """The job below the pids of `roots`, which maps each topmost pid to the seed that led to it.
 
-    Processes in `tops` below it are jobs of their own.
+    `children` are oldest first. Processes in `tops` below it are jobs of their own.
     """
     members: list[JobProcess] = []
     oldest_first = sorted(roots, key=lambda root: (processes[root].start_ticks, root))
@@ -611,14 +602,6 @@ def build_tree(
         below = [child for child in children.get(pid, ()) if child not in tops]
         pending += [(child, (process.command, role)) for child in reversed(below)]
     return JobTree(oldest_first[0], roots[oldest_first[0]], tuple(members))
-
-
-def pids_by_parent(processes: Mapping[int, HostProcess]) -> dict[int, list[int]]:
-    """Each parent's children, oldest first."""
-    children: dict[int, list[int]] = {}
-    for process in sorted(processes.values(), key=lambda process: (process.start_ticks, process.pid)):
-        children.setdefault(process.parent, []).append(process.pid)
-    return children
 
 
 def find_trainings(processes: Mapping[int, HostProcess]) -> tuple[int, ...]:
@@ -644,11 +627,6 @@ def is_rank_launcher(command: tuple[str, ...], comm: str) -> bool:
         return True
     names = {program_name(word) for word in command[:2]}
     return bool(names & RANK_LAUNCHERS) or any(word.startswith(RANK_LAUNCHER_MODULES) for word in command[1:4])
-
-
-def is_spawned(command: tuple[str, ...]) -> bool:
-    """True when multiprocessing started it: by spawn, by forkserver, or to track resources."""
-    return any(word.startswith("from multiprocessing.") for word in command[1:5])
 
 
 def script_name(command: tuple[str, ...]) -> str:

@@ -134,7 +134,10 @@ def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens:
 def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) -> float:
     """Bytes kept by one block per token; adapters add their inputs and outputs."""
     adapted = settings.peft_method != "none"
-    kept = _plain_block_bytes(shape, numerics, adapted)
+    widths, units = block_widths(shape), unit_bytes(shape, numerics, adapted)
+    kept = sum(widths[name] * _total(each, units) for name, each in family_form(shape.family).kept.items())
+    if shape.query_norm:  # the input in fp32 and, where the weight trains, the scaled one
+        kept += (widths["queries"] + widths["keys"]) * (4 + (0 if adapted else numerics.compute))
     if not adapted:
         return kept
     layers = linear_layers(shape)
@@ -143,14 +146,6 @@ def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) ->
     # DoRA keeps the outputs of the frozen and the low-rank layer; in 16 bit the former also without its bias.
     outputs = sum(layer.outputs * (3 if layer.bias and numerics.casts else 2) for layer in layers)
     return kept + ranks + copied + (outputs * numerics.compute if settings.peft_method == "dora" else 0)
-
-
-def _plain_block_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> float:
-    """Bytes kept by one block per token, without what adapters add."""
-    widths, units = block_widths(shape), unit_bytes(shape, n, adapted)
-    # Qwen3 normalises queries and keys, too: the input in fp32 and, where the weight trains, the scaled one.
-    normed = (widths["queries"] + widths["keys"]) * (4 + (0 if adapted else n.compute)) if shape.query_norm else 0
-    return normed + sum(widths[name] * _total(each, units) for name, each in family_form(shape.family).kept.items())
 
 
 def unit_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> Mapping[str, float]:
@@ -198,10 +193,13 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
     tokens = min(settings.max_length, shape.positions)
     scores = attention_bytes(shape, settings, device, n, tokens)
     logits = float(tokens * shape.vocab) if shape.language_model else 0.0
-    ends = _total(family_form(shape.family).ends, unit_bytes(shape, n, adapted))
+    form = family_form(shape.family)
+    ends = _total(form.ends, unit_bytes(shape, n, adapted))
     ends += n.normed if shape.language_model and shape.family != "bert" else 0
     # A logit in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already.
     loss_forward = logits * (10 if n.compute == 2 else 8)
+    # Of one block in a forward pass without gradients.
+    widest = shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * form.widest * n.compute
     return ActivationBytes(
         block=tokens * block_bytes(shape, settings, n) + scores.kept,
         checkpoint=float(tokens * shape.hidden * n.stream),
@@ -209,7 +207,7 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
         block_extra=max(tokens * _mlp_backward_bytes(shape, n, adapted), scores.extra),
         loss_forward=loss_forward,
         loss_backward=logits * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
-        evaluation=max(loss_forward, tokens * _evaluation_bytes(shape, n) + scores.evaluation),
+        evaluation=max(loss_forward, tokens * widest + scores.evaluation),
         logits=logits,
     )
 
@@ -224,12 +222,6 @@ def _mlp_backward_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> flo
         return 8.0 * (inner + hidden) if n.casts else 2.0 * n.compute * inner
     each = _total(family_form(shape.family).mlp_backward, unit_bytes(shape, n, adapted))
     return each * inner + (4.0 * hidden if n.casts and shape.family != "gpt2" else 0.0)
-
-
-def _evaluation_bytes(shape: ModelShape, n: NumberSizes) -> float:
-    """Bytes per token of one block in a forward pass without gradients."""
-    widest = family_form(shape.family).widest
-    return float(shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * widest * n.compute)
 
 
 @dataclass(frozen=True, slots=True)

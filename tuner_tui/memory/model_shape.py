@@ -186,13 +186,6 @@ def known_configs() -> Mapping[str, Mapping[str, Any]]:
     return {name: config for names, config in (configs | sizes).items() for name in names.split()}
 
 
-def parameters_in_name(model: str) -> float | None:
-    """The number of parameters that a model's name says; None without one, and where it may be another number."""
-    name = model.rstrip("/").rpartition("/")[2].lower()
-    sizes = _sizes_in(name)
-    return sizes.pop() if len(sizes) == 1 and EXPERTS.search(name) is None else None
-
-
 def _sizes_in(name: str) -> set[float]:
     sizes = set()
     for match in SIZE.finditer(name):
@@ -204,9 +197,15 @@ def _sizes_in(name: str) -> set[float]:
 
 
 def _shape_by_size(model: str, task: Task) -> ModelShape | None:
-    """A decoder with as many parameters as the model's name says, in the proportions of Llama; None without a size."""
-    parameters = None if names_other_task(model) else parameters_in_name(model)
-    return None if parameters is None else _decoder_of_size(parameters, model, task)
+    """A decoder with as many parameters as the model's name says, in the proportions of Llama.
+
+    None without a size, and where it may be another number.
+    """
+    name = model.rstrip("/").rpartition("/")[2].lower()
+    sizes = _sizes_in(name)
+    if len(sizes) != 1 or EXPERTS.search(name) is not None or names_other_task(model):
+        return None
+    return _decoder_of_size(sizes.pop(), model, task)
 
 
 @lru_cache(maxsize=64)
@@ -278,7 +277,8 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
     if family is None:
         if config.get("is_encoder_decoder") or any(word in key for key in config for word in keys["unsupported"]):
             return None
-        family = _nearest_family(config, task)
+        # Decoders with grouped keys have gated MLPs like Llama; older ones are like GPT-2.
+        family = "llama" if "num_key_value_heads" in config else "gpt2" if task == "causal-lm" else "bert"
     llama = family_form("llama")
     hidden, heads = int(_read_size(config, "hidden")), int(_read_size(config, "heads"))
     dropout = 0.1 if family == "bert" or kind == "gpt2" else 0.0
@@ -302,13 +302,6 @@ def _family_of(kind: str, config: Mapping[str, Any]) -> Family | None:
     if config.get("embedding_size") not in (None, config.get("hidden_size")):
         return None  # ELECTRA's small models project their embeddings to the hidden size
     return next((family for family in FAMILIES if kind in family_form(family).types), None)
-
-
-def _nearest_family(config: Mapping[str, Any], task: Task) -> Family:
-    """Decoders with grouped keys have gated MLPs like Llama; older ones are like GPT-2."""
-    if "num_key_value_heads" in config:
-        return "llama"
-    return "gpt2" if task == "causal-lm" else "bert"
 
 
 def _read_size(config: Mapping[str, Any], size: str, otherwise: float | None = None) -> float:

@@ -169,6 +169,9 @@ def cached_trace(
 
 def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[str, Any]:
     """The question to the memory tracer. The micro batch is not part of it: `TRACED_BATCHES` are traced."""
+    # A model that shares keys among heads, which only flash attention can, is traced for cards with and without it.
+    shape = known_shape(job.model, job.task)
+    may_group_queries = shape is None or shape.kv_heads < shape.heads
     return {
         "job": {
             **{name: getattr(job, name) for name in ("task", "model", "trust_remote_code")},
@@ -181,19 +184,13 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[s
         },
         "labels": 2,  # the number of classes in the data changes next to nothing
         "on_gpu": device.on_gpu,
-        "flash": device.flash or not _may_group_queries(job),
+        "flash": device.flash or not may_group_queries,
         "expandable_segments": device.on_gpu and expandable_segments(os.environ),
         "foreach": device.on_gpu,
         "batches": TRACED_BATCHES,
         "eval_batches": TRACED_BATCHES,
         "replayed": REPLAYED_BATCHES if device.on_gpu else (),
     }
-
-
-def _may_group_queries(job: BuiltinJob) -> bool:
-    """Whether the model may share keys among heads, which only flash attention can; another one is traced once."""
-    shape = known_shape(job.model, job.task)
-    return shape is None or shape.kv_heads < shape.heads
 
 
 def expandable_segments(environment: Mapping[str, str]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import transformers
+from accelerate.utils import convert_to_fp32
 from torch.nn.functional import cross_entropy
 
 from ..job_file import JobArguments
@@ -161,18 +162,10 @@ def compute_loss(traced: TracedStep, inputs: dict[str, torch.Tensor]) -> tuple[A
     with traced.autocast():
         outputs = traced.model(**inputs, num_items_in_batch=count) if traced.causal else traced.model(**inputs)
     if traced.precision != "fp32":
-        outputs = outputs_to_fp32(outputs)
+        outputs = convert_to_fp32(outputs)
     if labels is None:
         return outputs["loss"], outputs
     return cross_entropy(outputs["logits"].float(), labels, reduction="sum") / count, outputs
-
-
-def outputs_to_fp32(outputs: Any) -> Any:
-    """As `accelerate.utils.convert_outputs_to_fp32`."""
-    return {
-        name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for name, value in outputs.items()
-    }
 
 
 @contextmanager
