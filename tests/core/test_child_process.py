@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.runs.sandbox import wait_gone
+from tuner_tui.core.child_guard import COMM
 from tuner_tui.core.child_process import ChildProcess, EndlessOutputError, run_command
-from tuner_tui.core.procfs import ProcessId, identify_process, is_alive
+from tuner_tui.core.procfs import ProcessId, all_processes, descendants_in, identify_process, is_alive
 
 DEAF = "for number in set(signal.Signals) - {9, 19}: signal.signal(number, signal.SIG_IGN)\n"
 REPORT = "print(os.getpid(), flush=True)\n"
@@ -80,6 +81,25 @@ def test_a_helper_ends_with_the_process_that_asked(kind: str, tmp_path: Path) ->
         assert asking.stdout is not None
         helper = first_process(asking.stdout.readline())
         assert is_alive(helper)
+    finally:
+        asking.kill()
+        asking.communicate()
+    wait_gone(helper)
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_helper_ends_with_the_process_that_asked_after_one_of_its_guards(
+    generation: int, number: signal.Signals, tmp_path: Path
+) -> None:
+    asking = subprocess.Popen(
+        [sys.executable, "-c", ASKS, HOSTILE["starts a daemon"] + f"# {tmp_path}"], stdout=subprocess.PIPE
+    )
+    try:
+        assert asking.stdout is not None
+        helper = first_process(asking.stdout.readline())
+        guards = [each for each in descendants_in(all_processes(), [asking.pid]) if each.comm == COMM]
+        os.kill(guards[generation].pid, number)
     finally:
         asking.kill()
         asking.communicate()

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -24,31 +25,48 @@ PATIENCE_S = 5.0
 """For the end of descendants after SIGKILL; those of another user never end by it."""
 
 
+_prctl = ctypes.CDLL(None).prctl
+
+
 def main(lifeline: int, status: int, command: list[str]) -> int:
     """Run the command; return the exit code, or minus the number of the signal that ended it."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_NAME, COMM.encode(), 0, 0, 0)
-    # Whoever below this process loses its parent becomes its child, wherever it has forked and whatever its session is.
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(PR_SET_NAME, COMM.encode(), 0, 0, 0)
+    # One that is stopped goes on when its parent dies, and sees that the lifeline is closed.
+    _prctl(PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     os.set_inheritable(lifeline, False)
     os.set_inheritable(status, False)
+    # Two guards, one below the other: where one of them is killed, the other ends what it has left.
+    return _guard(
+        lifeline,
+        status,
+        signal.SIGTERM,
+        lambda: _exit_like(_guard(lifeline, status, signal.SIGKILL, lambda: _execute(command, status))),
+    )
+
+
+def _guard(lifeline: int, status: int, orphaned: signal.Signals, work: Callable[[], None]) -> int:
+    """Do the work in a child, which gets the signal `orphaned` when this process dies; end it with its descendants."""
+    # Whoever below this process loses its parent becomes its child, wherever it has forked and whatever its session is.
+    _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeup, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    ended: list[int] = []
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _nothing)
+    signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
     guard, child = os.getpid(), os.fork()
     if child == 0:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _prctl(PR_SET_PDEATHSIG, orphaned, 0, 0, 0)
         if os.getppid() == guard:  # else it has died before the line above
-            _execute(command, status)
+            work()
         os._exit(127)
     os.close(status)
     code = None
-    while (code := _reap(child)) is None and lifeline not in select.select([lifeline, wakeup], [], [])[0]:
+    while (code := _reap(child)) is None and not ended and lifeline not in select.select([lifeline, wakeup], [], [])[0]:
         os.read(wakeup, 4096)
-    ended = _end_descendants(child)
-    return code if code is not None else -signal.SIGKILL if ended is None else ended
+    last = _end_descendants(child)
+    return code if code is not None else -signal.SIGKILL if last is None else last
 
 
 def _execute(command: list[str], status: int) -> None:

@@ -1,7 +1,7 @@
 """Helper programs such as ssh, git and squeue: they have a time limit and bounded output, and end with this process.
 
-Each runs below a small process of its own, `child_guard`, which ends it together with all that it has started: also
-what left its session, and also when this process is killed.
+Each runs below small processes of its own, `child_guard`, which end it together with all that it has started: also what
+left its session, and also when this process is killed.
 """
 
 from __future__ import annotations
