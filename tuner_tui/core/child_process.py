@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from tuner_tui.core.procfs import all_processes, descendants_in, send_signal
+from tuner_tui.core.procfs import all_processes, descendants_in, end_group, send_signal
 
 GUARD = str(Path(__file__).with_name("child_guard.py"))
 START_S = 10.0
@@ -117,7 +117,7 @@ class ChildProcess:
         except subprocess.TimeoutExpired:
             self._kill()
         if self._guard.returncode == -signal.SIGKILL:  # the guard itself may have been killed
-            _kill_group(self._guard.pid)
+            end_group(self._guard.pid)
         self.output.close()
         if self.error_output is not None:
             self.error_output.close()
@@ -127,16 +127,9 @@ class ChildProcess:
         """End a guard that does not do so itself, as it was stopped again."""
         for process in descendants_in(all_processes(), [self._guard.pid]):
             send_signal(process, signal.SIGKILL)
-        _kill_group(self._guard.pid)
+        end_group(self._guard.pid)
         self._guard.kill()
         self._guard.wait()
-
-
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,14 @@ def send_signal(process: ProcessId | ProcessStat, number: int) -> None:
         os.close(descriptor)
 
 
+def end_group(group: int) -> None:
+    """Kill the process group of this number; does nothing where there is none, or none of this user."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
 def children_by_parent(proc: str | Path = PROC) -> dict[int, list[ProcessStat]]:
     """All processes by the pid of their parent. Reads the whole of /proc: not for every second."""
     return _by_parent(all_processes(proc))

@@ -18,8 +18,9 @@ from msgspec import to_builtins
 
 from tuner_tui.core.checked_types import WORD
 from tuner_tui.core.files import LockedError
+from tuner_tui.core.procfs import end_group
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.supervise.run_processes import START_TIMEOUT_S, end_group, finish_start, open_detached
+from tuner_tui.runs.supervise.run_processes import START_TIMEOUT_S, finish_start, open_detached
 from tuner_tui.settings.job import Job, job_from_json
 
 Ready = TypeVar("Ready")

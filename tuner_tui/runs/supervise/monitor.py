@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.core.files import LineAppender, LineTail
-from tuner_tui.core.procfs import ProcessStat, is_alive
+from tuner_tui.core.procfs import ProcessStat, end_group, is_alive
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.processes import LOADER_WORKER
 from tuner_tui.hardware.sample import Sample
@@ -252,7 +252,7 @@ class TrainingMonitor:
         leader = self._training.process
         alive = self._exit is None and is_alive(leader)
         if alive and number == signal.SIGKILL:
-            _signal_group(leader.pid, number)
+            end_group(leader.pid)
         processes = self._processes().own
         if alive and number != signal.SIGKILL:
             processes = tuple(each for each in processes if each.session == leader.pid and each.comm != LOADER_WORKER)
@@ -320,11 +320,3 @@ class TrainingMonitor:
         """Folds the event at once as well: on a full disk it is never read back. Folding it twice changes nothing."""
         self._writer.event(event)
         self._state = fold(self._state, event)
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    try:
-        if os.getpgid(group) == group:  # it leads its group, unless its identity in the file is damaged
-            os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return

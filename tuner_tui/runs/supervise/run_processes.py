@@ -31,6 +31,7 @@ from tuner_tui.core.procfs import (
     ProcessStat,
     all_processes,
     descendants_in,
+    end_group,
     is_alive,
     read_command,
     send_signal,
@@ -308,11 +309,3 @@ def finish_start(
         except subprocess.TimeoutExpired:
             end_group(process.pid)
     return b""
-
-
-def end_group(group: int) -> None:
-    """Kill a process group, if there still is one of ours."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
