@@ -16,6 +16,7 @@ from tests.fakes.nvml.scenario import two_gpus
 from tuner_tui import __version__
 from tuner_tui.cli.commands import ALIASES, COMMANDS
 from tuner_tui.cli.main import main
+from tuner_tui.runs.log_parsing.failures import is_log
 from tuner_tui.runs.store.folder import create_folder, runs_dir
 
 
@@ -39,6 +40,37 @@ def test_the_version_imports_no_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines() == [__version__, ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.log", "ready"),
+        ("slurm-812.out", "ready"),
+        ("output", "{'loss': '1.1', 'grad_norm': '0.3', 'epoch': '1'}\n"),
+        ("pasted.txt", 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nKeyError: 1\n'),
+        ("console", "[2026-03-01 10:00:01,123][train][ERROR] - no such split\n"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], ["doctor"]])
+def test_a_log_is_diagnosed(
+    before: list[str], name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert "findings" in json.loads(said(capsys, *before, str(tmp_path / name), "--json")[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.yaml", "lr: 1e-4\nloss: 3\n"),
+        ("train", "#!/bin/bash\npython a.py  # loss: 3\n"),
+        ("notes.txt", "lr 1e-4\n"),
+    ],
+)
+def test_a_configuration_a_script_or_prose_is_no_log(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert not is_log(tmp_path / name)
 
 
 def test_help_names_every_command_but_the_hidden_screen(capsys: pytest.CaptureFixture[str]) -> None:

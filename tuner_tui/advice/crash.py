@@ -111,8 +111,13 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     elif cause.cause == "host-oom" and cause.topic is None:  # an allocation failed: nothing was killed for memory
         limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
+    advice = _advice_in(cause.message)
     if not remedies or remedies == (remedy("correct-command"),):
-        remedies = (*(_advice_in(cause.message) or cause.checks), *remedies)
+        remedies = (*(advice or cause.checks), *remedies)
+    elif advice and _is_new(advice[0], remedies):
+        # Remedies of a topic were written for this message; those of a cause for many.
+        first = 0 if cause.topic is None else 1
+        remedies = (*remedies[:first], *advice, *remedies[first:])
     location = LEAK_LOCATIONS.get(cause.cause)
     leak = None if location is None else leak_before_oom(situation, location)
     if leak is not None:
@@ -273,11 +278,17 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
 
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
-    """What the message itself says to do, where nothing better is known."""
+    """What the message itself says to do."""
     sentences = (match[1] for match in _pattern("advice").finditer(message))
     reporting = _pattern("reporting", re.IGNORECASE)
     advice = next((sentence for sentence in sentences if not reporting.search(sentence)), None)
     return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
+
+
+def _is_new(advice: Remedy, remedies: Sequence[Remedy]) -> bool:
+    """Whether advice names an option, a variable or a call, and none that the first of `remedies` name already."""
+    names = _named_groups("names", advice.why)
+    return bool(names) and not any(name in f"{other.title} {other.why}" for other in remedies[:2] for name in names)
 
 
 def missing_package(message: str) -> str | None:

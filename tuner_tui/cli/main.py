@@ -40,6 +40,8 @@ def dispatch(words: list[str]) -> None:
         if any("\udc80" <= character <= "\udcff" for character in word):  # how Python shows bytes that are no text
             fail(f"{word!a} is not valid UTF-8; settings, run folders and JSON hold text only. Rename the file.")
     words = [*ALIASES.get(words[0], words[:1]), *words[1:]] if words else []
+    if _asks_about_log(words):
+        words = ["diagnose", *words[words[0] == "doctor" :]]
     if opens_screen(words) or words[0] in ("screen", "watch"):
         reduce_startup_memory()  # before Textual is imported
     if opens_screen(words):
@@ -63,6 +65,18 @@ def dispatch(words: list[str]) -> None:
     from tuner_tui.cli.options import build_app
 
     build_app()(words, prog_name="tuner-tui")
+
+
+def _asks_about_log(words: list[str]) -> bool:
+    """Whether `words` are the output of a training, or `doctor` and such a file."""
+    names = [word for word in words[words[:1] == ["doctor"] :] if not word.startswith("-")]
+    if len(names) != 1 or names[0] in COMMANDS or not os.path.isfile(names[0]):  # noqa: PTH113  before the first frame
+        return False
+    from pathlib import Path
+
+    from tuner_tui.runs.log_parsing.failures import is_log
+
+    return is_log(Path(names[0]))
 
 
 def _is_misspelt_flag(word: str) -> bool:

@@ -73,6 +73,22 @@ def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str) -
 
 
 @pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.", 0),
+        ("RuntimeError: CUDA out of memory. Please lower --max-num-seqs.", 0),
+        ("RuntimeError: CUDA out of memory. Please try again.", None),  # it names nothing to change
+        ("RuntimeError: CUDA out of memory. Set CUDA_LAUNCH_BLOCKING=1 to see the line.", None),
+        ("ValueError: Asking to pad but the tokenizer does not have a padding token. Use `tokenizer.add_pad`.", 1),
+    ],
+)
+def test_what_the_message_says_comes_before_what_is_said_for_the_cause(message: str, place: int | None) -> None:
+    titles = [remedy.title for remedy in remedies(trace(message, *STEP))]
+    assert len(titles) > 1 or place is None
+    assert (titles.index("do as the message says") if "do as the message says" in titles else None) == place
+
+
+@pytest.mark.parametrize(
     ("frames", "named"),
     [
         (("main", "launch"), ("in main", "/home/ann/train.py")),

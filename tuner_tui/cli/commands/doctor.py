@@ -39,7 +39,7 @@ def doctor(
     context: typer.Context,
     file: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE]", help="A training tool's configuration file, a script, or a preset."),
+        typer.Argument(metavar="[FILE]", help="A training tool's configuration file, a script, a preset, or a log."),
     ] = None,
     preset: PresetName = None,
     values: SettingValues = None,
@@ -51,7 +51,7 @@ def doctor(
 ) -> None:
     """Check machine, Python and settings before a training.
 
-    With FILE, also check what that configuration or script needs.
+    With FILE, also check what that configuration or script needs; of the log of a training, explain what went wrong.
 
     Exit codes: 0 no problems, 1 problems found, 2 bad input.
     """

@@ -10,8 +10,9 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from tuner_tui.runs.log_parsing.lines import BAR, LogLine
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines, read_head_and_tail
 
 MAX_MESSAGE_LINES = 14
 """Lines kept of one message."""
@@ -268,6 +269,29 @@ def reports_success(lines: Sequence[LogLine]) -> bool:
 def reports_progress(text: str) -> bool:
     """Whether a line logs progress or success."""
     return bool(LOGGED.match(text) or PRINTED.match(text) or SUCCESS.match(text))
+
+
+LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|\.[oe]\d+$|^(?:slurm-\d\S*|nohup\.out)$")
+"""File names of outputs, those of Slurm and PBS among them."""
+OTHER_SUFFIXES = frozenset(
+    {".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".py", ".ipynb", ".sh", ".slurm", ".sbatch", ".md"}
+)
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is the output of a program, by its name or its lines. False where it cannot be read."""
+    if path.suffix in OTHER_SUFFIXES:
+        return False
+    try:
+        raw = read_head_and_tail(path, any_kind=True)
+    except OSError:
+        return False
+    if LOG_NAME.search(path.name):
+        return True
+    lines = () if raw[0].startswith("#!") else parse_lines(raw)
+    return any(line.level or BAR.search(line.text) or reports_progress(line.text) for line in lines) or bool(
+        find_exceptions(lines)
+    )
 
 
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")
