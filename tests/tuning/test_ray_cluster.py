@@ -13,7 +13,7 @@ from msgspec import structs
 from tests.fakes.inventories import box, card
 from tests.tuning.builders import tuning_record
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.tuning.ray_cluster import TrialWorker, WorkerPlace, choose_workers, connect
+from tuner_tui.tuning.ray_cluster import TrialWorker, WorkerDescription, choose_workers, connect
 from tuner_tui.tuning.store import TuningFolder, write_tuning_record
 
 
@@ -62,9 +62,11 @@ def test_a_cluster_of_another_version_and_one_that_does_not_answer(monkeypatch: 
     over.set()
 
 
-def worker(host: str, name: str | None = None, kind: str = "RTX 3090", problem: str = "") -> tuple[WorkerPlace, str]:
+def worker(
+    host: str, name: str | None = None, kind: str = "RTX 3090", problem: str = ""
+) -> tuple[WorkerDescription, str]:
     gpus = () if name is None else (replace(card(kind), uuid=f"GPU-{name}"),)
-    return WorkerPlace(host, None if name is None else f"GPU-{name}", box(*gpus), problem), f"{host}-{name}"
+    return WorkerDescription(host, None if name is None else f"GPU-{name}", box(*gpus), problem), f"{host}-{name}"
 
 
 def test_workers_of_the_best_kind_are_taken() -> None:
@@ -86,11 +88,11 @@ def test_without_a_worker_that_can_run_trials_it_says_why() -> None:
 
 def test_a_worker_sees_the_folder_of_its_own_tuning_only(tmp_path: Path) -> None:
     one, own, folder = TrialWorker(on_gpu=False, cores=2), tuning_record(cwd=str(tmp_path)), TuningFolder(tmp_path)
-    assert "all nodes must share the state folder" in one.place(folder, own).problem
+    assert "all nodes must share the state folder" in one.describe(folder, own).problem
     write_tuning_record(folder, own)
-    place = one.place(folder, own)
-    assert (place.problem, place.card, place.inventory.cpu.usable_cores <= 2) == ("", None, True)
+    description = one.describe(folder, own)
+    assert (description.problem, description.card, description.inventory.cpu.usable_cores <= 2) == ("", None, True)
     another = structs.replace(own, created_t=2.0)  # a folder of the same name on a disk of the node's own
-    assert "all nodes must share" in one.place(folder, another).problem
+    assert "all nodes must share" in one.describe(folder, another).problem
     write_tuning_record(folder, moved := tuning_record(cwd=str(tmp_path / "gone")))
-    assert "The folder of the training" in one.place(folder, moved).problem
+    assert "The folder of the training" in one.describe(folder, moved).problem

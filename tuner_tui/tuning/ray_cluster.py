@@ -43,7 +43,7 @@ OBJECT_STORE_BYTES = 80 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerPlace:
+class WorkerDescription:
     """The host and the GPU (None without one) of a worker, and what its trials see of the machine.
 
     `problem` says why no trial can run there; empty if one can.
@@ -64,8 +64,8 @@ class TrialWorker:
     _run: str | None = None
     _stopped: bool = False
 
-    def place(self, folder: TuningFolder, record: TuningRecord) -> WorkerPlace:
-        """Return where this worker is, and whether it sees the folder of the tuning and that of the training."""
+    def describe(self, folder: TuningFolder, record: TuningRecord) -> WorkerDescription:
+        """Return the host, the GPU and what is missing here: the folder of the tuning, or that of the training."""
         inventory = read_inventory(state_dir(os.environ))
         gpu = next(iter(visible_cards(inventory)), None) if self.on_gpu else None
         try:
@@ -78,7 +78,7 @@ class TrialWorker:
         elif not Path(record.cwd).is_dir():
             problem = f"The folder of the training, {record.cwd}, is not there."
         card = None if gpu is None else gpu.uuid
-        return WorkerPlace(this_machine().host, card, share_of(inventory, gpu, self.cores), problem)
+        return WorkerDescription(this_machine().host, card, share_of(inventory, gpu, self.cores), problem)
 
     def run(
         self, runner: TrialRunner, trial: Trial, left_s: float | None, times: tuple[float | None, float | None]
@@ -210,13 +210,13 @@ def _start_actors(ray: Any) -> Iterator[Any]:
 def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWorkers:
     # Ray has no call for "which of my actors will get a place": those that answer have one. After the first has come
     # the others get MORE_S, since waiting longer costs more than an additional worker gains.
-    asked = {actor.place.remote(folder, record): actor for actor in _start_actors(ray)}
-    placed, refs = [], list(asked)
+    asked = {actor.describe.remote(folder, record): actor for actor in _start_actors(ray)}
+    answered, refs = [], list(asked)
     if refs and ray.wait(refs, timeout=START_S)[0]:
         for ref in ray.wait(refs, num_returns=len(refs), timeout=MORE_S)[0]:
             with suppress(ray.exceptions.RayActorError):
-                placed.append((ray.get(ref), asked[ref]))
-    workers = choose_workers(placed, record.most_gpus)
+                answered.append((ray.get(ref), asked[ref]))
+    workers = choose_workers(answered, record.most_gpus)
     for actor in asked.values():
         if actor not in [taken for _, taken in workers.values()]:
             ray.kill(actor)
@@ -225,19 +225,19 @@ def _take_workers(ray: Any, record: TuningRecord, folder: TuningFolder) -> RayWo
 
 
 def choose_workers(
-    placed: Sequence[tuple[WorkerPlace, Actor]], most: int | None
-) -> dict[str, tuple[WorkerPlace, Actor]]:
+    answered: Sequence[tuple[WorkerDescription, Actor]], most: int | None
+) -> dict[str, tuple[WorkerDescription, Actor]]:
     """Return at most `most` workers, those with the best kind of GPU, by the names of their GPUs or hosts.
 
     Raises `LaunchError` if there are none, or if one cannot run trials.
     """
-    problem = next((f"On {worker.host}: {worker.problem}" for worker, _ in placed if worker.problem), "")
-    if problem or not placed:
+    problem = next((f"On {worker.host}: {worker.problem}" for worker, _ in answered if worker.problem), "")
+    if problem or not answered:
         nothing = f"No worker of the cluster could be started within {START_S:.0f} s: all are in use, or fail."
         raise LaunchError(problem or nothing)
-    best = best_kind(tuple(gpu for worker, _ in placed for gpu in worker.inventory.gpus))
-    usable = [pair for pair in placed if not best or set(pair[0].inventory.gpus) & set(best)]
-    workers: dict[str, tuple[WorkerPlace, Actor]] = {}
+    best = best_kind(tuple(gpu for worker, _ in answered for gpu in worker.inventory.gpus))
+    usable = [pair for pair in answered if not best or set(pair[0].inventory.gpus) & set(best)]
+    workers: dict[str, tuple[WorkerDescription, Actor]] = {}
     for pair in sorted(usable, key=lambda pair: (pair[0].host, pair[0].card or ""))[:most]:
         name = pair[0].card or pair[0].host
         names = (name, *(f"{name}/{number}" for number in range(2, len(usable) + 1)))

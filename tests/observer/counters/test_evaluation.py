@@ -7,15 +7,15 @@ from collections import deque
 import pytest
 
 from tuner_tui.observer.site._tuner_observer.counters.batch_stats import IteratorStats
-from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationPlaces, StepGapClassifier, covered_s
+from tuner_tui.observer.site._tuner_observer.counters.evaluation import EvaluationSites, StepGapClassifier, covered_s
 
 HERE, THERE = ("here", 1), ("there", 2)
 
 
 def passed(*calls: int, optimizers: int = 1) -> list[bool]:
     """What one place is taken for after so many steps."""
-    places = EvaluationPlaces()
-    return [places.evaluates(HERE, call, optimizers) for call in calls]
+    evaluation_sites = EvaluationSites()
+    return [evaluation_sites.evaluates(HERE, call, optimizers) for call in calls]
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ def test_a_place(calls: tuple[int, ...], optimizers: int, evaluates: list[bool])
 
 def test_what_precedes_the_first_step_of_another_optimizer_is_training() -> None:
     """The first trains a teacher and is tested every ten steps; the outputs of the teacher train the second model."""
-    places = EvaluationPlaces()
-    assert places.evaluates(HERE, 10, 1)
-    assert places.evaluates(HERE, 20, 1)
-    assert places.evaluates(THERE, 20, 1), "not known yet"
-    places.optimizer_added(21)
-    assert not places.evaluates(THERE, 21, 2)
-    assert places.evaluates(HERE, 30, 2)
+    evaluation_sites = EvaluationSites()
+    assert evaluation_sites.evaluates(HERE, 10, 1)
+    assert evaluation_sites.evaluates(HERE, 20, 1)
+    assert evaluation_sites.evaluates(THERE, 20, 1), "not known yet"
+    evaluation_sites.optimizer_added(21)
+    assert not evaluation_sites.evaluates(THERE, 21, 2)
+    assert evaluation_sites.evaluates(HERE, 30, 2)
 
 
 Span = tuple[float, float]

@@ -131,7 +131,7 @@ class Instrumentation:
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""
-        self.counters.places.optimizer_added(self.counters.buffer.calls)
+        self.counters.evaluation_sites.optimizer_added(self.counters.buffer.calls)
         self._settings_in_effect.optimizer_stepped(optimizer)
         if self.counters.needs_plan():  # not at every step: it takes milliseconds
             self.counters.set_plan(call_safely(planned_length, sys._getframe(1)) or {})

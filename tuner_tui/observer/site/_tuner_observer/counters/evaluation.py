@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .batch_stats import IteratorStats
 
-    Place = tuple[Any, int]
+    CallSite = tuple[Any, int]
     """A code object and an instruction in it, or a function decorated as a whole."""
     Span = tuple[float, float]
     """Start and end, by `perf_counter`."""
@@ -130,7 +130,7 @@ MAX_STEPS_IN_A_ROW = 3
 """A place that was first passed long after the first step, and then before so many in a row, belongs to training."""
 
 
-class EvaluationPlaces:
+class EvaluationSites:
     """Tells evaluations from training by the place in the code that disables gradients.
 
     A plain loop may evaluate with neither a loader nor `eval()`. What a training computes without gradients differs
@@ -143,41 +143,41 @@ class EvaluationPlaces:
     """
 
     def __init__(self) -> None:
-        self.training: set[Place] = set()
-        self._passed: dict[Place, tuple[int, int, int]] = {}
+        self.training: set[CallSite] = set()
+        self._passed: dict[CallSite, tuple[int, int, int]] = {}
 
-    def passed_first(self, place: Place) -> None:
+    def passed_first(self, site: CallSite) -> None:
         """Note a place before the first step of all.
 
         Rollouts, targets and latents are computed there. An untrained model may be evaluated there too, which nothing
         but a name tells from them.
         """
-        words = getattr(place[0], "co_name", "").lower().split("_")
+        words = getattr(site[0], "co_name", "").lower().split("_")
         if EVALUATION_WORDS.isdisjoint(words):
-            self.training.add(place)
+            self.training.add(site)
 
-    def evaluates(self, place: Place, calls: int, optimizers: int) -> bool:
-        """Whether a model that is called at `place`, after `calls` steps of so many optimizers, is evaluated."""
+    def evaluates(self, site: CallSite, calls: int, optimizers: int) -> bool:
+        """Whether a model that is called at `site`, after `calls` steps of so many optimizers, is evaluated."""
         if not calls:
-            self.passed_first(place)
-        if not calls or place in self.training:
+            self.passed_first(site)
+        if not calls or site in self.training:
             return False
-        first, last, in_a_row = self._passed.get(place, (calls, calls, 0))
+        first, last, in_a_row = self._passed.get(site, (calls, calls, 0))
         # Passed once for each step, a place belongs to the step; every n-th step, or several times after one, it
         # evaluates.
         if calls != last:
             in_a_row = in_a_row + 1 if calls - last <= optimizers else 0
-        self._passed[place] = (first, calls, in_a_row)
+        self._passed[site] = (first, calls, in_a_row)
         if first > optimizers and in_a_row >= MAX_STEPS_IN_A_ROW:
-            self.training.add(place)
-        return place not in self.training
+            self.training.add(site)
+        return site not in self.training
 
     def optimizer_added(self, calls: int) -> None:
         """Called after the first step of each optimizer, the `calls`th of all.
 
         What was passed for the first time since the step before was needed for this one, such as a trained teacher.
         """
-        self.training.update(place for place, (first, _, _) in self._passed.items() if first == calls - 1)
+        self.training.update(site for site, (first, _, _) in self._passed.items() if first == calls - 1)
 
 
 MIN_BLOCK_BATCHES = 3

@@ -14,7 +14,7 @@ from weakref import ReferenceType, WeakKeyDictionary
 
 from ..process_role import is_distributed
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
-from .evaluation import EvaluationDetector, EvaluationPlaces, StepGapClassifier
+from .evaluation import EvaluationDetector, EvaluationSites, StepGapClassifier
 from .training_clock import TrainingClock
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class StepCounters:
         """Discard all counts, in a forked child."""
         self.buffer.clear()
         self.evaluation.reset()
-        self.places = EvaluationPlaces()
+        self.evaluation_sites = EvaluationSites()
         self.clock = TrainingClock(self.session, self._before_pause, lambda: self.trainer_reports)
         self._gap_classifier = StepGapClassifier()
         self.first_step = self.own_steps = self.written_steps = self._skipped_steps = 0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from ..counters.evaluation import Place
+    from ..counters.evaluation import CallSite
     from ..counters.step_counters import StepCounters
 
     ForwardHooks = dict[Any, Callable[..., None]]
@@ -42,7 +42,7 @@ class NoGradTracker:
     with the context, or when `train()` is called.
     """
 
-    __slots__ = ("awaits_train", "compiles", "count", "counters", "evaluation", "place", "since_s", "spans", "thread")
+    __slots__ = ("awaits_train", "compiles", "count", "counters", "evaluation", "since_s", "site", "spans", "thread")
 
     def __init__(self, counters: StepCounters) -> None:
         self.counters = counters
@@ -51,7 +51,7 @@ class NoGradTracker:
         self.thread = get_ident()
         self.count = 0
         self.since_s = 0.0
-        self.place: Place | None = None
+        self.site: CallSite | None = None
         self.compiles = self.awaits_train = False
         self.evaluation.on_eval = self.eval_called
 
@@ -60,14 +60,14 @@ class NoGradTracker:
         if get_ident() == self.thread:
             if not self.count:
                 self.since_s = perf_counter()
-                self.place = call_safely(_place, sys._getframe(2))
+                self.site = call_safely(_call_site, sys._getframe(2))
                 self._await_call()
             self.count += 1
 
     def _await_call(self) -> None:
         # A global forward hook slows every module of the model down. So it exists only until the first call, and not at
         # places that are known to be training's; nor where torch compiles, which warns of hooks.
-        if self.place is not None and not self.compiles and self.place not in self.counters.places.training:
+        if self.site is not None and not self.compiles and self.site not in self.counters.evaluation_sites.training:
             _forward_hooks()[HOOK] = self.model_called
 
     def entered(self) -> None:
@@ -83,12 +83,12 @@ class NoGradTracker:
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(PACKAGE):
             frame = frame.f_back  # the caller of `eval`
-        self.since_s, self.place = perf_counter(), _place(frame)
+        self.since_s, self.site = perf_counter(), _call_site(frame)
         if self.evaluation.has_stepped:
             self._await_call()
-        elif self.place is not None:
+        elif self.site is not None:
             # Modes that change within the step, as where adversarial examples are computed, change before the first.
-            self.counters.places.passed_first(self.place)
+            self.counters.evaluation_sites.passed_first(self.site)
 
     def _eval_without_gradients(self) -> None:
         if self.evaluation.has_stepped and not self.evaluation.grad_enabled():
@@ -112,12 +112,12 @@ class NoGradTracker:
             call_safely(self._model_called, sys._getframe(1))
 
     def _model_called(self, frame: FrameType | None) -> None:
-        counters, place = self.counters, self.place
-        if place is None or self.evaluation.depth or counters.clock.paused_phase:
+        counters, site = self.counters, self.site
+        if site is None or self.evaluation.depth or counters.clock.paused_phase:
             return
-        if _is_in_forward(frame, place):
-            counters.places.training.add(place)
-        elif counters.places.evaluates(place, counters.buffer.calls, len(counters.buffer.optimizers)):
+        if _is_in_forward(frame, site):
+            counters.evaluation_sites.training.add(site)
+        elif counters.evaluation_sites.evaluates(site, counters.buffer.calls, len(counters.buffer.optimizers)):
             counters.session.marks_output = True
             counters.pause("evaluating", self.since_s)
             if not self.count and not self.awaits_train:
@@ -157,7 +157,7 @@ class NoGradTracker:
         if not self.count and not self.evaluation.grad_enabled():
             now = perf_counter()
             # Evidence for `StepGapClassifier`, which recognises the evaluations that were not shown while they lasted.
-            if now - self.since_s >= MIN_SPAN_S and self.place is not None:
+            if now - self.since_s >= MIN_SPAN_S and self.site is not None:
                 self.spans.append((self.since_s, now))
             if self.counters.clock.paused_phase == "evaluating":
                 self.counters.gradients_follow(now)
@@ -169,21 +169,21 @@ def _forward_hooks() -> ForwardHooks:
     return hooks
 
 
-def _place(frame: FrameType) -> Place | None:
+def _call_site(frame: FrameType) -> CallSite | None:
     """Where the context is entered that `frame` enters, or the function that it decorates; None in torch itself."""
-    place: Place = (frame.f_code, frame.f_lasti)
+    site: CallSite = (frame.f_code, frame.f_lasti)
     module = frame.f_globals.get("__name__")
     if frame.f_code.co_name == "decorate_context":
         function = frame.f_locals.get("func")
-        place, module = (getattr(function, "__code__", function), -1), getattr(function, "__module__", None)
-    return None if str(module).partition(".")[0] in ("torch", "torchvision") else place
+        site, module = (getattr(function, "__code__", function), -1), getattr(function, "__module__", None)
+    return None if str(module).partition(".")[0] in ("torch", "torchvision") else site
 
 
-def _is_in_forward(frame: FrameType | None, place: Place) -> bool:
-    """Whether `place`, which called `frame`, was itself called by the forward of a module."""
+def _is_in_forward(frame: FrameType | None, site: CallSite) -> bool:
+    """Whether `site`, which called `frame`, was itself called by the forward of a module."""
     passed = False
     while frame is not None:
-        passed = passed or frame.f_code is place[0]
+        passed = passed or frame.f_code is site[0]
         if passed and frame.f_code.co_name == "_call_impl":
             return True
         frame = frame.f_back

@@ -94,12 +94,12 @@ _PLAIN_WORDS = frozenset(("loss", "train", "training", "batch", "running", "step
 
 
 class Kind(NamedTuple):
-    """What a name says of its value: `what` it is, `key` is its name in an event, and whether it says `trains`.
+    """What a name says of its value: its `category`, `key` is its name in an event, and whether it says `trains`.
 
     Of several losses that of the lowest `order` is the training's.
     """
 
-    what: str
+    category: str
     key: str = ""
     trains: bool = False
     order: int = 0
@@ -129,7 +129,7 @@ def kind_of(name: str) -> Kind:
 
 def training_loss(values: Mapping[str, Any]) -> float | None:
     """The loss of the training among logged `values`, None if there is none."""
-    losses = {name: kind.order for name in values if (kind := kind_of(str(name))).what == LOSS}
+    losses = {name: kind.order for name in values if (kind := kind_of(str(name))).category == LOSS}
     return as_float(values[min(losses, key=losses.__getitem__)]) if losses else None
 
 
@@ -169,26 +169,26 @@ class LoggedValues:
         *logged, step = [arguments.get(name) for name in parameters]
         values: Any = logged[0] if len(logged) == 1 else {logged[0]: logged[1]}
         kinds = [(name, self._kind(name), value) for name, value in _flattened(values)]
-        kinds = [each for each in kinds if each[1].what != IGNORED]
+        kinds = [each for each in kinds if each[1].category != IGNORED]
         if not kinds:
             return
         origin = {"step": self._step(step), "source": logger.source}
         without_gradients = not counters.evaluation.grad_enabled()
         evaluating = without_gradients or counters.clock.paused_phase == "evaluating"
-        summary = evaluating or any(kind.what == EVALUATION for _, kind, _ in kinds)
+        summary = evaluating or any(kind.category == EVALUATION for _, kind, _ in kinds)
         for name, kind, value in kinds:
             number = self._number(name, value, logger.reads)
             if number is None:
                 continue
-            unnamed = (kind.what == METRIC and evaluating) or (
-                kind.what == LOSS and without_gradients and not kind.trains
+            unnamed = (kind.category == METRIC and evaluating) or (
+                kind.category == LOSS and without_gradients and not kind.trains
             )
-            if kind.what == EVALUATION or unnamed:
+            if kind.category == EVALUATION or unnamed:
                 self._add_evaluated(kind.key, number, origin)
-            elif kind.what == LOSS:
+            elif kind.category == LOSS:
                 self._add_loss(name, kind, number, dict(origin, summary=summary or None))
-            elif kind.what != METRIC:
-                self._metrics[kind.what] = number
+            elif kind.category != METRIC:
+                self._metrics[kind.category] = number
         if not counters.own_steps:
             self.write()
 
