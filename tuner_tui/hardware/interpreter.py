@@ -95,32 +95,22 @@ class Incompatibility:
 
 def find_incompatibilities(inventory: Inventory, interpreter: Interpreter) -> tuple[Incompatibility, ...]:
     """The incompatibilities of the machine's NVIDIA cards and the interpreter's torch; empty where nothing is known."""
-    if not inventory.gpus or "torch" not in interpreter.packages:
+    version, cuda, driver_cuda = interpreter.packages.get("torch"), interpreter.torch_cuda, inventory.cuda_version
+    if not inventory.gpus or version is None:
         return ()
-    if interpreter.torch_cuda is None:
-        return (no_cuda(interpreter.packages["torch"], inventory.cuda_version),)
-    misfits = [driver_too_old(inventory.cuda_version, interpreter.torch_cuda)]
-    misfits += [not_covered(gpu, interpreter.torch_cuda, interpreter.torch_archs) for gpu in inventory.gpus]
+    # The folder of download.pytorch.org with wheels that the driver supports.
+    wheels = "cu130" if driver_cuda is not None and major(driver_cuda) >= 13 else "cu126"
+    if cuda is None:
+        built = "not built for CUDA" if "rocm" in version or "xpu" in version else "CPU-only"
+        sentence = f"PyTorch here is {built} ({version}); the GPUs will not be used."
+        return (Incompatibility(sentence, f"Install a CUDA build there: {INSTALL_COMMAND}{wheels}"),)
+    misfits = [not_covered(gpu, cuda, interpreter.torch_archs) for gpu in inventory.gpus]
+    # A driver supports every CUDA of its own major version and older (CUDA Compatibility guide).
+    if driver_cuda is not None and major(driver_cuda) < major(cuda):
+        sentence = f"This torch needs CUDA {cuda}; the driver supports up to CUDA {driver_cuda}."
+        advice = f"Update the NVIDIA driver, or install a matching torch: {INSTALL_COMMAND}{wheels}"
+        misfits.insert(0, Incompatibility(sentence, advice))
     return tuple(dict.fromkeys(misfit for misfit in misfits if misfit is not None))
-
-
-def no_cuda(torch_version: str, driver_cuda: str | None) -> Incompatibility:
-    """A torch built without CUDA: for the CPU, or for cards of another vendor."""
-    built = "not built for CUDA" if "rocm" in torch_version or "xpu" in torch_version else "CPU-only"
-    return Incompatibility(
-        f"PyTorch here is {built} ({torch_version}); the GPUs will not be used.",
-        f"Install a CUDA build there: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
-    )
-
-
-def driver_too_old(driver_cuda: str | None, torch_cuda: str) -> Incompatibility | None:
-    """A driver supports every CUDA of its own major version and older (CUDA Compatibility guide)."""
-    if driver_cuda is None or major(driver_cuda) >= major(torch_cuda):
-        return None
-    return Incompatibility(
-        f"This torch needs CUDA {torch_cuda}; the driver supports up to CUDA {driver_cuda}.",
-        f"Update the NVIDIA driver, or install a matching torch: {INSTALL_COMMAND}{wheels_for(driver_cuda)}",
-    )
 
 
 def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatibility | None:
@@ -131,22 +121,12 @@ def not_covered(gpu: Gpu, torch_cuda: str, archs: tuple[str, ...]) -> Incompatib
     by_release = gpu.capability >= least or major(torch_cuda) < 12
     if build_supports(gpu.capability, archs) if archs else by_release:
         return None
+    older = f"Older GPUs need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
+    dropped = "CUDA 12 and all current torch wheels dropped it: install an old torch built for CUDA 11."
     return Incompatibility(
         f"This torch (CUDA {torch_cuda}) has no kernels for {gpu.name} ({describe_generation(gpu)}).",
-        build_for(gpu.capability),
+        older if gpu.capability >= least_capability("torch") else dropped,
     )
-
-
-def build_for(capability: tuple[int, int]) -> str:
-    """Advice on the torch build that has code for an older card."""
-    if capability >= least_capability("torch"):
-        return f"Older GPUs need a CUDA 12.6 build: {INSTALL_COMMAND}cu126"
-    return "CUDA 12 and all current torch wheels dropped it: install an old torch built for CUDA 11."
-
-
-def wheels_for(driver_cuda: str | None) -> str:
-    """The folder of download.pytorch.org with wheels for a driver that supports this CUDA version."""
-    return "cu130" if driver_cuda is not None and major(driver_cuda) >= 13 else "cu126"
 
 
 def major(version: str) -> int:

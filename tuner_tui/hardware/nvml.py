@@ -33,6 +33,8 @@ THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
 )
 """`nvmlClocksEventReasons` of nvml.h, most urgent first. Bit 0x001, an idle card, is no throttling."""
 
+THROTTLE_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+"""The second is for drivers before 535."""
 HARDWARE_SLOWDOWN = 0x008
 HARDWARE_CAUSES = 0x040 | 0x080
 
@@ -181,14 +183,12 @@ class NvmlCard:
             power_w=to_watts(self._query("nvmlDeviceGetPowerUsage")),
             clock_sm_mhz=self._query("nvmlDeviceGetClockInfo", CLOCK_SM),
             clock_memory_mhz=self._query("nvmlDeviceGetClockInfo", CLOCK_MEMORY),
-            throttle=throttle_reasons(self._reasons()),
+            throttle=throttle_reasons(int(self._newest(THROTTLE_CALLS) or 0)),
         )
 
     def slow(self) -> GpuSample:
         """The figures that change slowly or cost the driver more: temperature, fan, processes."""
-        celsius = self._query("nvmlDeviceGetTemperatureV", SENSOR_GPU)
-        if celsius is None:  # drivers before 560
-            celsius = self._query("nvmlDeviceGetTemperature", SENSOR_GPU)
+        celsius = self._newest(("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"), SENSOR_GPU)  # before 560
         fan, processes = self._query("nvmlDeviceGetFanSpeed"), self._with_shares(self._processes())
         return GpuSample(self.index, f"GPU {self.index}", temperature_c=celsius, fan_pct=fan, processes=processes)
 
@@ -223,12 +223,10 @@ class NvmlCard:
         memory = self._query("nvmlDeviceGetMemoryInfo")
         return (None, None, None) if memory is None else (int(memory.total), None, int(memory.used))
 
-    def _reasons(self) -> int:
-        """The bit mask of throttle reasons; 0 where the card does not report it."""
-        reasons = self._query("nvmlDeviceGetCurrentClocksEventReasons")
-        if reasons is None:  # drivers before 535
-            reasons = self._query("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return int(reasons or 0)
+    def _newest(self, functions: Sequence[str], *arguments: Any) -> Any:
+        """The answer to the first of `functions` that the driver has, newest first; None without any."""
+        answers = (self._query(function, *arguments) for function in functions)
+        return next((answer for answer in answers if answer is not None), None)
 
     def _processes(self) -> tuple[GpuProcess, ...] | None:
         """The compute processes, largest first; None where the driver does not report them."""
