@@ -40,8 +40,8 @@ SHARED_SHARE = 0.22
 """What the experts of an `8x7b` share of each 7 billion: Mixtral's 8x7B and 8x22B are 46.7 and 140.6 billion."""
 ROUNDED_NAMES: Mapping[str, float] = {"1b": 1.25e9, "2b": 2.4e9}
 """Names are rounded down: the models of `models.yaml` called 1b have 1.0 to 1.7 billion, those called 2b 2.2 to 2.7."""
-LEAST_PARAMETERS = 10e6
-"""A smaller number is not that of a model: `1m` is a context of a million tokens."""
+LEAST_PARAMETERS = 100e6
+"""A smaller number may leave out the embeddings (Prompt-Guard-86M has 279 million) or be a context: `1m` tokens."""
 HEAD = 128
 
 
