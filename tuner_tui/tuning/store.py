@@ -16,7 +16,7 @@ from tuner_tui.core.checked_types import AbsolutePath, CardUuid, Identifier, Pro
 from tuner_tui.core.files import NumberedFolders, acquire_lock, is_locked, read_regular, write_atomic
 from tuner_tui.core.json_dataclass import checked
 from tuner_tui.runs.launch.command import LaunchError
-from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.runs.store.folder import FolderFile, state_dir
 from tuner_tui.runs.store.record import RecordError, parse_record, resolved_from_json
 from tuner_tui.settings.job import Job, without_hydra
 from tuner_tui.settings.model import Resolved
@@ -52,35 +52,18 @@ class TuningFolder:
         """The word that names the tuning in a command: its id, or its path if it is not one of this shell's."""
         return self.id if self.path.parent == tunings_dir(os.environ) else shlex.quote(str(self.path))
 
-    @property
-    def record(self) -> Path:
-        """`TuningRecord` as JSON, written once before the first trial."""
-        return self.path / "tuning.json"
-
-    @property
-    def trials(self) -> Path:
-        """The log: one JSON object per line, append-only."""
-        return self.path / "trials.jsonl"
-
-    @property
-    def lock(self) -> Path:
-        """Lock of the tuner process."""
-        return self.path / "lock"
-
-    @property
-    def control(self) -> Path:
-        """Order to the tuner process: one word."""
-        return self.path / "control"
-
-    @property
-    def preset(self) -> Path:
-        """The winner's preset as it is checked, before it is saved among the user's."""
-        return self.path / "winner.yaml"
-
-    @property
-    def log(self) -> Path:
-        """Standard error of the tuner process."""
-        return self.path / "tuner.log"
+    record = FolderFile("tuning.json")
+    """`TuningRecord` as JSON, written once before the first trial."""
+    trials = FolderFile("trials.jsonl")
+    """The log: one JSON object per line, append-only."""
+    lock = FolderFile("lock")
+    """Lock of the tuner process."""
+    control = FolderFile("control")
+    """Order to the tuner process: one word."""
+    preset = FolderFile("winner.yaml")
+    """The winner's preset as it is checked, before it is saved among the user's."""
+    log = FolderFile("tuner.log")
+    """Standard error of the tuner process."""
 
     @property
     def live(self) -> bool:

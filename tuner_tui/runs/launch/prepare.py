@@ -159,7 +159,7 @@ def build_request(
     that resumes starts from the record of its run instead of `tuner.yaml` and the environment.
     """
     if options.resume is not None:
-        return _resume_request(options, _find_run(options.resume))
+        return _resume_request(options, options.resume)
     training = resolve_training(options if options.preset is None else replace(options, default_job=BuiltinJob()))
     job, resolved = training.job, training.resolved
     if job is None:
@@ -177,22 +177,26 @@ def build_request(
     )
 
 
-def _resume_request(options: LaunchOptions, parent: RunFolder) -> LaunchRequest:
-    """`parent` with the changes that the preset, the flags and the job options make."""
+def _resume_request(options: LaunchOptions, name: str) -> LaunchRequest:
+    """The run called `name` with the changes that the preset, the flags and the job options make."""
     try:
+        parent = find_run(name, runs_dir())
         record = read_record(parent)
-    except RecordError as error:
+    except (RunNotFoundError, RecordError) as error:
         raise SettingsError(str(error)) from error
     # The record holds what tuner.yaml and the environment chose when the run was first launched.
     environment = {name: text for name, text in options.environment.items() if name == FALLBACK_VARIABLE}
     training = resolve_training(replace(options, project=None, environment=environment, default_job=record.job))
     assert training.job is not None
     request = LaunchRequest.resume(parent, record)
+    changes = training.resolved  # every value that is not a default
+    values = {name: getattr(changes.settings, name) for name in changes.origins}
+    resolved = Resolved(record.resolved.settings.changed(**values), {**record.resolved.origins, **changes.origins})
     limit = options.memory_limit_bytes
     return replace(
         request,
         job=training.job,
-        resolved=_override(record.resolved, training.resolved),
+        resolved=resolved,
         interpreter=options.interpreter or request.interpreter,
         cwd=Path.cwd() if options.command else request.cwd,
         preset=options.preset or record.preset,
@@ -200,19 +204,6 @@ def _resume_request(options: LaunchOptions, parent: RunFolder) -> LaunchRequest:
         notes=training.notes,
         job_file=training.job_file or request.job_file,
     )
-
-
-def _override(base: Resolved, changes: Resolved) -> Resolved:
-    """`base` with every value of `changes` that is not a default."""
-    values = {name: getattr(changes.settings, name) for name in changes.origins}
-    return Resolved(base.settings.changed(**values), {**base.origins, **changes.origins})
-
-
-def _find_run(name: str) -> RunFolder:
-    try:
-        return find_run(name, runs_dir())
-    except RunNotFoundError as error:
-        raise SettingsError(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,20 +406,21 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
         lines.append(("Resumes", str(prepared.checkpoint) if resume is None else resume.sentence))
     if applied.inject:
         lines.append(("Set inside", ", ".join(f"{name} {value}" for name, value in applied.inject.items())))
-    if _saves_on_sigterm(prepared):
+    job = prepared.request.job
+    saves = SIGTERM_CHECKPOINT_VARIABLE in prepared.added_env
+    if saves and isinstance(job, CommandJob) and may_use_trainer(job.command, prepared.cwd):
         lines.append(
             ("On SIGTERM", "a Trainer saves a checkpoint and stops, unless set otherwise (enable_jit_checkpoint)")
         )
-    fallback = prepared.request.job.fallback
-    if fallback:
-        times = "once" if fallback == 1 else f"at most {fallback} times"
+    if job.fallback:
+        times = "once" if job.fallback == 1 else f"at most {job.fallback} times"
         lines.append(("Fallback", f"restarts after out of memory with a smaller micro batch, {times}"))
     if prepared.warning is not None:
         lines.append(("Warning", prepared.warning))
     root = prepared.request.runs_root
     if lacks_locks(root):
         lines.append(("Warning", f"{root} has no file locks: {UNLOCKED}"))
-    missing = missing_processes(prepared.request.job, prepared.env, prepared.accelerate)
+    missing = missing_processes(job, prepared.env, prepared.accelerate)
     lines += [] if missing is None else [("Warning", missing)]
     lines += [("Warning", f"{sentence}: checkpoints overwrite each other") for sentence in prepared.shared_outputs]
     if applied.not_applied:
@@ -436,11 +428,3 @@ def launch_summary(prepared: PreparedLaunch) -> list[tuple[str, str]]:
         lines += [("", why) for why in applied.notes]
     lines += [("Note", note) for note in prepared.request.notes]
     return lines
-
-
-def _saves_on_sigterm(prepared: PreparedLaunch) -> bool:
-    """Whether the observer will make a Trainer save: where the command is seen to have one."""
-    job = prepared.request.job
-    if SIGTERM_CHECKPOINT_VARIABLE not in prepared.added_env or not isinstance(job, CommandJob):
-        return False
-    return may_use_trainer(job.command, prepared.cwd)

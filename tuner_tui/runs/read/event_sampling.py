@@ -6,6 +6,7 @@ Story events are found by the first bytes of their lines; counters are cumulativ
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -115,17 +116,8 @@ def last_line_end(path: Path) -> int:
 
 
 def _middle(descriptor: int, end: int, count: int) -> Iterator[bytes]:
-    """Merges story lines and `count` probes before `end`, ordered by offset."""
-    probes = _probes(descriptor, end, count)
-    offset, line = next(probes, (end, b""))
-    for story_offset, story in _story(descriptor, end):
-        while offset < story_offset:
-            yield line
-            offset, line = next(probes, (end, b""))
-        yield story
-    while offset < end:
-        yield line
-        offset, line = next(probes, (end, b""))
+    """Story lines and `count` probes before `end`, ordered by offset."""
+    return (line for _, line in heapq.merge(_story(descriptor, end), _probes(descriptor, end, count)))
 
 
 def _story(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:

@@ -31,25 +31,13 @@ def clean_line(raw: bytes) -> str:
     Characters that are not seen or change the direction of writing are escaped. Invalid UTF-8 becomes `�`, tabs become
     spaces up to the next multiple of eight columns, long lines end with `…`.
     """
-    text = collapse_carriage_returns(raw)[: MAX_LINE_CHARACTERS * 4].decode("utf-8", "replace")
+    # What a carriage return leaves visible is the last part of the line that is not empty.
+    visible = next((part for part in reversed(raw.split(b"\r")) if part.strip()), b"")
+    text = visible[: MAX_LINE_CHARACTERS * 4].decode("utf-8", "replace")
     if not (text.isascii() and text.isprintable()):  # most lines are, and cost a tenth
         text = escape_control(_CONTROL.sub("", _ESCAPE.sub("", text))).expandtabs(8)
     text = text.rstrip()
     return text if len(text) <= MAX_LINE_CHARACTERS else text[: MAX_LINE_CHARACTERS - 1] + "…"
-
-
-def collapse_carriage_returns(raw: bytes) -> bytes:
-    """What a carriage return leaves visible: the last part of the line that is not empty."""
-    if b"\r" not in raw:
-        return raw
-    end = len(raw)
-    while end > 0:
-        start = raw.rfind(b"\r", 0, end)
-        piece = raw[start + 1 : end]
-        if piece.strip():
-            return piece
-        end = start if start > 0 else 0
-    return b""
 
 
 CHUNK_BYTES = 1 << 20

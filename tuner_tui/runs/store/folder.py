@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -17,6 +18,17 @@ RUNS = NumberedFolders("r")
 
 class RunNotFoundError(LookupError):
     """No run, or several, match a name; the message says which."""
+
+
+class FolderFile:
+    """An attribute of a folder: the path of its file `name`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: Any, owner: type | None = None) -> Path:
+        path: Path = folder.path / self._name
+        return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,70 +47,32 @@ class RunFolder:
         """The word that names the run in a command: its id, or its path if it is not one of the runs of this shell."""
         return self.id if self.path.parent == runs_dir() else shlex.quote(str(self.path))
 
-    @property
-    def record(self) -> Path:
-        """`run.json`: what was launched; written once, before the training starts."""
-        return self.path / "run.json"
-
-    @property
-    def events(self) -> Path:
-        """Story events, and the counters of rank 0."""
-        return self.path / "events.jsonl"
-
-    @property
-    def samples(self) -> Path:
-        """Hardware samples, one a second."""
-        return self.path / "samples.jsonl"
-
-    @property
-    def output_log(self) -> Path:
-        """Standard output and error of the training."""
-        return self.path / "output.log"
-
-    @property
-    def state(self) -> Path:
-        """Processes and outcome, written by the supervisor."""
-        return self.path / "state.json"
-
-    @property
-    def queue(self) -> Path:
-        """What the run waits or waited for; only of a run that was queued."""
-        return self.path / "queue.json"
-
-    @property
-    def control(self) -> Path:
-        """The order sent to the run: one word."""
-        return self.path / "control"
-
-    @property
-    def agreed(self) -> Path:
-        """The order and the step at which all ranks follow it, written by rank 0."""
-        return self.path / "agreed"
-
-    @property
-    def lock(self) -> Path:
-        """Locked by the supervisor while it lives."""
-        return self.path / "lock"
-
-    @property
-    def fallback_lock(self) -> Path:
-        """Locked by the fallback process until it has continued the run after an out-of-memory, or decided not to."""
-        return self.path / "fallback.lock"
-
-    @property
-    def config(self) -> Path:
-        """The configuration file passed to the command, if it takes one."""
-        return self.path / "config.yaml"
-
-    @property
-    def supervisor_log(self) -> Path:
-        """Messages of the supervisor; empty when all went well."""
-        return self.path / "supervisor.log"
-
-    @property
-    def output(self) -> Path:
-        """The default output folder of the training."""
-        return self.path / "output"
+    record = FolderFile("run.json")
+    """`run.json`: what was launched; written once, before the training starts."""
+    events = FolderFile("events.jsonl")
+    """Story events, and the counters of rank 0."""
+    samples = FolderFile("samples.jsonl")
+    """Hardware samples, one a second."""
+    output_log = FolderFile("output.log")
+    """Standard output and error of the training."""
+    state = FolderFile("state.json")
+    """Processes and outcome, written by the supervisor."""
+    queue = FolderFile("queue.json")
+    """What the run waits or waited for; only of a run that was queued."""
+    control = FolderFile("control")
+    """The order sent to the run: one word."""
+    agreed = FolderFile("agreed")
+    """The order and the step at which all ranks follow it, written by rank 0."""
+    lock = FolderFile("lock")
+    """Locked by the supervisor while it lives."""
+    fallback_lock = FolderFile("fallback.lock")
+    """Locked by the fallback process until it has continued the run after an out-of-memory, or decided not to."""
+    config = FolderFile("config.yaml")
+    """The configuration file passed to the command, if it takes one."""
+    supervisor_log = FolderFile("supervisor.log")
+    """Messages of the supervisor; empty when all went well."""
+    output = FolderFile("output")
+    """The default output folder of the training."""
 
     def irregular_file(self) -> str | None:
         """The name of a file of the run that is not a regular file (a folder, pipe, device or link), or None."""
