@@ -38,6 +38,14 @@ def document(result: Result) -> dict[str, Any]:
     return found
 
 
+def test_this_program_is_not_installed_by_its_name(tmp_path: Path) -> None:
+    """The name is not ours on the package index; any other package is installed by its own."""
+    path = tmp_path / "output.log"
+    for module, advised in (("tuner_tui", False), ("einops", True)):
+        path.write_text(f"Traceback (most recent call last):\nModuleNotFoundError: No module named '{module}'\n")
+        assert (f"pip install {module}" in run(str(path)).stdout) == advised
+
+
 def test_a_file_as_json(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text(CRASH)
