@@ -140,8 +140,9 @@ def wait_ended(folder: RunFolder, order: Order, note: Callable[[str], None]) -> 
             _kill(folder)
             deadline = time.monotonic() + KILL_MARGIN_S
     supervision, written = read_supervisor_state(folder.state), read_order(folder.control)
-    if supervision is not None and written is not None and supervision.order_ns != written[1]:
-        # The run ended before its supervisor took the order, which hence did not end what the training left running.
+    taken = supervision is not None and written is not None and supervision.order_ns == written[1]
+    if not taken or order == "kill":
+        # The run ended before its supervisor took the order, or before SIGKILL was due for what the training has left.
         end_leftovers(folder, order, note)
     job = read_job(folder.path)
     if job is not None and job.job_id is not None and not job.is_this:

@@ -174,7 +174,7 @@ def _supervise(
                 _sample(sampler, monitor.pids(), writer)
                 next_sample = max(next_sample + TICK_S, now)
                 writer.restore_state()
-                if now >= next_record:
+                if now + TICK_S / 2 >= next_record:
                     monitor.record_apart()
                     next_record = now + (TICK_S if now < started + STARTS_S else RECORD_S)
                 if starter is not None and not is_alive(starter):
