@@ -13,7 +13,7 @@ import platform
 import re
 import sys
 import sysconfig
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 MARK = "tuner-tui-interpreter "
@@ -56,6 +56,8 @@ def versions() -> dict[str, Any]:
 
 
 def version_of(distribution: str) -> str | None:
+    from importlib import metadata  # it imports email and zipfile: 2 MB that whoever reads `DISTRIBUTIONS` does without
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -64,6 +66,8 @@ def version_of(distribution: str) -> str | None:
 
 def torch_cuda() -> str | None:
     """The CUDA torch was built with, read from its version.py without importing it."""
+    from importlib import metadata
+
     try:
         with open(str(metadata.distribution("torch").locate_file("torch/version.py")), encoding="utf-8") as file:  # noqa: PTH123
             match = re.search(r"^cuda\b[^=]*=\s*['\"]([^'\"]+)", file.read(), re.MULTILINE)
