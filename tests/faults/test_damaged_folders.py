@@ -6,25 +6,18 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.faults.command_line import tuner
-from tests.runs.builders import record
+from tests.runs.builders import whole_run
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import situation_of_run
-from tuner_tui.core.procfs import ProcessId, this_machine
-from tuner_tui.hardware.sample import Sample
-from tuner_tui.runs.events.types import Finished, Launched
 from tuner_tui.runs.read.checkpoints import newest_checkpoint
 from tuner_tui.runs.read.log_reader import LogReader
 from tuner_tui.runs.read.reader import RunReader
-from tuner_tui.runs.store.codec import encode_event, encode_sample
-from tuner_tui.runs.store.folder import RunFolder, create_folder
-from tuner_tui.runs.store.record import write_record
-from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
+from tuner_tui.runs.store.folder import RunFolder
 
 FILES = (
     "run.json", "state.json", "events.jsonl", "events-rank1.jsonl", "samples.jsonl", "output.log", "control", "lock",
@@ -47,22 +40,6 @@ def device(path: Path) -> None:
 
 
 KINDS: tuple[Callable[[Path], None], ...] = (Path.mkdir, os.mkfifo, device, link_to_itself, link_out)
-
-
-def whole_run(root: Path) -> RunFolder:
-    """A run that completed."""
-    folder = create_folder(root)
-    write_record(folder, replace(record(), id=folder.id))
-    gone = ProcessId(2**22 - 7, 1)
-    ended = SupervisorState(
-        this_machine(), gone, 1.0, gone, 9.0, exit_code=0, outcome="completed", sentence="Completed."
-    )
-    write_supervisor_state(folder.state, ended)
-    events = Launched(t=2.0, pid=gone.pid), Finished(t=9.0, outcome="completed", sentence="Completed.")
-    folder.events.write_bytes(b"".join(map(encode_event, events)))
-    folder.samples.write_bytes(encode_sample(Sample(3.0)))
-    folder.output_log.write_text("trained\n")
-    return folder
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from tests.faults.test_damaged_folders import whole_run
-from tests.runs.builders import record
+from tests.runs.builders import record, whole_run
 from tuner_tui.core.json_dataclass import to_json
 from tuner_tui.core.procfs import ProcessId, this_machine
 from tuner_tui.hardware.interpreter import Interpreter, ProbeCacheEntry, interpreter_from_answer

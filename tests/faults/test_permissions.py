@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.command_line import tuner
-from tests.faults.test_damaged_folders import whole_run
+from tests.runs.builders import whole_run
 from tuner_tui.core.procfs import identify_process, this_machine
 from tuner_tui.runs.store.folder import create_folder
 from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from tuner_tui.core.procfs import ProcessId, this_machine
+from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.progress import History, Series
 from tuner_tui.runs.events.run_state import RankState, RunState
-from tuner_tui.runs.events.types import Evaluated, Steps
+from tuner_tui.runs.events.types import Evaluated, Finished, Launched, Steps
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.status import RunStatus
-from tuner_tui.runs.store.record import RunRecord
+from tuner_tui.runs.store.codec import encode_event, encode_sample
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.record import RunRecord, write_record
+from tuner_tui.runs.store.supervisor_state import SupervisorState, write_supervisor_state
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 
@@ -63,3 +70,19 @@ def view(
         RunStatus("ended", "Completed."),
         record=record(settings, **changes),
     )
+
+
+def whole_run(root: Path) -> RunFolder:
+    """A run that completed."""
+    folder = create_folder(root)
+    write_record(folder, replace(record(), id=folder.id))
+    gone = ProcessId(2**22 - 7, 1)
+    ended = SupervisorState(
+        this_machine(), gone, 1.0, gone, 9.0, exit_code=0, outcome="completed", sentence="Completed."
+    )
+    write_supervisor_state(folder.state, ended)
+    events = Launched(t=2.0, pid=gone.pid), Finished(t=9.0, outcome="completed", sentence="Completed.")
+    folder.events.write_bytes(b"".join(map(encode_event, events)))
+    folder.samples.write_bytes(encode_sample(Sample(3.0)))
+    folder.output_log.write_text("trained\n")
+    return folder

@@ -11,9 +11,12 @@ from msgspec import structs
 from tests.fakes.situations import box, card
 from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
+from tests.runs.builders import whole_run
 from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Resolved
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError
 from tuner_tui.ui.tunings import Tunings
 
@@ -69,3 +72,15 @@ def test_the_picker_offers_what_was_made_for_this_machine_first() -> None:
     assert "v100-16gb" not in suiting
     assert [one.name for one in listed[: len(suiting)]] == suiting
     assert not any(one.suits for one in Backend().list_presets(None))
+
+
+def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) -> None:
+    folder = whole_run(tmp_path)
+    backend = Backend()
+    shown = backend.open_run(folder.path)
+    for config in (None, shown):
+        with pytest.raises(BackendError, match=r"r001 has completed.*t starts a new one"):
+            backend.offer_restart(folder.path, config)
+    longer = replace(shown, resolved=Resolved(shown.resolved.settings.changed(max_steps=900)))
+    with pytest.raises(BackendError, match="checkpoint"):
+        backend.offer_restart(folder.path, longer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual.widgets import Static
 
+from tests.fakes.memory_outlooks import parts_of
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, listed, opened
 from tests.ui.pilots import (
     ScreenPilot,
@@ -271,6 +273,22 @@ async def test_where_the_memory_goes_by_kind_and_by_module(size: tuple[int, int]
         await press_until(pilot, lambda: "model.embed_tokens" in screen_text(pilot.app), "m")
         assert re.search(r"model\.layers\.\*\.mlp · .*fp32 +3\.0 GiB +8 %", screen_text(pilot.app))
         await press_to(pilot, "", "escape")
+
+
+async def test_while_the_model_is_traced_the_dialog_says_so_and_can_be_closed() -> None:
+    go_on = threading.Event()
+
+    def trace(request: EstimateRequest) -> PeakMemory:
+        go_on.wait(30)
+        return parts_of(request)
+
+    box = FakeBox()
+    async with on_screen(box, backend=box.backend(memory_parts=trace)) as pilot:
+        await press_until(pilot, lambda: "Tracing the model" in screen_text(pilot.app), "m")
+        await press_to(pilot, "", "escape")
+        await press_until(pilot, lambda: "Tracing the model" in screen_text(pilot.app), "m")
+        go_on.set()
+        await until(pilot, lambda: "by module" in screen_text(pilot.app))
 
 
 async def test_memory_that_cannot_be_traced_is_explained() -> None:

@@ -25,7 +25,7 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sampler import Sampler, open_sampler
-from tuner_tui.runs.launch.command import check_unshared
+from tuner_tui.runs.launch.command import LaunchError, check_unshared
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.orders import give_order
 from tuner_tui.runs.launch.prepare import launch_summary, prepare
@@ -212,6 +212,10 @@ class Backend:
         """
         run = RunFolder(folder)
         record = read_record(run)
+        if read_status(run).outcome == "completed" and (config is None or _length(config) == _length(record)):
+            raise LaunchError(
+                f"{run.id} has completed, and the settings are not for a longer training: t starts a new one."
+            )
         same = config is not None and same_training(redact_job(config.job), record.job)
         plan = plan_restart(run, resolved=config.resolved, job=config.job) if config and same else plan_restart(run)
         changes = _changed_settings(record, plan.request.resolved)
@@ -280,6 +284,12 @@ def _expected_time(config: TrainingConfig, inventory: Inventory | None) -> list[
     gpus = [card.name for card in target.cards]
     expected = expected_duration(config.job, settings, target.replicas, gpus, runs_dir())
     return [] if expected is None else [("Expected time", describe_duration(expected, settings.num_train_epochs))]
+
+
+def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:
+    """Return what decides when a training is complete."""
+    settings = training.resolved.settings
+    return settings.num_train_epochs, settings.max_steps
 
 
 def _restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.settings.errors import FieldError, PresetError
@@ -212,9 +213,19 @@ class SettingsRequests(Requests):
         if request is None:
             self._app.show_note("The machine and the Python that trains are not known yet.")
             return
-        self._app.show_note("Tracing the model on the CPU; the first time takes seconds, or a minute for a large one.")
-        parts = await to_daemon_thread(lambda: self._backend.memory_parts(request))
-        await self._app.ask(MemoryScreen(parts))
+        screen = MemoryScreen()
+        reading = self._app.run_task(self._read_parts, request, screen)
+        try:
+            await self._app.ask(screen)
+        finally:
+            reading.cancel()
+
+    async def _read_parts(self, request: EstimateRequest, screen: MemoryScreen) -> None:
+        try:
+            screen.parts = await to_daemon_thread(lambda: self._backend.memory_parts(request))
+        except BackendError:
+            screen.dismiss()
+            raise
 
     async def save_as(self) -> None:
         """Ask for a name and save under it."""

@@ -7,6 +7,7 @@ from typing import cast
 
 from textual import on
 from textual.app import App, ComposeResult
+from textual.content import Content
 
 from tests.ui.pilots import press_until, until
 from tuner_tui.runs.read.log_reader import LogWindow
@@ -209,3 +210,12 @@ async def test_a_log_that_grows_is_not_taken_for_the_hit_of_a_search() -> None:
         app.panel.log_window = window(801, 1001, 1001)
         await until(pilot, lambda: app.lines[-1] == "" or "line 1000" in app.lines)
         assert app.panel.following
+
+
+async def test_what_is_searched_for_is_shown_as_it_was_typed() -> None:
+    app = OutputApp()
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.panel.log_window = window(0, 20, 20)
+        app.panel.action_close_search("loss[/b][red]")
+        await pilot.pause()
+        assert "loss[/b][red]" in Content.from_markup(str(app.panel.border_subtitle)).plain

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from textual.app import App
 
 from tuner_tui.settings.errors import FieldError
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
-from tuner_tui.ui.screens.job import BUILTIN, COMMAND, format_job, job_fields, parse_job
+from tuner_tui.ui.screens.job import BUILTIN, COMMAND, JobScreen, format_job, job_fields, parse_job
 
 COMMAND_JOB = CommandJob(
     command=("python", "my train.py", "--lr", "{learning_rate}"),
@@ -80,3 +83,22 @@ def test_every_field_of_a_job_has_a_line(job: type[CommandJob] | type[BuiltinJob
     """What has no line would be lost when the form is accepted."""
     kind = COMMAND if job is CommandJob else BUILTIN
     assert {line.name for line in job_fields(kind)} == {*job.__struct_fields__}
+
+
+async def test_a_preview_that_comes_after_the_dialog_was_closed_is_dropped() -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def preview(job: Job) -> str:
+        asked.set()
+        await asyncio.shield(answered.wait())
+        return "late"
+
+    app = App[None]()
+    async with app.run_test() as pilot:
+        screen = JobScreen(BuiltinJob(), preview)
+        await app.push_screen(screen)
+        await asked.wait()
+        await screen.remove_children()
+        answered.set()
+        await pilot.pause()
+        assert app.screen is screen

@@ -12,6 +12,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 
@@ -270,7 +271,7 @@ class OutputPanel(Vertical, can_focus=True):
         where = self._where(window)
         if where != self._shown_subtitle:  # setting it repaints the border even if it is the same
             self._shown_subtitle = where
-            self.border_subtitle = where
+            self.border_subtitle = Content(where)
 
     def _where(self, window: LogWindow | None) -> str:
         if window is None or not window.lines:

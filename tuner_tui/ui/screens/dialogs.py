@@ -229,36 +229,44 @@ ROOM_FOR_BARS = 100
 
 
 class MemoryScreen(Dialog[None]):
-    """Shows the parts of the peak by kind, or by module and kind, each with what reduces it."""
+    """Shows the `parts` of the peak by kind, or by module and kind, each with what reduces it, once they are known."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "switch", "By module", id="memory.switch", tooltip="Show the parts by module, or by kind"),
     ]
+    heading = "Memory"
 
-    def __init__(self, parts: PeakMemory) -> None:
-        super().__init__()
-        self.heading = f"Memory · {parts.title}"
-        self._parts = parts
-        self._by_module = False
-        self.hint = self._hint()
+    parts: reactive[PeakMemory | None] = reactive(None, init=False, repaint=False)
+    by_module: reactive[bool] = reactive(False, init=False, repaint=False)
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(self._table(), id="parts"))
-        note = "CUDA context and allocator overhead are extra."
-        total = f"All tensors at the peak, in {self._parts.phase}: {format_size(self._parts.total_bytes)}. {note}"
-        yield Static(total, markup=False, classes="quiet")
+        tracing = "Tracing the model on the CPU … The first time takes seconds, or a minute for a large model."
+        yield VerticalScroll(Static(tracing, id="parts"))
+        yield Static("", markup=False, classes="quiet", id="total")
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def watch_parts(self) -> None:
+        self._show()
+
+    def watch_by_module(self) -> None:
+        self._show()
 
     def action_switch(self) -> None:
-        self._by_module = not self._by_module
-        self.query_one("#parts", Static).update(self._table())
-        self.query_one("#dialog").border_subtitle = self._hint()
+        self.by_module = not self.by_module
 
-    def _hint(self) -> str:
-        return f"m by {'kind' if self._by_module else 'module'} · esc back"
-
-    def _table(self) -> Table:
-        rows = self._parts.by_module if self._by_module else self._parts.by_kind
-        return parts_table(rows, bars=self.app.size.width >= ROOM_FOR_BARS)
+    def _show(self) -> None:
+        parts = self.parts
+        if parts is None or not self.query("#parts"):  # the answer may come before the widgets
+            return
+        box = self.query_one("#dialog")
+        box.border_title = Content(f"Memory · {parts.title}")
+        box.border_subtitle = f"m by {'kind' if self.by_module else 'module'} · esc back"
+        rows = parts.by_module if self.by_module else parts.by_kind
+        self.query_one("#parts", Static).update(parts_table(rows, bars=self.app.size.width >= ROOM_FOR_BARS))
+        total = f"All tensors at the peak, in {parts.phase}: {format_size(parts.total_bytes)}."
+        self.query_one("#total", Static).update(f"{total} CUDA context and allocator overhead are extra.")
 
 
 def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
@@ -275,7 +283,7 @@ def parts_table(rows: Sequence[BreakdownRow], bars: bool) -> Table:
         bar = "".join(span.text for span in gauge(row.share, BAR_WIDTH, "gauge")) if bars else ""
         reduced = "" if row.remedy is None else row.remedy.sentence
         size, share = format_size(row.size_bytes), format_share(row.share)
-        table.add_row(row.name, Text(row.dtype, "dim"), size, Text(share, "bold"), bar, Text(reduced, "dim"))
+        table.add_row(Text(row.name), Text(row.dtype, "dim"), size, Text(share, "bold"), bar, Text(reduced, "dim"))
     return table
 
 

@@ -202,9 +202,9 @@ class JobScreen(Dialog["Job"]):
             text, wrong = str(error), True
         else:
             text, wrong = await self._preview(job), False
-        preview = self.query_one("#preview", Label)
-        preview.update(text)
-        preview.set_class(wrong, "-wrong")
+        for preview in self.query("#preview").results(Label):  # none if the dialog was closed meanwhile
+            preview.update(text)
+            preview.set_class(wrong, "-wrong")
 
     @on(Choice.Changed, "#job-kind")
     async def _kind_changed(self, event: Choice.Changed) -> None:
@@ -259,9 +259,9 @@ class JobScreen(Dialog["Job"]):
     def _read(self) -> dict[str, str]:
         texts = dict(self._texts)
         for line in job_fields(self._texts["kind"]):
-            widget = self.query_one(f"#job-{line.name}")
-            if isinstance(widget, (Input, Choice)):
-                texts[line.name] = widget.value
+            for widget in self.query(f"#job-{line.name}"):
+                if isinstance(widget, (Input, Choice)):
+                    texts[line.name] = widget.value
         return texts
 
     def _show_message(self, text: str, wrong: bool = False) -> None:
