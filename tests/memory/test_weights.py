@@ -55,6 +55,15 @@ def test_the_name_tells_the_size(model: str, millions: float, share: float) -> N
     assert count_parameters(shape, Settings()).total / 1e6 == pytest.approx(millions, rel=share)
 
 
+def test_nothing_is_said_of_positions_that_the_table_does_not_have() -> None:
+    assert shape("llama-3.1-8b").positions is None
+    assert shape("bert-base-uncased").positions == 512
+    long, short = (
+        estimate(shape("llama-3.2-1b"), Settings(max_length=length), Device(True)) for length in (65_536, 32_768)
+    )
+    assert long.total_bytes > 1.5 * short.total_bytes
+
+
 @pytest.mark.parametrize("model", PUBLISHED["the name does not tell the size"])
 def test_no_size_is_guessed_from_a_word(model: str) -> None:
     assert known_shape(model, "causal-lm") is None

@@ -363,7 +363,7 @@ def _leaves(values: object, key: str = "") -> Iterator[tuple[str, Any]]:
 def length_checks(resolved: Resolved, shape: ModelShape | None) -> Iterator[PreflightCheck]:
     """Whether samples may be longer than the model's positions."""
     length = resolved.settings.max_length
-    if shape is None or "max_length" not in resolved.chosen:
+    if shape is None or shape.positions is None or "max_length" not in resolved.chosen:
         return
     if length > shape.positions:
         sentence = f"max_length {length:,} is more than the {shape.positions:,} positions of {shape.name}."

@@ -190,7 +190,7 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
     shape = loaded_shape(shape, settings)
     n = number_sizes(shape, settings, device)
     adapted = settings.peft_method != "none"
-    tokens = min(settings.max_length, shape.positions)
+    tokens = min(settings.max_length, shape.positions or settings.max_length)
     scores = attention_bytes(shape, settings, device, n, tokens)
     logits = float(tokens * shape.vocab) if shape.language_model else 0.0
     form = family_form(shape.family)

@@ -52,7 +52,8 @@ class ModelShape:
     `weight_bytes` is the size of one weight as saved (`loaded_shape` has it as loaded), `labels` the number of outputs
     of a classifier. `qkv_bias` and `query_norm` distinguish relatives of Llama, `dense_head` relatives of BERT: a
     classifier of two layers instead of a pooling layer and one layer. `approximates` is the architecture that this
-    family stands for; empty for the family itself. `size_only`: of the model only the number of parameters is known.
+    family stands for; empty for the family itself. `positions` is None where their number is not known and nothing is
+    kept for each. `size_only`: of the model only the number of parameters is known.
     """
 
     name: str
@@ -65,7 +66,7 @@ class ModelShape:
     head_dim: int
     intermediate: int
     vocab: int
-    positions: int
+    positions: int | None
     labels: int = 2
     tied: bool = True
     attention_dropout: float = 0.0
@@ -212,9 +213,7 @@ def _shape_by_size(model: str, task: Task) -> ModelShape | None:
 def _decoder_of_size(parameters: float, model: str, task: Task) -> ModelShape:
     vocab = 128_256 if parameters >= 4e8 else 50_257
     # Decoders that carry their size in their names are saved in 16 bit. They have as many heads of 128 as layers.
-    shape = ModelShape(
-        model, "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, 131_072, weight_bytes=2, size_only=True
-    )
+    shape = ModelShape(model, "llama", task, 1, HEAD, 1, 1, HEAD, 4 * HEAD, vocab, None, weight_bytes=2, size_only=True)
     # A block of hidden size h has about 15 h² parameters with an MLP four times as wide: in all a cube of the layers.
     while (total := count_parameters(shape, Settings()).total) < parameters:
         layers, hidden = shape.layers + 1, shape.hidden + HEAD
@@ -281,13 +280,17 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
         family = "llama" if "num_key_value_heads" in config else "gpt2" if task == "causal-lm" else "bert"
     llama = family_form("llama")
     hidden, heads = int(_read_size(config, "hidden")), int(_read_size(config, "heads"))
+    form = family_form(family)
+    positions = None
+    if form.positions or any(config.get(name) for name in keys["sizes"]["positions"]):
+        positions = int(_read_size(config, "positions", POSITIONS if approximates else None))
     dropout = 0.1 if family == "bert" or kind == "gpt2" else 0.0
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     return ModelShape(
         model, family, task, int(_read_size(config, "layers")), hidden, heads,
         int(config.get("num_key_value_heads") or heads), int(config.get("head_dim") or hidden // heads),
         int(_read_size(config, "inner", 4 * hidden if approximates or kind == "gpt2" else None)),
-        int(config["vocab_size"]), int(_read_size(config, "positions", POSITIONS if approximates else None)),
+        int(config["vocab_size"]), positions,
         len(config.get("id2label") or "ab"), tied=bool(config.get("tie_word_embeddings", kind not in llama.types)),
         attention_dropout=float(_read_size(config, "attention_dropout", dropout)),
         hidden_dropout=float(_read_size(config, "hidden_dropout", dropout)),
@@ -360,7 +363,7 @@ def block_widths(shape: ModelShape) -> Mapping[str, int]:
 def position_parameters(shape: ModelShape) -> int:
     """Parameters of position embeddings and what belongs to them: in no block, word embedding or head."""
     form = family_form(shape.family)
-    return (form.vectors + (shape.positions if form.positions else 0)) * shape.hidden
+    return (form.vectors + (shape.positions or 0 if form.positions else 0)) * shape.hidden
 
 
 def head_parameters(shape: ModelShape) -> int:
