@@ -309,9 +309,11 @@ SIGNALS = (
     re.compile(r"(?i)\b(?:caught|received|got|by|with|on) signal:?[ (]+(?P<number>\d{1,2})\b"),
     re.compile(r"\(signal (?P<number>\d{1,2})\)|^(?:\[\S+\] )?Signal: [A-Z][\w ]+ \((?P<mpi>\d{1,2})\)$"),
     re.compile(r"(?i)\bexit code: (?P<shell>13[2-6]|139)\b"),
-    re.compile(
-        r"\b[Rr]eceived (?:Signals\.)?(?P<death>SIG(?:HUP|INT|TERM|USR[12]))\b|^\S+: line \d+: +\d+ (?P<words>Hangup)\b"
-    ),
+    re.compile(r"\b[Rr]eceived (?:Signals\.)?(?P<death>SIG(?:HUP|INT|TERM|USR[12]))\b"),
+    re.compile(r"^\S+: line \d+: +\d+ (?P<words>Hangup|Terminated|CPU time limit exceeded|File size limit exceeded)\b"),
+    # torchrun also sends SIGTERM to the other ranks when one fails, which is no request from outside.
+    re.compile(r"\bclosing signal (?P<death>SIG(?:HUP|INT))\b|\b[Rr]eceived (?P<number>\d{1,2}) death signal"),
+    re.compile(r"\bgot sig(?:nal|val) ?: ?(?P<number>\d{1,2})\b"),
     re.compile(
         r"(?i)\b(?:crash|exit|fail|terminat|died|kill)\w*\b.{0,20}\b(?:code|status)[ :=]{1,3}-(?P<number>[1-9]\d?)\b"
     ),

@@ -555,6 +555,8 @@ def judge(lines: Sequence[LogLine], state: RunState, exited: Exited | None) -> J
         event = None  # it may have been caught
     match = find_fatal_failure(lines, launcher, failed)
     # A request to end that the output reports explains the end where no error does.
+    if match is not None and not match.failure.headline and launcher.request is not None:
+        match = None  # a traceback that was cut off
     signals = (number, launcher.signal, launcher.request if match is None else None)
     judgement = Judgement(
         launcher,
