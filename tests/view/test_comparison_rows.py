@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.run_pairs import two_jobs, two_runs
+from tests.runs.builders import view
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.ui.followed_run import compare_views
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.comparison_rows import ComparisonScene, comparison_rows
 
@@ -31,12 +34,21 @@ def test_different_jobs_are_warned_of_and_no_losses_draw_nothing() -> None:
     assert any("different jobs" in row for row in shown)
     assert any(row.startswith("Settings: no known difference") for row in shown)
     assert not any("loss over samples" in row for row in shown)
+    assert any(row.startswith("model  bert-base-uncased  gpt2") for row in shown), "what differs, not all of both"
+    assert not any(row.startswith("job") for row in shown)
 
 
 def test_one_run_without_losses_leaves_the_other_curve() -> None:
     runs = two_runs()
     shown = texts(runs._replace(curves=((), runs.curves[1])), 76)
     assert any(row.startswith("loss over samples") for row in shown)
+
+
+def test_of_two_commands_the_words_that_differ_are_shown() -> None:
+    words = ("/opt/environments/training/bin/python", "train.py", "--epochs")
+    first, second = (view(job=CommandJob(command=(*words, epochs)), created_t=float(epochs)) for epochs in "34")
+    shown = texts(compare_views(("r006", first), ("r007", second)), 120)
+    assert any(row.split()[:5] == ["command", "…", "3", "…", "4"] for row in shown), shown
 
 
 @pytest.mark.parametrize("width", [30, 76, 111, 112, 196])

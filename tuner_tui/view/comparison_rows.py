@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tuner_tui.runs.read.comparison import (
     UNKNOWN_KIND,
@@ -12,6 +12,7 @@ from tuner_tui.runs.read.comparison import (
     Difference,
     LossAt,
     MeasuredFigure,
+    find_differences,
     format_figure,
     format_loss_difference,
     format_origin,
@@ -140,9 +141,9 @@ def _other_sections(scene: ComparisonScene, width: int) -> list[Row]:
     silent = [name for name, observed in zip(scene.names, comparison.observed, strict=True) if not observed]
     parts = (("In effect", comparison.in_effect), ("Versions", comparison.versions), ("From", comparison.code))
     return join_sections(
-        _section(title, scene, map(_other, rows), width, none="; ".join(f"{name} reported nothing" for name in silent))
+        _section(title, scene, _others(rows), width, none="; ".join(f"{name} reported nothing" for name in silent))
         if title == "In effect"
-        else _section(title, scene, map(_other, rows), width)
+        else _section(title, scene, _others(rows), width)
         for title, rows in parts
     )
 
@@ -186,6 +187,21 @@ def _loss(row: LossAt) -> Entry:
     return f"{row.samples:,} samples", first, second, format_loss_difference(row)
 
 
-def _other(row: Difference) -> Entry:
-    first, second = (format_setting(value, MAX_VALUE_WIDTH) for value in (row.first, row.second))
-    return row.name, first, second, ""
+def _others(rows: Iterable[Difference]) -> Iterator[Entry]:
+    """Of the parts of a job those that differ."""
+    for row in rows:
+        if isinstance(row.first, Mapping) and isinstance(row.second, Mapping):
+            yield from _others(find_differences(row.first, row.second))
+        else:
+            values = _from_difference(row.first, row.second)
+            first, second = (format_setting(value, MAX_VALUE_WIDTH) for value in values)
+            yield row.name, first, second, ""
+
+
+def _from_difference(first: Any, second: Any) -> tuple[Any, Any]:
+    """Both values; of two commands the words from the first that differs, which may stand at the end of a long line."""
+    if not (isinstance(first, (list, tuple)) and isinstance(second, (list, tuple))):
+        return first, second
+    same = next((n for n, (left, right) in enumerate(zip(first, second, strict=False)) if left != right), 0)
+    rest = ["…"] if same else []
+    return " ".join([*rest, *map(str, first[same:])]), " ".join([*rest, *map(str, second[same:])])
