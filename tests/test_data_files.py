@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.advice.remedies import table
+from tuner_tui.advice.remedies.catalog import RUNGS
 from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import known_cards
 from tuner_tui.runs.log_parsing import fatal_failure
@@ -39,6 +40,8 @@ def test_crashes() -> None:
     for row in (*document["messages"], *document["frames"], *document["classes"]):
         name = row.get("say", row)
         problems += [f"{name}: {problem}" for problem in misspelled(row, CRASH_REQUIRED, CRASH_KEYS)]
+        if not row.keys() & {"match", "any", "headline", "frame", "classes"}:
+            problems.append(f"{name}: lacks match, any, headline, frame or classes")
         for key in ("example", "counter_example"):
             texts = row.get(key, [])
             if not all(isinstance(text, str) for text in ([texts] if isinstance(texts, str | Mapping) else texts)):
@@ -65,6 +68,16 @@ def test_remedies() -> None:
     assert problems == []
 
 
+def test_ladders() -> None:
+    document = read_data_file(table.FILE)
+    remedies = {*document["remedies"], *RUNGS}
+    steps = {
+        name: [step for part in ladder.values() for step in part] if isinstance(ladder, Mapping) else ladder
+        for name, ladder in document["ladders"].items()
+    }
+    assert [f"{name}: no remedy {step}" for name in steps for step in steps[name] if step not in remedies] == []
+
+
 def test_findings() -> None:
     required = ("when", "severity", "confidence", "sentence")
     rows = read_data_file(rows_of_findings.FILE)
@@ -85,6 +98,8 @@ def test_gpus() -> None:
     for row in read_data_file(known_cards.FILE):
         name, generation = row.get("name", row), row.get("architecture")
         problems += [f"{name}: {problem}" for problem in misspelled(row, GPU_KEYS, GPU_KEYS)]
+        if not isinstance(row.get("memory"), list):
+            problems.append(f"{name}: memory is no list of sizes in GiB, such as [48]")
         if architectures.setdefault(row.get("capability"), generation) != generation:
             problems.append(f"{name}: capability {row['capability']} is {architectures[row['capability']]} elsewhere")
     assert problems == []
