@@ -198,9 +198,9 @@ def probe_interpreter(path: Path, cache_folder: Path | None = None, timeout_s: f
     """
     path = resolve_executable(path)
     entry = _cache_entry(path, cache_folder)
-    known = entry.read()
-    if known is not None:
-        return interpreter_from_answer(path, known, None)
+    answer = entry.read()
+    if answer is not None:
+        return interpreter_from_answer(path, answer, None)
     answer, problem = ask_interpreter(path, ("versions", "fields"), timeout_s)
     if problem is None and (answer.get("problem") is None or "transformers" not in answer["packages"]):
         # Installing or removing a package changes the site-packages folders.

@@ -161,7 +161,7 @@ def is_launcher(command: Sequence[str]) -> bool:
 RESCAN_EVERY = 3
 QUEUE_TIME_ROLES = (Role.MAIN, Role.WORKER)
 """Roles whose wait for a core delays the training; launchers and data servers may wait."""
-ROLE_ORDER = {role: place for place, role in enumerate(Role)}
+ROLE_ORDER = {role: order for order, role in enumerate(Role)}
 RANK = re.compile(r"[0-9]{1,6}")
 
 
@@ -534,7 +534,7 @@ def find_jobs(
     children: dict[int, list[int]] = {}
     for process in sorted(processes.values(), key=lambda process: (process.start_ticks, process.pid)):
         children.setdefault(process.parent, []).append(process.pid)
-    trees = [build_tree(processes, children, found, tops) for found in roots.values()]
+    trees = [build_tree(processes, children, root, tops) for root in roots.values()]
     return tuple(sorted(trees, key=lambda job: (processes[job.root].start_ticks, job.root)))
 
 

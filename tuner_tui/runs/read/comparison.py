@@ -131,15 +131,15 @@ def changed_settings(first: RunView, second: RunView) -> tuple[ChangedSetting, .
     passed, observed = (passed_settings(first), passed_settings(second)), (_observed(first), _observed(second))
     rows = []
     for name in FIELDS:
-        sides = [_in_effect(name, *known) for known in zip(passed, observed, strict=True)]
+        sides = [_in_effect(name, *values) for values in zip(passed, observed, strict=True)]
         if sum(name in values for values in observed) == 1 and any(value in OPEN_VALUES for value, _ in sides):
             # What was left to the tool is known of the observed run only: compare what both were asked for.
             sides = [values.get(name, UNKNOWN_SETTING) for values in passed]
         (before, old), (after, new) = sides
         chosen = any(origin.kind not in (*WEAK_ORIGINS, UNKNOWN_KIND) for origin in (old, new))
-        known = UNKNOWN_KIND not in (old.kind, new.kind)
-        if (not _same(before, after)) if known else (chosen and old != new):
-            rows.append((not known, not chosen, ChangedSetting(name, before, after, old, new)))
+        both_known = UNKNOWN_KIND not in (old.kind, new.kind)
+        if (not _same(before, after)) if both_known else (chosen and old != new):
+            rows.append((not both_known, not chosen, ChangedSetting(name, before, after, old, new)))
     return tuple(row for *_, row in sorted(rows, key=lambda row: row[:2]))
 
 

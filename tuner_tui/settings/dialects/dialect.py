@@ -280,7 +280,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
     keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
     spelled = values.keys() & {*keys_of_tool, dialect.warmup_ratio}
-    told = [
+    kept_notes = [
         note
         for note in imported.notes
         if not any(note.startswith(f"{key} is read as ") for key in spelled & values.keys())
@@ -289,7 +289,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         name for name in FIELDS if name not in imported.settings and dialect_keys(dialect, name) & left_open.keys()
     )
     ignored = (*left_open, *imported.ignored)
-    return ImportedSettings(imported.settings, ignored, (*notes, *told), imported.unknown, chosen_by_tool)
+    return ImportedSettings(imported.settings, ignored, (*notes, *kept_notes), imported.unknown, chosen_by_tool)
 
 
 def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
@@ -375,8 +375,8 @@ def _typed(value: Any, choices: Collection[Any]) -> Any:
 def _written_keys(dialect: Dialect, name: str, value: Value, file_values: Mapping[str, Any]) -> WrittenKeys | None:
     """How the tool spells a value; where `file_values` have other keys for the setting, by those."""
     usual = {key for written in dialect.values.get(name, {}).values() for key in written}
-    for written, said in dialect.also_read.get(name, ()):
-        if said == value and written.keys() <= file_values.keys() - usual:
+    for written, value_read in dialect.also_read.get(name, ()):
+        if value_read == value and written.keys() <= file_values.keys() - usual:
             return written
     if name == "warmup_steps" and dialect.warmup_ratio is not None and isinstance(value, float):
         return {dialect.warmup_ratio: value} if 0 < value < 1 else {"warmup_steps": int(value)}

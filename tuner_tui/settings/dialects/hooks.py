@@ -50,7 +50,7 @@ def complete_axolotl_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
     axolotl refuses `save_steps` where `save_strategy` is not steps, and so for evaluations.
     """
-    strategies = {f"{what}_steps": values.get(f"{what}_strategy", "steps") for what in ("save", "eval")}
+    strategies = {f"{event}_steps": values.get(f"{event}_strategy", "steps") for event in ("save", "eval")}
     dropped = (steps for steps, strategy in strategies.items() if steps in values and strategy != "steps")
     keys: dict[str, Any] = dict.fromkeys(dropped)
     if values.get("adapter") in ("lora", "qlora"):

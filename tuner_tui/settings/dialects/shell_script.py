@@ -109,7 +109,8 @@ def _with_option(text: str, name: str, value: str | None, source: str) -> str:
     # The command itself, else what its variables hold; of several the last one counts.
     parts = ((command.start, command.end), (0, len(text)))
     option_match = next(
-        (all_[-1] for part in parts for one in (option, override) if (all_ := [*one.finditer(text, *part)])), None
+        (all_[-1] for part in parts for pattern in (option, override) if (all_ := [*pattern.finditer(text, *part)])),
+        None,
     )
     if option_match is None:
         return text if value is None else _with_new_option(text, command, f"--{name} {value}")
