@@ -22,8 +22,8 @@ __all__ = ["shell"]
 
 HINT = re.compile(r"`(tuner-tui(?: [^`]*)?)`")
 PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-SHOWN = {"RUN", "PRESET", "FILE", "RUN|PRESET|FILE", "r001", "r007"}
-"""What the screen opens."""
+SHOWN = {"RUN", "PRESET", "FILE", "LOG", "RUN|PRESET|FILE", "r001", "r007"}
+"""What stands in place of a command: the screen opens it, or of a log its diagnosis is printed."""
 
 
 def printed_hints() -> list[str]:

@@ -165,6 +165,25 @@ def test_a_run_folder_of_the_stranger_is_not_signalled(stranger: pwd.struct_pass
         victim.kill()
 
 
+@pytest.mark.parametrize(("words", "mode"), [(["stop"], 0o600), (["stop", "--now"], 0o666)])
+def test_a_state_that_the_stranger_may_write_signals_nothing(
+    stranger: pwd.struct_passwd, place: Path, words: list[str], mode: int
+) -> None:
+    folder = whole_run(place / "state" / "runs")
+    with subprocess.Popen(["sleep", "100"]) as victim:
+        process = identify_process(victim.pid)
+        assert process is not None
+        write_supervisor_state(folder.state, SupervisorState(this_machine(), process, 1.0, process))
+        folder.state.chmod(mode)
+        if mode == 0o600:
+            os.chown(folder.state, stranger.pw_uid, stranger.pw_gid)
+        ran = tuner(place / "state", *words, folder.id)
+        assert ran.returncode in (1, 2)
+        assert f"{folder.state}: It may be changed by " in ran.stderr
+        assert victim.poll() is None
+        victim.kill()
+
+
 def test_a_state_folder_below_one_that_everybody_may_change(stranger: pwd.struct_passwd, place: Path) -> None:
     shared = place / "shared"
     (shared / "mine").mkdir(parents=True)

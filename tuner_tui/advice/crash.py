@@ -18,6 +18,7 @@ from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
+from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import OutOfMemory
 from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, signal_name
@@ -345,7 +346,8 @@ def _normalize_location(where: str | None) -> str | None:
 
 
 def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:
-    text = re.sub(r"\s+", " ", text).strip()
+    """A part of the log on one line, without secrets: the log itself is the training's own."""
+    text = redact_text(re.sub(r"\s+", " ", text).strip())
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 

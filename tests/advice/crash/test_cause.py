@@ -39,6 +39,17 @@ PREFIXES = (
 """What loggers, launchers, terminals and mails write before each line."""
 
 
+@pytest.mark.parametrize(
+    "message",
+    ["requests.exceptions.ConnectionError: Max retries exceeded with url: /x?token={0}", "ValueError: password={0}"],
+)
+def test_a_secret_of_the_log_is_in_no_finding(message: str) -> None:
+    secret = "Zq7Kp06WvXt9LmN4"
+    findings = read(trace(message.format(secret)))
+    assert findings
+    assert secret not in str(findings)
+
+
 @pytest.mark.parametrize("output", LOGS, ids=lambda output: output.name)
 def test_a_log_has_the_cause_that_a_person_would_name(output: Output) -> None:
     findings = read(output.log)

@@ -69,6 +69,12 @@ def test_each_layout(text: str, changes: dict[tuple[str, ...], object], expected
         json.loads(patched)
 
 
+def test_json_may_be_indented_with_tabs() -> None:
+    text = '{\n\t"a":\t1,\n\t"s": {\n\t\t"b": "x"\n\t}\n}\n'
+    patched = patch_text(text, {("s", "b"): "y", ("a",): 2}, "x.json", ".json")
+    assert patched == text.replace('"x"', '"y"').replace("1", "2")
+
+
 @pytest.mark.parametrize(
     ("text", "path"),
     [

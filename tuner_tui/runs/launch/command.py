@@ -92,10 +92,11 @@ def own_config(job: Job, cwd: Path) -> Mapping[str, Any] | None:
     return read_tool_file(cwd / path_of_argument(job.command[index])).values
 
 
-def check_unshared(path: Path) -> None:
-    """Raise `LaunchError` where another user may choose what is started or signalled by the file or folder."""
+def check_unshared(*paths: Path) -> None:
+    """Raise `LaunchError` where another user may choose what is started or signalled by the files or folders."""
     try:
-        require_unshared(path)
+        for path in paths:
+            require_unshared(path)
     except OSError as error:
         raise LaunchError(f"{error.filename}: {error.strerror}.") from error
 

@@ -48,7 +48,7 @@ def give_order(folder: RunFolder, order: Order, note: Callable[[str], None] = la
     or until the processes were signalled without one. Raises `LaunchError`, and `OSError` for a checkpoint that cannot
     be asked for.
     """
-    check_unshared(folder.path)
+    check_unshared(folder.path, folder.state)
     if order != "checkpoint" and read_job(folder.path) is not None:
         cancel_job(folder.path)
     pass_order(folder, order, note)
@@ -176,7 +176,7 @@ def _wait_gone(folder: RunFolder, job: SlurmJob, note: Callable[[str], None]) ->
 def end_leftovers(folder: RunFolder, order: Order, note: Callable[[str], None]) -> None:
     """End what an ended run left running: SIGTERM, and SIGKILL later if that was ordered. Waits for it. Raises
     `LaunchError`."""
-    check_unshared(folder.path)
+    check_unshared(folder.path, folder.state)
     remaining = _processes(folder)
     if not remaining.own:
         return

@@ -76,7 +76,7 @@ def _create_run(prepared: PreparedLaunch, root: Path) -> tuple[RunFolder, Launch
 
 def adopt(folder: RunFolder) -> None:
     """Start a new supervisor for a run whose supervisor died. Raises `LaunchError` if there is nothing to adopt."""
-    check_unshared(folder.path)
+    check_unshared(folder.path, folder.state)
     start_supervisor(folder, None)
 
 

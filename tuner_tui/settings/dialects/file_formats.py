@@ -251,7 +251,8 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     """
     if suffix == ".toml":
         raise SettingsError(f"{source}: TOML files are read-only; change it by hand")
-    root = compose_tool_yaml(text, source)
+    # YAML has no tabs between its tokens, JSON has none within its texts.
+    root = compose_tool_yaml(text.replace("\t", " ") if suffix == ".json" else text, source)
     whole = _with_new_sections(root, changes, suffix)
     edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
     patched = text
