@@ -20,7 +20,7 @@ from types import FrameType
 
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 COMM = "tuner-helper"
-"""The name of this process, by which it and what is below it are told from the jobs of a machine."""
+"""The name of this process. By it, the process and what is below it do not count as jobs of the machine."""
 PATIENCE_S = 5.0
 """For the end of descendants after SIGKILL; those of another user never end by it."""
 
