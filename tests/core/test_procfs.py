@@ -57,3 +57,10 @@ def test_this_process_and_its_child_are_found():
         assert child.pid in [stat.pid for stat in descendants_in(all_processes(), [os.getpid()])]
         child.kill()
     assert not is_alive(ProcessId(child.pid, 0))
+
+
+def test_the_number_of_no_group_ends_nobody():
+    """The kernel takes 0 for the group of the caller, here that of a process in a session of its own."""
+    script = "from tuner_tui.core.procfs import end_group\nend_group(0)\nprint('alive')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, start_new_session=True)
+    assert done.stdout == "alive\n"

@@ -146,6 +146,8 @@ def send_signal(process: ProcessId | ProcessStat, number: int) -> None:
 
 def end_group(group: int) -> None:
     """Kill the process group of this number; does nothing where there is none, or none of this user."""
+    if group <= 1:  # the kernel takes 0 for the own group and 1 for all processes
+        return
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

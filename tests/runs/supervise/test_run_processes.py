@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tuner_tui.core.procfs import identify_process
+from tuner_tui.runs.supervise.run_processes import ApartProcesses
 
 NAMES = """
 import os, sys
@@ -27,3 +31,14 @@ def test_a_process_that_only_another_user_can_end_is_named_with_that_user() -> N
         finally:
             process.kill()
     assert named.stdout == f"{process.pid} (sleep 600; only root can end it) True\n", named.stderr
+
+
+def test_a_command_line_that_ends_after_two_options_is_no_reason_to_stop(tmp_path: Path) -> None:
+    training = identify_process(os.getpid())
+    assert training is not None
+    command = ["python", "-P", "-m"]
+    with subprocess.Popen(command, executable="/bin/bash", stdin=subprocess.PIPE, start_new_session=True) as process:
+        apart = ApartProcesses(tmp_path, training).look()
+        assert process.stdin is not None
+        process.stdin.close()
+    assert process.pid in [each.pid for each in apart]

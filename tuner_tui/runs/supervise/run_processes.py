@@ -258,7 +258,7 @@ FALLBACK_MODULE = "tuner_tui.tuning.fallback"
 
 def _is_detached(command: Sequence[str]) -> bool:
     """Whether it is the command line of a process that `open_detached` has started."""
-    return command[1:3] == ("-P", "-m") and command[3].startswith("tuner_tui.")
+    return command[1:3] == ("-P", "-m") and "".join(command[3:4]).startswith("tuner_tui.")
 
 
 def open_detached(
