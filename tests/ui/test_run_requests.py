@@ -110,7 +110,7 @@ async def test_a_run_that_fell_back_long_ago_is_shown_as_it_is() -> None:
     fell = FellBack(t=1.0, into="r008", number=1, most=3, sentence="micro batch 16 → 8; goes on as r008.")
     box = busy_box(view=replace(out, state=replace(out.state, fell_back=fell)))
     async with on_screen(box) as pilot:
-        await press_until(pilot, lambda: app_of(pilot).main.view is not None, "6")
+        await press_until(pilot, lambda: app_of(pilot).main.view is not None, "5")
         assert app_of(pilot).session.state.folder == Path("/runs/r007")
 
 

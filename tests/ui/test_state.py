@@ -14,7 +14,7 @@ from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import OriginKind
 from tuner_tui.ui.state import UiState
-from tuner_tui.view.settings_form import DataParallel
+from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
 T4 = card("T4", gib=15.0)
 COMMAND = CommandJob(command=("python", "train.py"))
@@ -88,6 +88,15 @@ def test_a_script_that_brings_its_own_batch_shows_it_as_seen() -> None:
 
 def test_a_value_that_the_user_gave_is_kept() -> None:
     assert shown(following({BATCH: 16}, per_device_train_batch_size=4)) == (4, "preset")
+
+
+def test_a_given_value_that_the_run_does_not_use_is_named_until_it_is_edited() -> None:
+    state = following({BATCH: 16}, per_device_train_batch_size=4)
+    assert state.values_in_effect == {BATCH: ValueInEffect("in effect 16")}
+    assert not state.with_edit(BATCH, "8").values_in_effect
+    assert not following({BATCH: 16}).values_in_effect, "the command brought it"
+    other = CommandJob(command=("python", "other.py"))
+    assert not following({BATCH: 16}, job=other, per_device_train_batch_size=4).values_in_effect
 
 
 def test_the_values_of_another_job_are_not_taken_over() -> None:

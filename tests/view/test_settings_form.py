@@ -23,6 +23,7 @@ from tuner_tui.view.settings_form import (
     KNOBS,
     DataParallel,
     SettingsView,
+    ValueInEffect,
     check_input,
     effective_batch,
     field_help,
@@ -96,6 +97,19 @@ def test_a_folded_group_shows_what_is_wrong_in_it_and_how_much_was_changed() -> 
     groups = {FIELDS[name].group for problem in wrong.problems for name in problem.fields if name not in KNOBS}
     assert {group for group, row in headings.items() if row.tone} == groups & headings.keys()
     assert headings["Optimizer"].origin == "1 changed"
+
+
+def test_what_a_run_uses_instead_stands_at_the_field_also_in_a_folded_group() -> None:
+    run = replace(
+        view(gradient_checkpointing=True),
+        in_effect={"gradient_checkpointing": ValueInEffect("in effect off", "the model has no place for it")},
+    )
+    (shown,) = [row for row in form_rows(run, opened=(), show_changed=True) if row.name == "gradient_checkpointing"]
+    assert (shown.tone, shown.origin) == ("warning", "! in effect off")
+    assert (
+        field_help(run, FIELDS["gradient_checkpointing"]).sentence
+        == "the run: in effect off, because the model has no place for it"
+    )
 
 
 def test_help_names_the_field_its_unit_its_bounds_and_where_the_value_came_from() -> None:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.target import target_of
-from tuner_tui.advice.situation import effective_settings, observed_values
+from tuner_tui.advice.settings_check import differing_settings
+from tuner_tui.advice.situation import effective_settings, observed_values, situation_of_state
+from tuner_tui.core.text import format_observed
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.read.reader import RunView
@@ -21,7 +23,7 @@ from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, R
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.records import TrainingConfig
-from tuner_tui.view.settings_form import DataParallel, format_field
+from tuner_tui.view.settings_form import DataParallel, ValueInEffect, format_field
 
 
 class SettingChange(NamedTuple):
@@ -104,6 +106,20 @@ class UiState:
         if observed is not None and observed[0] == job:
             return observed[1]
         return expected_data_parallel(job, self.inventory, self.interpreter, self.accelerate)
+
+    @property
+    def values_in_effect(self) -> Mapping[str, ValueInEffect]:
+        """What the followed run uses in place of the values shown, if these were given to it."""
+        view, current = self.view, self.current
+        if view is None or view.record is None or current is None or view.record.job != current.job:
+            return {}
+        return {
+            check.name: ValueInEffect(
+                "not applied" if check.seen is None else f"in effect {format_observed(check.seen)}", check.why
+            )
+            for check in differing_settings(situation_of_state(view.state, view.record))
+            if check.asked == getattr(current.resolved.settings, check.name, None)
+        }
 
     def form_differs(self, other: UiState) -> bool:
         """Whether the settings form looks different. It does not for the news of a run, which come every second."""

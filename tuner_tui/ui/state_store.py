@@ -41,6 +41,8 @@ class StateStore:
         if before.form_differs(state):
             self._screen.settings_view = self._settings_view()
             self.request_estimate()
+        elif self._screen.settings_view is not None and before.view is not state.view:
+            self._screen.settings_view = replace(self._screen.settings_view, in_effect=state.values_in_effect)
         if state.ready:
             self.ready.set()
         job = None if state.loaded is None else state.loaded.job
@@ -97,6 +99,7 @@ class StateStore:
             job_edited=state.job_edited,
             spread=state.data_parallel,
             check=check,
+            in_effect=state.values_in_effect,
         )
 
 

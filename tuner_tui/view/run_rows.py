@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner_tui.core.text import format_observed, wrap_text
+from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_duration, format_share, format_short_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import (
@@ -20,7 +20,6 @@ from tuner_tui.view.cells import (
     Row,
     Style,
     TextSpan,
-    align_left,
     align_right,
     join_fitting,
     labelled_row,
@@ -30,11 +29,9 @@ from tuner_tui.view.cells import (
 )
 
 if TYPE_CHECKING:
-    from tuner_tui.advice.settings_check import SettingCheck
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.run_state import RankState, RunState
     from tuner_tui.runs.events.types import Evaluated, Finished, Steps
-    from tuner_tui.runs.store.record import RunRecord
 
 
 def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
@@ -323,38 +320,3 @@ def _data_wait(rank: RankState) -> float | None:
     from tuner_tui.runs.events.progress import data_wait_share
 
     return data_wait_share(rank.recent[0], rank.recent[-1]) if rank.recent else None
-
-
-EFFECT_MARKS: Mapping[str, tuple[str, Style]] = {"agrees": (f"{GOOD} ", "good"), "differs": (f"{WARN} ", "warn")}
-
-
-def in_effect_rows(state: RunState | None, record: RunRecord | None, width: int) -> list[Row]:
-    """Return a heading and a row per setting that was seen in effect or not applied."""
-    if state is None:
-        return [Row(line(TextSpan("No run is open.", "dim")))]
-    from tuner_tui.advice.settings_check import verify_settings
-    from tuner_tui.advice.situation import situation_of_state
-
-    checks = verify_settings(situation_of_state(state, record))
-    if not checks:
-        return [Row(line(TextSpan("The training has not reported its settings yet.", "dim")))]
-    name = max(10, min(max(len(_label(check)) for check in checks), width * 2 // 5))
-    column = max(6, (width - name - 4) // 2)
-    heading = Row(line(TextSpan(" " * (3 + name) + align_left("requested", column) + " in effect", "dim")))
-    return [heading, *(_check_row(check, name, column) for check in checks)]
-
-
-def _label(check: SettingCheck) -> str:
-    """Return the label of the setting in the form, or the name that the observer gave it."""
-    from tuner_tui.settings.model import FIELDS
-
-    return FIELDS[check.name].label if check.name in FIELDS else check.name.replace("_", " ")
-
-
-def _check_row(check: SettingCheck, name: int, column: int) -> Row:
-    differs = check.verdict == "differs"
-    mark, style = EFFECT_MARKS.get(check.verdict, ("  ", "dim"))
-    label = TextSpan(align_left(_label(check), name), "dim")
-    words = "not applied" if differs and check.seen is None else format_observed(check.seen)
-    seen = TextSpan(align_left(words, column), "warn" if differs else "")
-    return Row(line(TextSpan(mark, style), label, " ", align_left(format_observed(check.asked), column), " ", seen))

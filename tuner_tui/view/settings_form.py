@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import structs
@@ -36,11 +36,19 @@ class DataParallel(NamedTuple):
 SINGLE_DEVICE = DataParallel()
 
 
+class ValueInEffect(NamedTuple):
+    """What a run uses in place of the value that it was given, and why where that is known."""
+
+    text: str
+    why: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class SettingsView:
     """The contents of the settings panel.
 
     `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
+    `in_effect` has what the followed run uses in place of the values shown, where these differ.
     """
 
     specs: tuple[FieldSpec, ...]
@@ -51,6 +59,7 @@ class SettingsView:
     spread: DataParallel = SINGLE_DEVICE
     check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
     job_edited: bool = False
+    in_effect: Mapping[str, ValueInEffect] = field(default_factory=dict)
 
     @property
     def dirty(self) -> bool:
@@ -117,7 +126,7 @@ def form_rows(
 
 def _differs(view: SettingsView, spec: FieldSpec) -> bool:
     value = getattr(view.resolved.settings, spec.name)
-    return not value == spec.default == getattr(view.saved.settings, spec.name)
+    return spec.name in view.in_effect or not value == spec.default == getattr(view.saved.settings, spec.name)
 
 
 def _heading(
@@ -149,6 +158,8 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     changed = value != getattr(view.saved.settings, spec.name)
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).kind.value
+    if spec.name in view.in_effect:
+        tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
     if problem is not None:
         tone = "error" if problem.severity == "error" else "warning"
         origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
@@ -171,6 +182,9 @@ def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
     problem = worst_problems(view.problems).get(spec.name)
     if problem is not None:
         return _problem_help(view, facts, problem)
+    if spec.name in view.in_effect:
+        text, why = view.in_effect[spec.name]
+        return FieldHelpText(facts, f"the run: {text}{f', because {why}' if why else ''}", "warning")
     return FieldHelpText(facts, f"recommended · {origin.detail}" if recommended else spec.help)
 
 

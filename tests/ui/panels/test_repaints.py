@@ -13,14 +13,10 @@ from tests.fakes.terminal import TerminalApp
 from tests.fakes.ui_backend import INTERPRETER
 from tests.ui.pilots import until
 from tuner_tui.runs.read.reader import RunView
-from tuner_tui.runs.store.record import RunRecord
-from tuner_tui.settings.job import BuiltinJob
-from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.terminal.base_widgets import RowsPanel
 from tuner_tui.ui.theme import DARK
 from tuner_tui.view.hardware_rows import hardware_rows
-from tuner_tui.view.run_rows import in_effect_rows
 
 
 class PanelApp(TerminalApp):
@@ -96,24 +92,13 @@ async def test_every_size_is_drawn_exactly_to_its_width() -> None:
 
 async def test_the_panels_show_what_arrives() -> None:
     plots = PlotsPanel()
-    hardware, in_effect = RowsPanel(hardware_rows, None, None), RowsPanel(in_effect_rows, None, None)
-    app = PanelApp(plots, hardware, in_effect)
+    hardware = RowsPanel(hardware_rows, None, None)
+    app = PanelApp(plots, hardware)
     async with app.run_test(size=(100, 60)) as pilot:
-        for text in ("no points yet", "Reading the hardware", "No run is open"):
+        for text in ("no points yet", "Reading the hardware"):
             await until(pilot, lambda: text in app.text)  # noqa: B023
         plots.view = view(START_S)
         hardware.values = (inventory(8), INTERPRETER)
-        state = running(START_S, in_effect={"tf32": False, "per_device_train_batch_size": 16})
-        in_effect.values = (state, launched(Settings(tf32=True, per_device_train_batch_size=16)))
         for title in ("loss", "eval loss", "throughput, samples/s", "peak memory", "8 × NVIDIA H100", "torch 2.13.0"):
             await until(pilot, lambda: title in app.text)  # noqa: B023
         assert any("\u2801" <= character <= "\u28ff" for character in app.text)
-        marked = [row.split()[1:] for row in app.text.splitlines() if row.startswith("!")]
-        assert marked == [["TF32", "on", "off"]]
-
-
-def launched(settings: Settings) -> RunRecord:
-    return RunRecord(
-        id="r007", created_t=START_S, job=BuiltinJob(), resolved=Resolved(settings), argv=("python",), cwd="/",
-        interpreter="python", host="box", program_version="1", output_dir="/out",
-    )  # fmt: skip

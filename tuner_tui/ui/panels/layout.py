@@ -15,30 +15,25 @@ from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
-PAGES = ("settings", "live", "troubles", "output", "plots", "in-effect", "hardware")
+PAGES = ("settings", "live", "troubles", "output", "plots")
 """The panels in the order of their number keys."""
 
 PANEL_TITLES = {
     "settings": "Settings", "live": "Live", "troubles": "Troubleshooting", "output": "Output", "plots": "Plots",
-    "in-effect": "In effect", "hardware": "Hardware",
 }  # fmt: skip
-BELOW = ("output", "plots", "in-effect", "hardware")
-"""The panels that share the place below the findings."""
+BELOW = ("output", "plots")
+"""The panels about a run that share the place below the findings, and are not shown before there is one."""
 STRIP = "pages"
 WIDE_COLUMNS, WIDE_ROWS = 170, 46
 NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
 TROUBLES_MOST_ROWS = 9
 LEAST_BELOW_ROWS = 9
 SETTINGS_COLUMNS = 40
-HARDWARE_ROWS = 17
-FORM_ROWS = 9
-"""Rows of the settings panel around its list: frame, memory, expected time and help."""
-LEAST_IN_EFFECT_ROWS = 8
 
 
-def panel_title(page: str, title: str = "") -> str:
+def panel_title(page: str) -> str:
     """Return the title of a panel in its border, after the number of its key."""
-    return f"{PAGES.index(page) + 1} {title or PANEL_TITLES[page]}"
+    return f"{PAGES.index(page) + 1} {PANEL_TITLES[page]}"
 
 
 class Arrangement(NamedTuple):
@@ -55,86 +50,58 @@ class Arrangement(NamedTuple):
 
 
 def arrange(
-    width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1, settings_rows: int | None = None
+    width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1, has_run: bool = True
 ) -> Arrangement:
     """Return the arrangement for `width` by `height` cells.
 
     `page` is the panel selected last; `trouble_rows` is the height of the findings, 0 without findings, and
-    `quiet_rows` the height of the text shown instead, used where more than one panel is visible. `settings_rows` is
-    the number of rows of the settings of the next run; None before the first run.
+    `quiet_rows` the height of the text shown instead, used where more than one panel is visible. Without a run the
+    panels about it would be empty: their place goes to the settings and the machine until one of them is selected.
     """
     if width < 1 or height < 1:
         return Arrangement()
-    # `settings_rows` is None before the first run: panels about a run would be empty, and their place goes to the form
-    # and to the machine, which is what the user decides by then.
+    below = has_run or page in BELOW
     if width >= WIDE_COLUMNS and height >= WIDE_ROWS:
-        if settings_rows is None:
-            return _wide_before_run(width, height, page, trouble_rows or quiet_rows)
-        return _wide(width, height, trouble_rows or quiet_rows, settings_rows)
+        return _wide(width, height, trouble_rows or quiet_rows, below)
     if width >= NORMAL_COLUMNS and height >= NORMAL_ROWS:
-        below = "hardware" if settings_rows is None else "output"
         return _normal(width, height, page, trouble_rows or quiet_rows, below)
     return _paged(width, height, page, trouble_rows)
 
 
-def _wide(width: int, height: int, trouble_rows: int, settings_rows: int) -> Arrangement:
+def _wide(width: int, height: int, trouble_rows: int, below: bool) -> Arrangement:
     left = width * 30 // 100
     right = width - left
-    settings = min(settings_rows + FORM_ROWS, height * 2 // 3)
-    hardware = min(HARDWARE_ROWS, height - settings - LEAST_IN_EFFECT_ROWS)
     troubles = min(max(1, trouble_rows) + 2, height // 3)
-    live = (height - troubles) * 55 // 100
-    below, rest = live + troubles, height - live - troubles
-    output = right * 45 // 100
-    return Arrangement(
-        {
-            "settings": Region(0, 0, left, settings),
-            "in-effect": Region(0, settings, left, height - settings - hardware),
-            "hardware": Region(0, height - hardware, left, hardware),
-            "live": Region(left, 0, right, live),
-            "troubles": Region(left, live, right, troubles),
-            "output": Region(left, below, output, rest),
-            "plots": Region(left + output, below, right - output, rest),
-        }
-    )
+    live = (height - troubles) * 55 // 100 if below else height - troubles - 1
+    y, output = live + troubles, right * 45 // 100
+    boxes = {
+        "settings": Region(0, 0, left, height),
+        "live": Region(left, 0, right, live),
+        "troubles": Region(left, live, right, troubles),
+    }
+    if not below:
+        return Arrangement(boxes | {STRIP: Region(left, y, right, 1)}, BELOW)
+    boxes["output"] = Region(left, y, output, height - y)
+    boxes["plots"] = Region(left + output, y, right - output, height - y)
+    return Arrangement(boxes)
 
 
-def _wide_before_run(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
-    left = width * 30 // 100
-    troubles = min(max(1, trouble_rows) + 2, height // 3)
-    live = height - troubles - HARDWARE_ROWS - 1
-    active = page if page in BELOW else "hardware"
-    return Arrangement(
-        {
-            "settings": Region(0, 0, left, height),
-            "live": Region(left, 0, width - left, live),
-            "troubles": Region(left, live, width - left, troubles),
-            STRIP: Region(left, live + troubles, width - left, 1),
-            active: Region(left, height - HARDWARE_ROWS, width - left, HARDWARE_ROWS),
-        },
-        BELOW,
-        active,
-    )
-
-
-def _normal(width: int, height: int, page: str, trouble_rows: int, below_page: str) -> Arrangement:
+def _normal(width: int, height: int, page: str, trouble_rows: int, below: bool) -> Arrangement:
     troubles = min(max(1, trouble_rows) + 2, TROUBLES_MOST_ROWS)
     room = height - troubles
-    top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS))
-    below = top + troubles
+    top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS)) if below else room - 1
+    y = top + troubles
     left = max(SETTINGS_COLUMNS, width * 36 // 100)
-    active = page if page in BELOW else below_page
-    return Arrangement(
-        {
-            "settings": Region(0, 0, left, top),
-            "live": Region(left, 0, width - left, top),
-            "troubles": Region(0, top, width, troubles),
-            STRIP: Region(0, below, width, 1),
-            active: Region(0, below + 1, width, height - below - 1),
-        },
-        BELOW,
-        active,
-    )
+    boxes = {
+        "settings": Region(0, 0, left, top),
+        "live": Region(left, 0, width - left, top),
+        "troubles": Region(0, top, width, troubles),
+        STRIP: Region(0, y, width, 1),
+    }
+    if not below:
+        return Arrangement(boxes, BELOW)
+    active = page if page in BELOW else "output"
+    return Arrangement(boxes | {active: Region(0, y + 1, width, height - y - 1)}, BELOW, active)
 
 
 def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:

@@ -261,8 +261,8 @@ BORDER_LABEL = 6
 class SettingsPanel(Vertical):
     """Shows the settings in `view` and posts edits as `SettingEdited`.
 
-    `next_run`: the settings are not those of the run that is followed, but of the one after it; then groups are folded
-    to what was changed.
+    `next_run`: the settings are not those of the run that is followed, but of the one after it; then folded groups
+    show what was changed.
     """
 
     DEFAULT_CSS = "SettingsPanel { layers: base over; }"
@@ -271,9 +271,6 @@ class SettingsPanel(Vertical):
     view: reactive[SettingsView | None] = reactive(None, init=False, repaint=False)
     outlook: reactive[MemoryOutlook | None] = reactive(None, init=False, repaint=False)
     next_run: reactive[bool] = reactive(False, init=False, repaint=False)
-
-    class RowsChanged(Message):
-        """The panel needs another height."""
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
@@ -334,13 +331,10 @@ class SettingsPanel(Vertical):
         if self.view is None:
             return
         name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
-        opened = self._opened
-        if opened is None:
-            opened = frozenset() if self.next_run else self._fitting_groups(self.view)
+        opened = self._fitting_groups(self.view) if self._opened is None else self._opened
         rows = form_rows(self.view, opened, self.next_run)
         number, self.list.rows = len(self.list.rows), rows
         if len(rows) != number:
-            self.post_message(self.RowsChanged())
             self._entitle()
         matches = (at for at, row in enumerate(rows) if (row.name, row.group) == (name, group))
         self.list.cursor = next(matches, self.list.cursor)
@@ -375,9 +369,8 @@ class SettingsPanel(Vertical):
         above, below = self.list.out_of_sight
         hidden = " ".join(part for part in (f"▴ {above}" if above else "", f"▾ {below}" if below else "") if part)
         name = f"{self.view.preset or 'unsaved'}{'*' if self.view.dirty else ''}"
-        title = (
-            f"{panel_title('settings', 'Next run' if self.next_run else '')} · {name}{' · ' if hidden else ''}{hidden}"
-        )
+        parts = (panel_title("settings"), name, "next run" if self.next_run else "", hidden)
+        title = " · ".join(part for part in parts if part)
         if str(self.border_title) != title:
             self.border_title = Content(title)
 

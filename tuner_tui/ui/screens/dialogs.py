@@ -22,14 +22,17 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.terminal.base_widgets import LineInput
+from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice
+from tuner_tui.view.hardware_rows import hardware_rows
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import PeakMemory
     from tuner_tui.advice.finding import Remedy
     from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow
+    from tuner_tui.hardware.interpreter import Interpreter
+    from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.ui.state import SettingChange
 
 Result = TypeVar("Result")
@@ -222,6 +225,20 @@ class WhyScreen(Dialog[None]):
                 ("basis", remedy.rests_on), ("source", remedy.source),
             ]  # fmt: skip
         return parts
+
+
+class MachineScreen(Dialog[None]):
+    """Shows all that is known of the machine, and of the Python that trains."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("i,q", "leave", "Back", id="machine.leave", show=False)]
+
+    def __init__(self, inventory: Inventory | None, interpreter: Interpreter | None) -> None:
+        super().__init__()
+        self.heading = "Machine" if inventory is None else f"Machine · {inventory.hostname}"
+        self._machine = inventory, interpreter
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(RowsPanel(hardware_rows, *self._machine))
 
 
 BAR_WIDTH = 10

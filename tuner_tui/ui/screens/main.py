@@ -18,12 +18,11 @@ from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.panels.output import OutputPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
-from tuner_tui.ui.screens.dialogs import WhyScreen
+from tuner_tui.ui.screens.dialogs import MachineScreen, WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
-from tuner_tui.ui.terminal.base_widgets import FullScreen, RowsPanel
+from tuner_tui.ui.terminal.base_widgets import FullScreen
 from tuner_tui.view.finding_rows import FindingChoice
-from tuner_tui.view.hardware_rows import hardware_rows, hardware_summary
-from tuner_tui.view.run_rows import in_effect_rows
+from tuner_tui.view.hardware_rows import hardware_summary
 from tuner_tui.view.settings_form import SettingsView
 
 if TYPE_CHECKING:
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.interpreter import Interpreter
     from tuner_tui.hardware.inventory import Inventory
     from tuner_tui.hardware.sample import Sample
-    from tuner_tui.runs.events.run_state import RunState
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
-    from tuner_tui.runs.store.record import RunRecord
 
 
 class MainScreen(FullScreen):
@@ -60,20 +57,17 @@ class MainScreen(FullScreen):
     idle_line: reactive[str] = reactive("", init=False, repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
-    run: reactive[tuple[RunState | None, RunRecord | None]] = reactive((None, None), init=False, repaint=False)
     page: reactive[str] = reactive("settings", init=False, repaint=False)
 
     def compose(self) -> ComposeResult:
         here = MainScreen
         yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line)
         panels = (
-            RowsPanel(hardware_rows, can_focus=True, id="hardware").data_bind(values=here.machine),
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             LivePanel(id="live").data_bind(here.view, here.sample, here.now_s, here.next_training),
             TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
             OutputPanel(id="output").data_bind(here.log_window),
             PlotsPanel(id="plots").data_bind(here.view),
-            RowsPanel(in_effect_rows, None, None, can_focus=True, id="in-effect").data_bind(values=here.run),
         )
         # Before they are mounted: a class that is added later applies all styles a second time.
         for panel in panels:
@@ -92,9 +86,6 @@ class MainScreen(FullScreen):
 
     # reactives
 
-    def watch_view(self, view: RunView | None) -> None:
-        self.run = (None, None) if view is None else (view.state, view.record)
-
     def watch_sample(self, sample: Sample | None) -> None:
         if sample is not None:
             self.now_s = sample.time_s
@@ -102,8 +93,7 @@ class MainScreen(FullScreen):
     def watch_machine(self, machine: tuple[Inventory | None, Interpreter | None]) -> None:
         inventory = machine[0]
         if inventory is not None:
-            self.query_one("#hardware").border_title = Content(panel_title("hardware", inventory.hostname))
-            self.query_one("#live").border_subtitle = Content(hardware_summary(inventory))
+            self.query_one("#live").border_subtitle = Content(f"{hardware_summary(inventory)} · i details")
 
     def watch_findings(self, findings: tuple[Finding, ...]) -> None:
         worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")
@@ -131,7 +121,6 @@ class MainScreen(FullScreen):
     def on_resize(self) -> None:
         self.arrange_panels()
 
-    @on(SettingsPanel.RowsChanged)
     @on(TroubleshootingPanel.RowsChanged)
     def arrange_panels(self) -> None:
         """Lay out the panels for the current size."""
@@ -140,10 +129,9 @@ class MainScreen(FullScreen):
         self.query_one(KeyFooter).display = footer
         self.query_one(StatusLine).display = status
         troubles = self.query_one(TroubleshootingPanel)
-        settings_rows = len(self.query_one(SettingsList).rows) if self.next_run else None
         arrangement = arrange(
             width, self.size.height - footer - status, self.page, troubles.wanted_rows, troubles.quiet_rows,
-            settings_rows,
+            self.next_run,
         )  # fmt: skip
         strip = self.query_one(PageTabs)
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
@@ -197,6 +185,9 @@ class MainScreen(FullScreen):
     def action_why(self) -> None:
         if self.choice is not None:
             self.app.push_screen(WhyScreen(self.choice))
+
+    def action_machine(self) -> None:
+        self.app.push_screen(MachineScreen(*self.machine))
 
     def action_search(self) -> None:
         """Search in the output; the settings panel has its own search."""

@@ -12,7 +12,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.events import Paste
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.strip import Strip
@@ -186,3 +186,6 @@ class RowsPanel(Canvas):
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         return self._rows_of(*self.values, width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self.rows(width, 0))
