@@ -210,3 +210,39 @@ def test_on_a_card_the_context_is_added_to_what_the_allocator_held() -> None:
 def test_runs_with_other_settings_or_of_another_device_say_nothing() -> None:
     assert estimate_from_runs((cpu_run(1, 8, 1000, precision="bf16"),), GIVEN, HOST) is None
     assert estimate_from_runs((cpu_run(1, 8, 1000),), GIVEN, GPU_DEVICE) is None
+
+
+def ran_out(number: int, batch: int, **figures: Any) -> MeasuredRun:
+    return MeasuredRun(f"r{number:03d}", settings(batch), ran_out="gpu", **figures)
+
+
+@pytest.mark.parametrize(
+    ("batch", "runs", "verdict", "largest"),
+    [
+        (16, (ran_out(2, 16),), "too large", 15),
+        (32, (ran_out(2, 16),), "too large", 15),
+        (8, (ran_out(2, 16),), "fits", 15),
+        (16, (run("r003", settings(16), 1.0), ran_out(2, 16)), "fits", None),  # a newer run trained with as much
+        (16, (ran_out(3, 16), run("r002", settings(16), 1.0)), "too large", 15),
+        (16, (ran_out(3, 32), ran_out(2, 16)), "too large", 15),
+        (16, (ran_out(2, 16, limit_bytes=2**30),), "fits", None),  # with less memory than there is now
+        (16, (replace(ran_out(2, 16), ran_out="host"),), "fits", None),
+        (16, (replace(ran_out(2, 16), settings=settings(16, max_length=4096)),), "fits", None),
+    ],
+)
+def test_what_ran_out_of_memory_here_is_not_said_to_fit(
+    batch: int, runs: tuple[MeasuredRun, ...], verdict: str, largest: int | None
+) -> None:
+    judged = fix(settings(batch), *runs)
+    assert judged.verdict == verdict
+    assert (largest or 200) <= (judged.largest_batch() or 0) <= (largest or 300)
+    assert ("ran out of memory with micro batch 16" in judged.rests_on) == (verdict == "too large")
+
+
+def test_a_command_that_ran_out_of_memory_has_no_measured_peak() -> None:
+    failed = replace(card_run(2, 16, 9000), ran_out="gpu")
+    judged = estimate_from_runs((failed, card_run(1, 8, 9000)), GIVEN, GPU_DEVICE)
+    assert isinstance(judged, MeasuredEstimate)
+    assert (judged.estimate.verdict, judged.largest) == ("too large", 8)
+    assert judged.estimate.total_bytes == GPU_DEVICE.capacity_bytes
+    assert estimate_from_runs((failed,), GIVEN, GPU_DEVICE, 4) is None

@@ -32,7 +32,7 @@ from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.estimate import estimate_from_phases
+from tuner_tui.memory.estimate import RanOut, estimate_from_phases
 from tuner_tui.runs.events.types import InEffect, Steps
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
@@ -70,7 +70,7 @@ def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
         "peak VRAM ━━━━━━━━━━╍──── ✓ 56 of 80 GiB ± 2",
         "fits · largest micro batch 22 · closed form",
-        "time not known before a first run",
+        "time not known until it has trained here",
     ]
 
 
@@ -99,7 +99,7 @@ def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:
 def test_what_is_unknown_says_why_in_a_row() -> None:
     assert texts(MemoryOutlook(unknown="unknown for a command until a run measures it")) == [
         "peak memory unknown for a command until a run measures it",
-        "time not known before a first run",
+        "time not known until it has trained here",
     ]
     assert texts(None) == ["peak VRAM"]
 
@@ -294,6 +294,39 @@ async def test_the_figure_is_asked_for_again_when_a_run_has_ended() -> None:
         before = len(asked)
         box.view = ended("completed", "Completed.")
         await until(pilot, lambda: len(asked) > before)
+
+
+async def test_the_figure_is_asked_for_again_while_a_run_measures_more() -> None:
+    asked: list[EstimateRequest] = []
+
+    def remember(wanted: EstimateRequest) -> MemoryOutlook:
+        asked.append(wanted)
+        return outlook_of(wanted)
+
+    view = running()
+    box = FakeBox(view=replace(view, state=replace(view.state, step=1, total_steps=None)))
+    backend = box.backend(estimates=FakeEstimates(quick=remember))
+    async with on_screen(box, backend=backend, folder=Path("/runs/r001")) as pilot:
+        await until(pilot, lambda: asked and app_of(pilot).session.state.running)
+        for step, total in ((200, None), (200, 9000)):
+            asked.clear()
+            box.view = replace(view, state=replace(view.state, step=step, total_steps=total))
+            await until(pilot, lambda: asked)
+
+
+def test_a_batch_that_ran_out_of_memory_here_is_not_said_to_fit() -> None:
+    refuted = replace(estimated(16), ran_out=RanOut("r002", 16), rests_on="r002 ran out of memory with micro batch 16")
+    assert texts(MemoryOutlook(refuted), 80) == [
+        "peak VRAM ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ ✗ over 80 GiB",
+        "does not fit · r002 ran out of memory with micro batch 16",
+        "time not known until it has trained here",
+    ]
+
+
+def test_gpus_that_are_not_used_are_said_beside_the_memory_of_the_host() -> None:
+    cpu_torch = replace(INTERPRETER, packages={"torch": "2.13.0+cpu"}, torch_cuda=None)
+    shown = MemoryEstimator().quick(request(interpreter=cpu_torch))
+    assert "PyTorch here is CPU-only; the GPUs will not be used" in texts(shown, 90)[1]
 
 
 def test_that_nothing_fits_is_not_said_where_the_lower_end_fits() -> None:

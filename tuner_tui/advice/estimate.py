@@ -169,7 +169,8 @@ class MemoryOutlook:
 
     `against` names the capacity if it is not that of the device; `unknown` says why there is no estimate.
     `measured`: the estimate comes from runs of a command only, and `measured_largest` is the largest batch they imply.
-    `duration` is the expected time, `data` the lengths of the samples; each None if unknown.
+    `duration` is the expected time, `data` the lengths of the samples; each None if unknown. `unused_gpus` says why the
+    GPUs of the machine are not used.
     """
 
     estimate: MemoryEstimate | None = None
@@ -180,6 +181,7 @@ class MemoryOutlook:
     measured_largest: int | None = None
     duration: DurationEstimate | None = None
     data: DataOutlook | None = None
+    unused_gpus: str = ""
 
     @property
     def largest(self) -> int | None:
@@ -236,7 +238,8 @@ class MemoryEstimator:
         cards = [card.name for card in target.cards]
         duration = estimate_duration(request.job, request.resolved.settings, target.replicas, self._timed, cards)
         data = self._data(request, measure=refine and not request.training)
-        return replace(self._memory(request, target, refine), duration=duration, data=data)
+        unused = target.card_label if request.inventory.gpus and not target.on_gpu else ""
+        return replace(self._memory(request, target, refine), duration=duration, data=data, unused_gpus=unused)
 
     def _data(self, request: EstimateRequest, measure: bool) -> DataOutlook | None:
         """The lengths of the job's samples if they are cached; `measure` may take seconds."""

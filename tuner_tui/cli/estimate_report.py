@@ -252,6 +252,8 @@ def _bar_line(best: MemoryEstimate) -> str:
 
 def _verdict_sentence(best: MemoryEstimate) -> str:
     span = _format_range(best.low_bytes, "to", best.high_bytes)
+    if best.refuted_by is not None:
+        return f"Does not fit: {best.refuted_by.sentence}."
     words = {
         "fits": f"Fits: {span}, with {format_share(RESERVE_SHARE)} left free.",
         "tight": f"May not fit: {span} is too close to the capacity, "

@@ -78,10 +78,7 @@ def _batch_line(recommendation: Recommendation) -> str:
 
 def duration_lines(expected: DurationEstimate | None, epochs: float, width: int) -> list[str]:
     """Return the line of the expected time, wrapped."""
-    text = "unknown until this job has trained here for a few minutes"
-    if expected is not None:
-        text = describe_duration(expected, epochs)
-    return hanging_lines(f"{'Expected time':<17}", text, width)
+    return hanging_lines(f"{'Expected time':<17}", describe_duration(expected, epochs), width)
 
 
 def _value_lines(rows: Iterable[ConsideredValue], width: int) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tuner_tui.memory.closed_form import MemoryPhase
 from tuner_tui.memory.device import Device, RuntimeOverhead
-from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
+from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate, RanOut
 from tuner_tui.memory.fit import PeakPoint, fit
 from tuner_tui.settings.model import Settings
 
@@ -22,13 +23,19 @@ MEMORY_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """The memory of one run. On a GPU the peaks of tensors and allocator, on a CPU the largest resident set."""
+    """The memory of one run. On a GPU the peaks of tensors and allocator, on a CPU the largest resident set.
+
+    `ran_out` names the memory that it ran out of, that of its device or of the host; `limit_bytes` is the limit that
+    was set for it.
+    """
 
     id: str
     settings: Settings
     tensor_bytes: int | None = None
     reserved_bytes: int | None = None
     resident_bytes: int | None = None
+    ran_out: Literal["gpu", "host"] | None = None
+    limit_bytes: int | None = None
 
     def is_comparable(self, settings: Settings) -> bool:
         """True when the settings differ at most in the batch and in what takes no memory."""
@@ -51,7 +58,27 @@ def calibrate(
     # On a GPU the allocator's counters give the tensors alone: their ratio to the estimate, by batch, carries over to
     # other batches. On a CPU only the whole process is known: what is not tensors is taken from the run instead.
     comparable = [run for run in runs if run.is_comparable(settings)]
-    return _calibrate_gpu(initial, comparable, estimate) if on_gpu else _calibrate_cpu(initial, comparable, estimate)
+    calibrated = (_calibrate_gpu if on_gpu else _calibrate_cpu)(initial, comparable, estimate)
+    return _with_ran_out(calibrated, comparable)
+
+
+def _with_ran_out(estimate: MemoryEstimate, runs: Sequence[MeasuredRun]) -> MemoryEstimate:
+    """The estimate with the smallest micro batch of `runs` (comparable, newest first) that ran out of this memory.
+
+    A newer run that trained with as much has refuted it, and a run with a tighter limit says nothing.
+    """
+    device, trained = "gpu" if estimate.on_gpu else "host", 0
+    smallest: RanOut | None = None
+    for run in runs:
+        batch, limit = run.settings.per_device_train_batch_size, run.limit_bytes
+        if run.ran_out is None:
+            trained = max(trained, batch)
+        elif run.ran_out == device and batch > trained and (limit is None or limit >= (estimate.capacity_bytes or 0)):
+            smallest = RanOut(run.id, batch) if smallest is None or batch < smallest.batch else smallest
+    if smallest is None:
+        return estimate
+    refuted = replace(estimate, ran_out=smallest)
+    return replace(refuted, rests_on=smallest.sentence) if refuted.refuted_by else refuted
 
 
 def _calibrate_gpu(
@@ -134,11 +161,17 @@ def estimate_from_runs(
     largest resident set, with reserved memory where a limit counts it. Sizes that were not run come from the model
     fitted to at least two sizes above the floor.
     """
+    comparable = [run for run in runs if run.is_comparable(settings)]
     newest: dict[int, tuple[MeasuredRun, int]] = {}
-    for run in runs:
-        peak = _run_peak(run, device)
-        if peak is not None and run.is_comparable(settings):
+    for run in comparable:
+        peak = None if run.ran_out else _run_peak(run, device)
+        if peak is not None:
             newest.setdefault(run.settings.per_device_train_batch_size, (run, peak))
+    last_batch = comparable[0].settings.per_device_train_batch_size if comparable else None
+    refuted = _with_ran_out(_estimate_from_peak(batch or last_batch or 1, 0, 0.0, "", device), comparable)
+    if refuted.refuted_by is not None:
+        below = [size for size in newest if size < refuted.refuted_by.batch]
+        return MeasuredEstimate(refuted, max(below, default=None))
     if not newest:
         return None
     first, (last, peak) = next(iter(newest.items()))
@@ -146,6 +179,8 @@ def estimate_from_runs(
     model = fit([PeakPoint(size, taken) for size, (_, taken) in newest.items()])
     limit = None if device.capacity_bytes is None else device.capacity_bytes * (1 - RESERVE_SHARE)
     largest = None if model is None or limit is None else model.largest_batch(limit)
+    if largest is not None and refuted.ran_out is not None:
+        largest = min(largest, refuted.ran_out.batch - 1)
     if batch in newest:
         run, peak = newest[batch]
         return MeasuredEstimate(

@@ -7,7 +7,7 @@ All sizes are of one process and its one device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
@@ -30,6 +30,18 @@ of the plain ones."""
 LARGEST_BATCH = 65_536
 
 FitVerdict = Literal["fits", "tight", "too large", "unknown"]
+
+
+class RanOut(NamedTuple):
+    """The run that ran out of this memory with comparable settings, and its micro batch."""
+
+    run: str
+    batch: int
+
+    @property
+    def sentence(self) -> str:
+        """Return `r002 ran out of memory with micro batch 16`."""
+        return f"{self.run} ran out of memory with micro batch {self.batch:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +69,7 @@ class MemoryEstimate:
     relative error of the total, in both directions, without that of the overhead; `possible_saving` is a larger one
     downwards. `rests_on` is the basis of the figure as text. `ratios` has, by batch, the measured tensors of earlier
     runs relative to their estimates. `capacity_bytes` and `samples`, the training samples of this process, are None
-    where unknown.
+    where unknown. `ran_out`, if any, refutes the figure for its micro batch and larger ones.
     """
 
     batch: int
@@ -70,6 +82,12 @@ class MemoryEstimate:
     ratios: tuple[tuple[int, float], ...] = ()
     samples: int | None = None
     possible_saving: float = 0.0
+    ran_out: RanOut | None = None
+
+    @property
+    def refuted_by(self) -> RanOut | None:
+        """The run that ran out of memory with this micro batch or a smaller one."""
+        return self.ran_out if self.ran_out is not None and self.ran_out.batch <= self.batch else None
 
     @property
     def peak_phase(self) -> str:
@@ -96,8 +114,9 @@ class MemoryEstimate:
 
     @property
     def total_bytes(self) -> int:
-        """The peak: everything that the process takes of its device."""
-        return round(self.peak_bytes(self.batch))
+        """The peak: everything that the process takes of its device; at least the capacity where that ran out."""
+        least = (self.capacity_bytes or 0) if self.refuted_by else 0
+        return max(least, round(self.peak_bytes(self.batch)))
 
     @property
     def uncertainty_bytes(self) -> int:
@@ -116,7 +135,12 @@ class MemoryEstimate:
 
     @property
     def verdict(self) -> FitVerdict:
-        """`fits` if the upper end leaves the reserve free, `too large` if the lower end does not fit, else `tight`."""
+        """`fits` if the upper end leaves the reserve free, `too large` if the lower end does not fit, else `tight`.
+
+        A run that ran out of memory counts for more than the figure.
+        """
+        if self.refuted_by is not None:
+            return "too large"
         if self.capacity_bytes is None:
             return "unknown"
         if self.high_bytes <= self.capacity_bytes * (1 - RESERVE_SHARE):
@@ -179,6 +203,7 @@ class MemoryEstimate:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.peak_bytes(middle) <= limit else (low, middle)
+        low = low if self.ran_out is None else min(low, self.ran_out.batch - 1)
         return low if self.samples is None else min(low, self.samples)
 
 

@@ -156,8 +156,14 @@ def model_in_command(command: Sequence[str]) -> str | None:
     return None
 
 
+COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes", "on_cpu")
+"""Fields in which two jobs must agree to be the same command, however settings reach it."""
+
+
 def same_training(first: Job, second: Job) -> bool:
-    """Whether both jobs are equal apart from `fallback`."""
+    """Whether both jobs are the same command, or built-in jobs that are equal apart from `fallback`."""
+    if isinstance(first, CommandJob) and isinstance(second, CommandJob):
+        return all(getattr(first, name) == getattr(second, name) for name in COMMAND_IDENTITY)
     return replace(first, fallback=0) == replace(second, fallback=0)
 
 

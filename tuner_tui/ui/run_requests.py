@@ -23,6 +23,12 @@ from tuner_tui.ui.terminal.base_app import BaseApp
 COMPARE_PERIOD_S = 5.0
 
 
+def _measured(view: RunView) -> tuple[object, ...]:
+    """What changes when a run has measured something that the estimate of the next one rests on."""
+    state = view.state
+    return state.total_steps, state.position and state.position[1], (state.step or 0).bit_length()
+
+
 class RunRequests(Requests):
     """Serves requests about runs. `show_run` gets the folder of each run that is followed from then on."""
 
@@ -52,8 +58,8 @@ class RunRequests(Requests):
         if just_ended:
             self._app.notify_desktop(view.status.sentence)
         self._store.update(replace(self._state, view=view))
-        if just_ended:
-            self._store.request_estimate()  # the run has measured its peak memory
+        if before is None or just_ended or _measured(before) != _measured(view):
+            self._store.request_estimate()  # the run has measured speed, memory or its data
         if before is not None:
             self._report_fallback(before.state, view.state)
 

@@ -44,11 +44,11 @@ def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
 
 def _time_row(expected: DurationEstimate | None, width: int) -> Row:
     label = TextSpan("time ", "dim")
-    if expected is None:
-        return Row(line(label, TextSpan(shorten("not known before a first run", width - 5), "dim")))
     from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 
     text = shorten(summarise_duration(expected), width - 5)
+    if expected is None:
+        return Row(line(label, TextSpan(text, "dim")))
     room = width - 5 - text_width(text) - 3
     rests_on = f" · {shorten(expected.rests_on, room)}" if room >= LEAST_SOURCE else ""
     return Row(line(label, text, TextSpan(rests_on, "dim")))
@@ -92,6 +92,8 @@ def memory_bar(estimate: MemoryEstimate, width: int, style: Style) -> Line:
 def figures_of(estimate: MemoryEstimate) -> str:
     """Return `61 of 80 GiB ± 2`, with one decimal for small sizes, or `612 MiB of 31 GiB ± 95 MiB`."""
     capacity, doubt = estimate.capacity_bytes, estimate.uncertainty_bytes
+    if estimate.refuted_by is not None and capacity:
+        return f"over {_gib(capacity)} GiB"
     if estimate.total_bytes < GIB:
         of = f" of {_gib(capacity)} GiB" if capacity else ""
         return f"{_mib(estimate.total_bytes)}{of} ± {_mib(doubt)}"
@@ -114,6 +116,10 @@ def _words_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Ro
     most = shown.largest
     _, style, verdict = VERDICTS[estimate.verdict]
     words = line(TextSpan(verdict, style))
+    refuted = estimate.refuted_by
+    cause = shown.unused_gpus or ("" if refuted is None else refuted.sentence)
+    if cause:
+        return Row(line(*words, TextSpan(f" · {cause}", "warn")))
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(estimate))
     room = width - line_width(words)

@@ -22,6 +22,7 @@ from tuner_tui.advice.recommend.duration_estimate import (
 from tuner_tui.runs.events.progress import Series
 from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.events.types import TrialMeasured
+from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -203,3 +204,30 @@ def test_the_range_of_a_duration_is_that_of_its_speed_and_its_overhead() -> None
     assert "min" in summarise_duration(replace(known, samples=90_000))
     assert summarise_duration(replace(known, samples=None)) == "90–100 samples/s; number of samples not known"
     assert summarise_duration(replace(known, samples=None, low_samples_s=100.0)).startswith("100 samples/s")
+
+
+def test_a_secret_in_the_command_does_not_hide_its_runs() -> None:
+    job = CommandJob(command=("python", "x.py", "--api-key", "abc"), apply="inject")
+    run = earlier(Settings(), job=redact_job(structs.replace(job, apply="none")))
+    assert estimate_duration(job, Settings(max_steps=10), 1, (run,)) is not None
+
+
+def test_a_run_that_shows_only_steps_tells_the_time_and_no_samples() -> None:
+    """A training whose samples nobody counted: 100 of 400 steps in 50 s."""
+    plan = {"ranks": {}, "step": 100, "total_steps": 400, "training_since_t": 10.0, "last_step_t": 60.0}
+    run = earlier_run(view(state=plan))
+    assert run is not None
+    expected = estimate_duration(JOB, Settings(), 1, (replace(run, job=JOB),))
+    assert expected is not None
+    assert summarise_duration(expected) == "3 min 00 s to 3 min 30 s"
+    assert describe_duration(expected, 3.0) == "3 min 00 s to 3 min 30 s, measured here by r001 with these settings"
+
+
+def test_the_length_of_the_loader_is_the_size_of_an_epoch() -> None:
+    """`batch 26 of 125` of two ranks, with two micro batches of 8 a step; how many epochs there are is not known."""
+    ranks = tuple(
+        counters(13, 16, 50.0, rank=rank, micro_steps=26, epoch_batch=26, epoch_batches=125) for rank in (0, 1)
+    )
+    run = earlier_run(view({"num_train_epochs": 3.0}, ranks=ranks, state={"total_steps": None}))
+    assert run is not None
+    assert run.samples_an_epoch == 2 * 125 * 8

@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from tests.runs.store.test_record import record
-from tuner_tui.runs.events.types import Event, InEffect, Phase, Steps
+from tuner_tui.core.procfs import this_machine
+from tuner_tui.runs.events.types import Event, Finished, InEffect, OutOfMemory, Phase, Steps
 from tuner_tui.runs.read.measured_memory import END_BYTES, MAX_RUNS, measured_runs
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import RunFolder, create_folder
@@ -86,3 +87,23 @@ def test_a_command_has_the_settings_that_it_names_itself(tmp_path: Path) -> None
     run(tmp_path, seen, GPU, job=script)
     (found,) = measured_runs(script, tmp_path)
     assert (found.settings.max_length, found.settings.optim) == (256, "sgd")
+
+
+@pytest.mark.parametrize(
+    ("message", "memory"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.31 GiB.", "gpu"),
+        ("CUDA out of memory. Process 4711 has 60.00 GiB memory in use.", None),
+        ("DefaultCPUAllocator: can't allocate memory", "host"),
+    ],
+)
+def test_a_run_that_ran_out_of_memory_in_its_first_step(tmp_path: Path, message: str, memory: str | None) -> None:
+    ended = Finished(t=3.0, outcome="out-of-memory", sentence="Out of memory in step 1.")
+    folder = run(tmp_path, OutOfMemory(t=2.0, message=message), ended)
+    write_record(folder, record(id=folder.id, job=JOB, host=this_machine().host))
+    assert [measured.ran_out for measured in measured_runs(JOB, tmp_path)] == ([] if memory is None else [memory])
+
+
+def test_what_ran_out_of_memory_on_another_machine_says_nothing_here(tmp_path: Path) -> None:
+    run(tmp_path, Finished(t=3.0, outcome="out-of-memory", sentence="CUDA out of memory"))
+    assert measured_runs(JOB, tmp_path) == ()

@@ -50,7 +50,8 @@ LEFT_OPEN = (None, "auto")
 class EarlierRun:
     """Speed measured by an earlier run: samples/s as a range, evaluation and saving as a share of training time.
 
-    `overhead_share` is None for a trial, which does neither; `samples_an_epoch` is None if unknown.
+    `overhead_share` is None for a trial, which does neither; `samples_an_epoch` is None if unknown. Where the samples
+    were not `counted`, they are the steps times the batch of the settings.
     """
 
     id: str
@@ -60,6 +61,7 @@ class EarlierRun:
     high_samples_s: float
     overhead_share: float | None = None
     samples_an_epoch: float | None = None
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,10 @@ class NotedSpeed:
 
 @dataclass(frozen=True, slots=True)
 class DurationEstimate:
-    """The expected duration of a training. `samples` is None if unknown; `rests_on` says where the speed comes from."""
+    """The expected duration of a training. `samples` is None if unknown; `rests_on` says where the speed comes from.
+
+    `counted` is False where samples stand for steps, and so are not shown.
+    """
 
     samples: float | None
     low_samples_s: float
@@ -85,6 +90,7 @@ class DurationEstimate:
     overhead_share: float
     measured: bool
     rests_on: str
+    counted: bool = True
 
     def seconds(self, samples: float) -> tuple[float, float]:
         """Shortest and longest time for `samples`, in seconds."""
@@ -117,8 +123,15 @@ def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
     return record is not None and same_training(record.job, redact_job(job))
 
 
-def describe_duration(expected: DurationEstimate, epochs: float) -> str:
+UNKNOWN_DURATION = "not known until it has trained here"
+
+
+def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:
     """`12 to 15 min for 24,000 samples`, the speed, what it rests on; several sizes where the samples are unknown."""
+    if expected is None:
+        return UNKNOWN_DURATION
+    if expected.samples is not None and not expected.counted:
+        return f"{_format_range(*expected.seconds(expected.samples))}, {expected.rests_on}"
     if expected.samples is not None:
         text = f"{_format_range(*expected.seconds(expected.samples))} for {expected.samples:,.0f} samples"
     else:
@@ -127,10 +140,14 @@ def describe_duration(expected: DurationEstimate, epochs: float) -> str:
     return f"{text}; {_format_speed(expected)} samples/s, {expected.rests_on}"
 
 
-def summarise_duration(expected: DurationEstimate) -> str:
+def summarise_duration(expected: DurationEstimate | None) -> str:
     """`12 to 15 min`; the speed where the number of samples is unknown."""
+    if expected is None:
+        return UNKNOWN_DURATION
     if expected.range_s is not None:
         return _format_range(*expected.range_s)
+    if not expected.counted:
+        return "not known: the number of steps is not"
     return f"{_format_speed(expected)} samples/s; number of samples not known"
 
 
@@ -154,7 +171,8 @@ def estimate_duration(
 
     `earlier` are runs on this machine, newest first; `cards` the names of the GPUs used.
     """
-    same = [run for run in earlier if same_training(run.job, job)]
+    recorded = redact_job(job)
+    same = [run for run in earlier if same_training(run.job, recorded)]
     alike = [run for run in same if _is_as_fast(run.settings, settings)]
     samples = total_samples(job, settings, replicas, same)
     if alike:
@@ -239,12 +257,26 @@ def earlier_run(view: RunView, command_settings: Mapping[str, Value] = MappingPr
         return _earlier_trial(view, view.record, settings)
     ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
     trained_s = max((rank.train_s for rank in ranks), default=0.0)
+    epoch = _samples_per_epoch(view, settings)
     if trained_s < MIN_TRAIN_S or not any(rank.samples for rank in ranks):
-        return None
+        return _by_steps(view, view.record, settings, epoch)
     low, high = _spread(view, sum(rank.samples / rank.train_s for rank in ranks if rank.train_s > 0))
     overhead = max((rank.eval_s + rank.save_s) / rank.train_s for rank in ranks if rank.train_s > 0)
+    return EarlierRun(view.record.id, view.record.job, settings, low, high, overhead, epoch)
+
+
+def _by_steps(view: RunView, record: RunRecord, settings: Settings, epoch: float | None) -> EarlierRun | None:
+    """The speed of a run whose samples nobody counted, as its output shows steps only; None if it was too short.
+
+    The samples are those of the settings: right or not, a training with the same batch takes as long.
+    """
+    state, each = view.state, samples_a_step(view)
+    begun, last = state.training_since_t, state.last_step_t
+    if not state.step or each is None or begun is None or last is None or last - begun < MIN_TRAIN_S:
+        return None
+    mean = state.step * each / (last - begun)
     return EarlierRun(
-        view.record.id, view.record.job, settings, low, high, overhead, _samples_per_epoch(view, settings)
+        record.id, record.job, settings, mean * (1 - SPREAD), mean * (1 + SPREAD), 0.0, epoch, counted=False
     )
 
 
@@ -274,8 +306,9 @@ def _estimate_from_runs(samples: float | None, runs: Sequence[EarlierRun], doubt
     overhead = sum(overheads) / len(overheads) if overheads else 0.0
     names = ", ".join(run.id for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
     return DurationEstimate(
-        samples, low * (1 - doubt), high * (1 + doubt), overhead, True, f"measured here by {names} {how}"
-    )
+        samples, low * (1 - doubt), high * (1 + doubt), overhead, True, f"measured here by {names} {how}",
+        all(run.counted for run in runs),
+    )  # fmt: skip
 
 
 def _spread(view: RunView, mean: float) -> tuple[float, float]:
@@ -289,6 +322,11 @@ def _spread(view: RunView, mean: float) -> tuple[float, float]:
 
 def _samples_per_epoch(view: RunView, settings: Settings) -> float | None:
     each, total = samples_a_step(view), view.state.total_steps
-    if each is None or total is None or settings.max_steps is not None:
+    if each is not None and total is not None and settings.max_steps is None:
+        return total * each / settings.num_train_epochs
+    ranks = [rank.latest for rank in view.state.ranks.values() if rank.latest is not None]
+    batches = [rank.epoch_batches for rank in ranks if rank.epoch_batches is not None]
+    if not ranks or len(batches) < len(ranks) or not all(rank.micro_steps for rank in ranks):
         return None
-    return total * each / settings.num_train_epochs
+    # The length of the loader, which is what `batch 26 of 125` shows.
+    return sum(rank.samples / rank.micro_steps * (rank.epoch_batches or 0) for rank in ranks)

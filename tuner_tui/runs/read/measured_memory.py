@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from tuner_tui.core.files import LineTail
+from tuner_tui.core.procfs import this_machine
 from tuner_tui.memory.calibration import MeasuredRun
-from tuner_tui.runs.events.types import Steps
+from tuner_tui.runs.events.types import Event, Finished, OutOfMemory, Steps
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.store.codec import decode_events
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RunRecord, readable_record, redact_job
 from tuner_tui.settings.command_training import own_settings
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, same_training
 from tuner_tui.settings.model import Value
 
 MAX_CANDIDATES = 50
@@ -26,8 +29,9 @@ END_BYTES = 256 << 10
 MIN_STEPS = 2
 """From the second step on, optimizer states exist during forward and backward."""
 MICRO = "per_device_train_batch_size"
-COMMAND_IDENTITY = ("command", "cwd", "env", "launcher", "processes")
-"""Fields in which two jobs must agree to be the same command, however settings reach it."""
+ON_GPU = re.compile(r"\b(?:CUDA|HIP)\b|\bGPU\b")
+TAKEN_BY_OTHERS = re.compile(r"Process \d+ has ")
+"""In the allocator's message: another program held the memory that was missing."""
 
 
 def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
@@ -53,27 +57,47 @@ def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
 
 
 def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
-    """Memory used by one run so far; None before `MIN_STEPS` steps."""
-    last = last_counters(folder.events)
-    if last is None or last.own_steps < MIN_STEPS:
+    """Memory used by one run so far; None before `MIN_STEPS` steps, unless it ran out of memory."""
+    events = last_events(folder.events)
+    last = last_counters(events)
+    ran_out = None if record.host != this_machine().host else _memory_that_ran_out(events, last)
+    if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
         return None
-    on_gpu = last.allocated_peak_bytes is not None
+    on_gpu = last is not None and last.allocated_peak_bytes is not None
     return MeasuredRun(
         folder.id,
         record.resolved.settings,
-        tensor_bytes=last.allocated_peak_bytes,
-        reserved_bytes=last.reserved_peak_bytes,
-        resident_bytes=None if on_gpu else last.rss_peak_bytes,
+        tensor_bytes=None if last is None else last.allocated_peak_bytes,
+        reserved_bytes=None if last is None else last.reserved_peak_bytes,
+        resident_bytes=None if last is None or on_gpu else last.rss_peak_bytes,
+        ran_out=ran_out,
+        limit_bytes=record.memory_limit_bytes,
     )
 
 
-def last_counters(events: Path) -> Steps | None:
-    """The newest counters in the last `END_BYTES` of an event file, or None."""
-    tail = LineTail(events)
+def last_events(path: Path) -> list[Event]:
+    """The newest counters and the end, of the last `END_BYTES` of an event file."""
+    tail = LineTail(path)
     tail.skip_to(max(0, tail.size() - END_BYTES))  # the torn line there decodes to nothing
-    lines = (line for line in tail.lines() if b'"steps"' in line)
-    counters = [event for event in decode_events(lines) if isinstance(event, Steps)]
-    return counters[-1] if counters else None
+    lines = (line for line in tail.lines() if any(kind in line for kind in (b'"steps"', b'"finished"', b"memory")))
+    return list(decode_events(lines))
+
+
+def last_counters(events: Sequence[Event]) -> Steps | None:
+    """The newest counters among `events`, or None."""
+    return next((event for event in reversed(events) if isinstance(event, Steps)), None)
+
+
+def _memory_that_ran_out(events: Sequence[Event], last: Steps | None) -> Literal["gpu", "host"] | None:
+    """The memory that a run ran out of by itself; None if it did not."""
+    ended = next((event for event in reversed(events) if isinstance(event, Finished)), None)
+    if ended is None or ended.outcome != "out-of-memory":
+        return None
+    words = [ended.sentence, *(event.message for event in events if isinstance(event, OutOfMemory))]
+    if any(map(TAKEN_BY_OTHERS.search, words)):
+        return None
+    on_gpu = any(map(ON_GPU.search, words)) or (last is not None and last.allocated_peak_bytes is not None)
+    return "gpu" if on_gpu else "host"
 
 
 def _with_own_settings(
@@ -93,7 +117,4 @@ def _with_own_settings(
 def _same_job(recorded: Job, job: Job) -> bool:
     if isinstance(recorded, BuiltinJob) and isinstance(job, BuiltinJob):
         return (recorded.task, recorded.model) == (job.task, job.model)
-    if isinstance(recorded, CommandJob) and isinstance(job, CommandJob):
-        redacted = redact_job(job)
-        return all(getattr(recorded, name) == getattr(redacted, name) for name in COMMAND_IDENTITY)
-    return False
+    return same_training(recorded, redact_job(job))
