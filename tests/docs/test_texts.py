@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.docs.reference import ROOT
 from tests.docs.texts import PACKAGE, Text, program_texts, prose_pages, render, texts_of
 
 IDIOMS = re.compile(
@@ -15,6 +16,13 @@ IDIOMS = re.compile(
 )
 """Phrases that sound translated. Write `is not a size`, `continues`, `instead of`, `each other`."""
 EXPRESSION = re.compile(r"\{.*?\}")
+OTHER_NAMES = re.compile(
+    r"\b(?<!model )(?<!finish )(?<!end )cards?\b|\bbox(?:es)?\b|\bvms?\b|\brungs?\b|\bfield[ -]notes?\b"
+    r"|\bclosed[ -]form\b|\bseen\b|\bmicro-?batch(?:es)?\b|\bwait measured\b",
+    re.IGNORECASE,
+)
+"""Second names of what the glossary names: GPU, machine, level, tuning notes, formula, observed, micro batch."""
+NAMES_OF_CODE = re.compile(r"`[^`]*`|```.*?```|\]\([^)]*\)|\{.*?\}", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -74,5 +82,16 @@ def test_no_text_sounds_translated(texts: list[Text]) -> None:
         f"{text.path.relative_to(PACKAGE)}:{text.line}: {text.words}"
         for text in texts
         if IDIOMS.search(EXPRESSION.sub("", text.words))
+    ]
+    assert not places, "\n".join(places)
+
+
+def test_each_thing_has_one_name(texts: list[Text]) -> None:
+    presets = [Text(path, 1, path.read_text("utf-8")) for path in ROOT.glob("presets/*.yaml")]
+    pages = [Text(page, 1, page.read_text("utf-8")) for page in prose_pages()]
+    places = [
+        f"{text.path.relative_to(ROOT)}:{text.line}: {name[0]}: {text.words[:120]}"
+        for text in (*texts, *presets, *pages)
+        for name in OTHER_NAMES.finditer(NAMES_OF_CODE.sub("", text.words))
     ]
     assert not places, "\n".join(places)

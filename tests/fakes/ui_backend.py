@@ -53,7 +53,7 @@ DATA_WAIT = Finding(
             "one worker reads each shard of a streamed dataset: create at least as many shards as workers",
             {"dataloader_num_workers": 4, "dataloader_persistent_workers": True},
             effect="+22 … +31 % tokens/s",
-            rests_on="bound by the wait measured",
+            rests_on="limited by the measured wait",
             source="measured on this run",
         ),
         Remedy("store the data set in 8 shards", "Each worker then reads its own.", effect="all workers busy"),

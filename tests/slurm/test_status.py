@@ -116,7 +116,8 @@ def test_a_controller_that_is_down_is_said(folder: RunFolder) -> None:
     ask(folder.path.parent.parent, FakeSlurm(down=True))
     found = read_status(folder)
     assert (found.kind, found.live) == ("running", True)
-    assert found.sentence == "Running on n1 as Slurm job 1 when last seen: The Slurm controller does not answer squeue."
+    sentence = "Running on n1 as Slurm job 1 at the last reading: The Slurm controller does not answer squeue."
+    assert found.sentence == sentence
 
 
 def test_a_start_is_newer_than_the_last_answer(folder: RunFolder) -> None:

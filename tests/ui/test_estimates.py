@@ -69,7 +69,7 @@ def texts(shown: MemoryOutlook | None, width: int = 60) -> list[str]:
 def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
     assert texts(MemoryOutlook(estimated()), 44) == [
         "peak VRAM ━━━━━━━━━━╍──── ✓ 56 of 80 GiB ± 2",
-        "fits · largest micro batch 22 · closed form",
+        "fits · largest micro batch 22 · by formula",
         "time not known until it has trained here",
     ]
 

@@ -83,7 +83,7 @@ def shown(state: UiState, name: str = BATCH) -> tuple[Any, str]:
 
 
 def test_a_script_that_brings_its_own_batch_shows_it_as_seen() -> None:
-    assert shown(following({BATCH: 16})) == (16, "seen")
+    assert shown(following({BATCH: 16})) == (16, "observed")
 
 
 def test_a_value_that_the_user_gave_is_kept() -> None:
@@ -118,7 +118,7 @@ def test_an_edit_starts_at_the_seen_value_and_undo_returns_to_it() -> None:
     assert again.editing is not None
     assert again.editing.current.origin(BATCH).kind is OriginKind.EDITED
     undone = again.with_undo()
-    assert shown(undone) == (16, "seen")
+    assert shown(undone) == (16, "observed")
 
 
 def test_nothing_is_computed_again_while_nothing_has_changed() -> None:

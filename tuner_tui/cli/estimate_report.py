@@ -114,7 +114,7 @@ def breakdown_report(
         "",
         *wrap_text(
             f"At the peak, in {traced.phase}. `*` stands for all blocks. CUDA context and allocator overhead "
-            "are extra. Savings are computed in closed form for the whole peak.",
+            "are extra. Savings are computed by formula for the whole peak.",
             WIDTH,
         ),
     ]

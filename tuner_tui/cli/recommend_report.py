@@ -64,7 +64,7 @@ def _describe_job(job: BuiltinJob | CommandJob, recommendation: Recommendation) 
             f"{recommendation.settings.max_length:,} tokens"
         )
     task = "classification" if modelled.task == "classification" else "causal language modelling"
-    whose = ", the job of the field notes" if job == DEFAULT_JOB else ""
+    whose = ", the job of the tuning notes" if job == DEFAULT_JOB else ""
     return f"{task} with {modelled.model}, {recommendation.settings.max_length:,} tokens a sample{whose}"
 
 

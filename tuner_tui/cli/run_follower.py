@@ -87,7 +87,7 @@ def progress_line(state: RunState, now: float) -> str:
         _figure(state.loss, "loss {:.4g}"),
         _figure(state.learning_rate, "lr {:.2e}"),
         "" if left is None else f"{format_rough_duration(left)} left",
-        f"(seen in: {state.source})" if state.source else "",
+        f"(read from: {state.source})" if state.source else "",
     ]
     return "  ".join(part for part in parts if part)
 

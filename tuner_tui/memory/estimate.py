@@ -211,12 +211,12 @@ def estimate(shape: ModelShape, settings: Settings, device: Device, processes: i
     """The estimate by the closed form; `processes` train together, each on its own device (DDP)."""
     phases = memory_phases(shape, settings, device, processes)
     if shape.size_only:
-        words = f"closed form of a model of {count_parameters(shape, Settings()).total / 1e9:.2g} billion parameters"
+        words = f"formula for a model of {count_parameters(shape, Settings()).total / 1e9:.2g} billion parameters"
         return estimate_from_phases(phases, settings, device, SIZE_ONLY_UNCERTAINTY, words)
     if shape.approximates:
-        words = f"closed form of {shape.family} (used for {shape.approximates})"
+        words = f"formula of {shape.family} (used for {shape.approximates})"
         return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
-    return estimate_from_phases(phases, settings, device, CLOSED_FORM_UNCERTAINTY, "closed form")
+    return estimate_from_phases(phases, settings, device, CLOSED_FORM_UNCERTAINTY, "by formula")
 
 
 def estimate_from_phases(

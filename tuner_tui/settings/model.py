@@ -327,10 +327,10 @@ def _float_text(value: float) -> str:
 
 
 class OriginKind(StrEnum):
-    """Kind of source, in order of increasing precedence. `SEEN` is a command's own value, observed in its run."""
+    """Kind of source, in order of increasing precedence. `OBSERVED` is a command's own value, observed in its run."""
 
     DEFAULT = "default"
-    SEEN = "seen"
+    OBSERVED = "observed"
     RECOMMENDED = "recommended"
     ASSUMED = "assumed"
     PRESET = "preset"
@@ -341,8 +341,12 @@ class OriginKind(StrEnum):
     REMEDY = "remedy"
     TUNED = "tuned"
 
+    @classmethod
+    def _missing_(cls, value: object) -> OriginKind | None:
+        return cls.OBSERVED if value == "seen" else None  # in records of runs before it was renamed
 
-WEAK_ORIGINS = frozenset({OriginKind.DEFAULT, OriginKind.SEEN, OriginKind.RECOMMENDED})
+
+WEAK_ORIGINS = frozenset({OriginKind.DEFAULT, OriginKind.OBSERVED, OriginKind.RECOMMENDED})
 """Origins of values that no user chose."""
 
 
@@ -366,18 +370,18 @@ class Resolved:
 
     @property
     def given(self) -> dict[str, Value]:
-        """The values that a user chose, in field order: neither defaults nor seen nor recommended values."""
+        """The values that a user chose, in field order: neither defaults nor observed nor recommended values."""
         names = [name for name in FIELDS if self.origin(name).kind not in WEAK_ORIGINS]
         return {name: getattr(self.settings, name) for name in names}
 
     @property
     def chosen(self) -> frozenset[str]:
-        """The names of all values that are neither defaults nor seen; recommended ones are included."""
-        unchosen = (OriginKind.DEFAULT, OriginKind.SEEN)
+        """The names of all values that are neither defaults nor observed; recommended ones are included."""
+        unchosen = (OriginKind.DEFAULT, OriginKind.OBSERVED)
         return frozenset(name for name, origin in self.origins.items() if origin.kind not in unchosen)
 
     def with_own(self, values: Mapping[str, Value]) -> Resolved:
         """These settings with a command's own `values` in place of defaults."""
         weak = {name: value for name, value in values.items() if self.origin(name).kind in WEAK_ORIGINS}
-        origins = dict.fromkeys(weak, Origin(OriginKind.SEEN, "the command"))
+        origins = dict.fromkeys(weak, Origin(OriginKind.OBSERVED, "the command"))
         return Resolved(self.settings.changed(**weak), {**self.origins, **origins})

@@ -173,7 +173,7 @@ def _parse_from(name: str, text: str, source: str) -> Value:
 
 def _with_tool_defaults(resolved: Resolved, tool: Dialect) -> Resolved:
     """What the tool takes where no source says anything: known, and not written into its file."""
-    origin = Origin(OriginKind.SEEN, f"default of {tool.tool}")
+    origin = Origin(OriginKind.OBSERVED, f"default of {tool.tool}")
     defaults = {name: value for name, value in tool.defaults.items() if name not in resolved.origins}
     return Resolved(resolved.settings.changed(**defaults), {**dict.fromkeys(defaults, origin), **resolved.origins})
 

@@ -249,7 +249,7 @@ def _with_seen(resolved: Resolved, in_effect: Mapping[str, Any], run: str) -> Re
     chosen = frozenset(resolved.given)
     settings = effective_settings(resolved.settings, chosen, in_effect)
     observed = {name for name, value in observed_values(in_effect).items() if getattr(settings, name) == value}
-    seen = dict.fromkeys(observed - chosen, Origin(OriginKind.SEEN, f"in {run}"))
+    seen = dict.fromkeys(observed - chosen, Origin(OriginKind.OBSERVED, f"in {run}"))
     return Resolved(settings, {**resolved.origins, **seen})
 
 

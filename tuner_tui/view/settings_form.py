@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 FieldTone = Literal["", "changed", "warning", "error"]
 TWOS = tuple(sorted({1, 3, *(2**n for n in range(1, 31)), *(3 * 2**n for n in range(1, 30))}))
-TENS = tuple(m * 10**n for n in range(10) for m in (1, 2, 5))
 MANTISSAS = (1.0, 2.0, 3.0, 5.0)
 DEFAULT_STEPS = 100
 
@@ -242,23 +241,23 @@ def _next(options: Sequence[Value], value: Value, up: bool) -> Value:
 
 
 def _step_int(spec: FieldSpec, value: Value, up: bool) -> int | None:
-    steps = spec.unit == "steps"
     if value is None:
-        return (DEFAULT_STEPS if steps else max(2, int(spec.minimum or 0))) if up else None
+        return (DEFAULT_STEPS if spec.unit == "steps" else max(2, int(spec.minimum or 0))) if up else None
     number = int(value)
     if not up and spec.optional and number <= (spec.minimum or 0):
         return None
-    if steps:
-        return _next_in(TENS, number, up)
-    if spec.unit in ("samples", "tokens", "micro batches") or spec.name.startswith("lora_"):
-        return _next_in(TWOS, number, up)
+    if spec.unit in ("steps", "micro batches"):
+        return max(1, number * 2) if up else number // 2
+    if spec.unit in ("samples", "tokens") or spec.name.startswith("lora_"):
+        return int(_next_in(TWOS, number, up))
     return number + (1 if up else -1)
 
 
-def _next_in(ladder: Sequence[int], number: int, up: bool) -> int:
+def _next_in(numbers: Sequence[float], number: float, up: bool) -> float:
+    # The tolerance keeps a value that equals one of the numbers but for rounding from being its own neighbour.
     if up:
-        return next((rung for rung in ladder if rung > number), number)
-    return next((rung for rung in reversed(ladder) if rung < number), number)
+        return next((other for other in numbers if other > number * 1.0001), number)
+    return next((other for other in reversed(numbers) if other < number * 0.9999), number)
 
 
 def _step_float(spec: FieldSpec, number: float, up: bool) -> float:
@@ -266,12 +265,8 @@ def _step_float(spec: FieldSpec, number: float, up: bool) -> float:
         return 0.01 if up else 0.0
     if not up and number <= 0.01 and not spec.above_minimum:
         return 0.0
-    # Round numbers of twenty decades: a learning rate has no natural step. The tolerance keeps a value that equals one
-    # of them but for rounding from being its own neighbour.
-    rungs = [float(f"{m}e{e}") for e in range(-12, 8) for m in MANTISSAS]
-    if up:
-        return next((rung for rung in rungs if rung > number * 1.0001), number)
-    return next((rung for rung in reversed(rungs) if rung < number * 0.9999), number)
+    # Round numbers of twenty decades: a learning rate has no natural step.
+    return _next_in([float(f"{m}e{e}") for e in range(-12, 8) for m in MANTISSAS], number, up)
 
 
 def _bounded(spec: FieldSpec, value: int | float | None) -> Value:

@@ -42,7 +42,7 @@ def test_a_preset_is_as_the_notes_have_it(name: str, tmp_path: Path) -> None:
     assert {key: getattr(settings, key) for key in values} == values
     assert not set(NOTED[name].get("open", ())) & found.settings.keys()
     assert found.after
-    assert "field notes" in (found.source or "")
+    assert "tuning notes" in (found.source or "")
     job = found.job
     assert isinstance(job, BuiltinJob)
     model = "google/gemma-3-1b-pt" if name == "rtx3090-24gb-max-perf" else "bert-base-uncased"

@@ -76,7 +76,7 @@ def test_parts_bar_verdict_and_largest_batch(call: Call) -> None:
         assert any(line.startswith(f"  {name} ") for line in lines), name
     assert any(line.startswith("━") and line.endswith("of 22.5 GiB") for line in lines)
     assert "Largest micro batch that fits with this reserve: " in result.stdout
-    assert "Based on: closed form. CUDA context and allocator overhead are assumed" in " ".join(lines)
+    assert "Based on: by formula. CUDA context and allocator overhead are assumed" in " ".join(lines)
     assert "Less exact, not traced" in result.stderr
     assert all(len(line) <= 120 for line in lines)
 
@@ -107,7 +107,7 @@ def test_a_run_that_was_measured_corrects_it_and_is_named(call: Call, tmp_path: 
     stored = json.loads(folder.record.read_text())
     folder.record.write_text(json.dumps({**stored, "settings": settings}))
     document = json.loads(call(*GPT2, "--json").stdout)
-    assert document["rests_on"].startswith("closed form, corrected by run r001: ×")
+    assert document["rests_on"].startswith("by formula, corrected by run r001: ×")
     assert document["parts"]["slack"] == pytest.approx(400 * MIB, abs=2)
     assert "assumed" not in call(*GPT2).stdout
 
@@ -153,7 +153,7 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
 
 def test_a_model_known_by_its_name_alone_is_estimated_with_more_doubt(call: Call) -> None:
     document = json.loads(call("--model", "org/some-7b", "--task", "causal-lm", "--json").stdout)
-    assert document["rests_on"] == "closed form of a model of 7 billion parameters"
+    assert document["rests_on"] == "formula for a model of 7 billion parameters"
     assert document["high_bytes"] == pytest.approx(1.3 * document["total_bytes"])
     # LoRA is recommended for it, on frozen weights in 16 bit.
     assert document["parts"]["weights"] == pytest.approx(2 * 7e9, rel=0.15)

@@ -50,7 +50,7 @@ def test_who_starts_and_on_what(
         ([one("r1", 2)], [taken(A, "alice: python train.py"), B],
          "It needs 2 GPUs, 1 free. GPU 0: alice: python train.py."),
         ([one("r1"), one("r2")], [A], "It needs 1 GPU, 0 free. GPU 0: run r1 is before it."),
-        ([one("r1", 2)], [taken(A, "lost")], "It needs 2 GPUs, of which 1 can be seen now."),
+        ([one("r1", 2)], [taken(A, "lost")], "It needs 2 GPUs, of which 1 are visible now."),
         ([one("r1", 0), one("r2", 0)], [], "It trains on the CPU; run r1 comes first."),
     ],
 )  # fmt: skip

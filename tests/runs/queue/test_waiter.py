@@ -89,7 +89,7 @@ def test_a_card_is_free_when_no_process_of_anybody_holds_memory(box: QueueBox) -
     assert reason(folder) == "It needs 2 GPUs, 1 free. GPU 0: alice: python train.py."
     sampler.processes, sampler.used_bytes = {}, 3 * GIB
     waiter.step()
-    assert "GPU 1: processes that cannot be seen from here" in reason(folder)
+    assert "GPU 1: processes that are not visible from here" in reason(folder)
     sampler.used_bytes = GIB // 4
     waiter.step()
     assert starts.runs == {"r001": (FIRST, SECOND)}

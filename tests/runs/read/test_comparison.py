@@ -63,7 +63,7 @@ def test_what_was_observed_counts_and_not_what_was_asked_for() -> None:
     asked = {"dataloader_num_workers": 4}
     seen = command(asked, {"dataloader_num_workers": 0})
     assert changed(seen, command(asked, {"dataloader_num_workers": 4})) == [("dataloader_num_workers", 0, 4)]
-    assert compare(seen, command(asked)).settings[0].first_origin == OriginText("seen", "in the run")
+    assert compare(seen, command(asked)).settings[0].first_origin == OriginText("observed", "in the run")
     assert changed(view(), view(state={"in_effect": {"attn_implementation": "sdpa", "tf32": False}})) == []
 
 

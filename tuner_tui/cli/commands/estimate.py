@@ -214,10 +214,8 @@ def print_estimate(
     """Print the best estimate and the expected time; on a terminal the closed form is shown first."""
     first = estimator.at_once(settings)
     watched = sys.stderr.isatty() and not as_json
-    if watched and first is not None and first.rests_on.startswith("closed form"):
-        print_note(
-            f"{format_size(first.total_bytes, 2)} ± {format_uncertainty(first)} from closed form; tracing the model …"
-        )
+    if watched and first is not None and first.rests_on.startswith(("by formula", "formula")):
+        print_note(f"{format_size(first.total_bytes, 2)} ± {format_uncertainty(first)} by formula; tracing the model …")
     problem = None
     best: MemoryEstimate | None
     try:

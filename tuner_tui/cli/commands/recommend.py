@@ -57,7 +57,7 @@ def recommend(
     Also lists what was considered and not recommended. `--gpu cpu` is for a training without a GPU. The values and the
     job of a preset, and those of --set, are kept; --write puts them into FILE.
 
-    Without a preset, a model or a command, the job is that of the field notes: classification of 128 tokens with
+    Without a preset, a model or a command, the job is that of the tuning notes: classification of 128 tokens with
     a model of BERT's size.
     """
     file, command = split_words(plan.words or [], of_a_file=patch or write or copy)

@@ -105,7 +105,7 @@ def _holder(gpu: Gpu, figures: GpuSample) -> str | None:
     if large:
         return ", ".join(map(_name, large))
     unlisted = (figures.memory_used_bytes or 0) - sum(each.memory_bytes or 0 for each in processes)
-    return "processes that cannot be seen from here" if unlisted >= DRIVER_BYTES else None
+    return "processes that are not visible from here" if unlisted >= DRIVER_BYTES else None
 
 
 def _name(process: GpuProcess) -> str:

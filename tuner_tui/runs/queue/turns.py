@@ -68,7 +68,7 @@ def _on_processor(applicant: Applicant, processor: str | None) -> Turn:
 
 def _shortage(applicant: Applicant, usable: Sequence[Card], free: Sequence[str], taken: dict[str, str]) -> str:
     if len(usable) < applicant.gpus:
-        return f"It needs {_gpus(applicant.gpus)}, of which {len(usable)} can be seen now."
+        return f"It needs {_gpus(applicant.gpus)}, of which {len(usable)} are visible now."
     holders = [f"{card.label}: {card.holder}" for card in usable if card.holder is not None]
     holders += [f"{card.label}: run {taken[card.uuid]} is before it" for card in usable
                 if card.holder is None and card.uuid in taken]  # fmt: skip

@@ -163,11 +163,11 @@ def _observed(view: RunView) -> dict[str, Value]:
 def _in_effect(
     name: str, passed: Mapping[str, tuple[Value, OriginText]], observed: Mapping[str, Value]
 ) -> tuple[Value, OriginText]:
-    """The value and where it comes from; a value that is not what was passed was seen in the run."""
+    """The value and where it comes from; a value that is not what was passed was observed in the run."""
     value, origin = passed.get(name, UNKNOWN_SETTING)
     if name not in observed or (origin.kind != UNKNOWN_KIND and _same(value, observed[name])):
         return value, origin
-    return observed[name], OriginText("seen", "in the run")
+    return observed[name], OriginText("observed", "in the run")
 
 
 def _same(first: Value, second: Value) -> bool:

@@ -195,7 +195,7 @@ def _unlisted(folder: RunFolder, job: SlurmJob, supervision: SupervisorState | N
         return _ended_or_lost(folder, supervision, lost)
     problem = f": {listed.problem}" if listed.problem else "."
     if supervision is not None:
-        seen = " when last seen" if listed.problem else ""
+        seen = " at the last reading" if listed.problem else ""
         sentence = f"Running on {supervision.machine.host} as {job.name}{seen}{problem}"
         return RunStatus("running", sentence, problems=supervision.problems)
     return RunStatus("pending", f"{job.name} was submitted{problem}")

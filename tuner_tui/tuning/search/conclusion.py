@@ -99,7 +99,7 @@ class Confirmation:
         start_fits, job = self.context.results.fits(start), self.context.results.job
         if test.interval is None:
             if start_fits:
-                seen = f"{(winner.speed or 0.0) / (start.speed or 1.0):.2f}× the start was seen but not confirmed"
+                seen = f"{(winner.speed or 0.0) / (start.speed or 1.0):.2f}× the start was measured but not confirmed"
                 return self._conclude(
                     start, f"{seen}: no comparison with the start was run; {RESUME_HINT}. The start is kept."
                 )
@@ -113,7 +113,7 @@ class Confirmation:
         if not start_fits:
             return self._conclude(winner, f"The start leaves too little memory free: {speed}.", test)
         if test.disturbed and ratio > 1:
-            sentence = f"{speed} was seen but not confirmed: the machine was busy ({self._load}); {RESUME_HINT}."
+            sentence = f"{speed} was measured but not confirmed: the machine was busy ({self._load}); {RESUME_HINT}."
             return replace(self._conclude(start, f"{sentence} The start is kept."), disturbed=True)
         doubt = "within the noise"
         if count < MIN_PAIRS or not test.in_both_orders:

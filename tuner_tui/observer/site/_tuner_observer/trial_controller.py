@@ -110,7 +110,7 @@ class TrialController:
         self._memory = TrialMemory(torch)
         self._stopwatch = GpuStopwatch(torch)
         self._trainer: Any = None
-        self._longest = "no DataLoader was seen"
+        self._longest = "no DataLoader was observed"
         self._samples: int | None = None
         self._lookup_s = 0.0
         self._backlog = self._workers = 0
