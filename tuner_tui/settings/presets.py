@@ -468,6 +468,11 @@ def made_for(preset: Preset, gpus: tuple[Gpu, ...], cores: int | None = None) ->
     return hardware is not None and hardware.gpu is not None and hardware.suits(gpus, cores)
 
 
+def is_measured(preset: Preset) -> bool:
+    """Whether the tuning notes that came with the program measured it."""
+    return (preset.source or "").startswith("tuning notes")
+
+
 def suiting_first(
     entries: Sequence[PresetEntry], gpus: tuple[Gpu, ...], cores: int | None = None
 ) -> tuple[PresetEntry, ...]:

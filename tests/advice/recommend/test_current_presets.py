@@ -1,0 +1,77 @@
+"""The presets for what is trained today: each fits its GPU by our own estimate, and can be started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.inventories import box, card, python
+from tuner_tui.advice.estimate import JobMemoryEstimator
+from tuner_tui.advice.recommend.recommendation import with_recommended
+from tuner_tui.advice.recommend.target import target_of
+from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.runs.launch.prepare import build_request, launch_summary, missing_path_problem, prepare
+from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+from tuner_tui.settings.presets import Preset, find_preset, is_measured, shipped_folder
+from tuner_tui.settings.resolve import LaunchOptions, resolve
+from tuner_tui.settings.rules import find_problems
+
+T4, RTX3070, RTX3090, RTX4080 = card("T4", gib=15.0), card("RTX 3070"), card("RTX 3090"), card("RTX 4080")
+A6000, A100 = card("RTX A6000"), card("A100", gib=79.2)
+HARDWARE: dict[str, tuple[Gpu, ...]] = {
+    "qlora-8b-16gb": (RTX4080,), "qlora-8b-24gb": (RTX3090,), "qlora-8b-48gb": (A6000,), "lora-8b-24gb": (RTX3090,),
+    "lora-8b-80gb": (A100,), "full-1b-24gb": (RTX3090,), "modernbert-16gb": (RTX4080,), "deberta-8gb": (RTX3070,),
+    "full-8b-8x80gb": tuple(card("H100", index) for index in range(8)), "vit-8gb": (RTX3070,),
+    "whisper-small-16gb": (T4,), "embedding-8gb": (RTX3070,), "dpo-lora-0.5b-16gb": (T4,),
+}  # fmt: skip
+PYTHON = python(bitsandbytes="0.49.0", trl="1.16.0")
+
+
+def preset(name: str) -> Preset:
+    return find_preset(name, (shipped_folder(),)).preset
+
+
+def test_every_preset_without_measured_figures_is_in_the_table() -> None:
+    shipped = {path.stem for path in shipped_folder().glob("*.yaml")} - {"cpu", "demo"}
+    assert set(HARDWARE) == {name for name in shipped if not is_measured(preset(name))}
+
+
+@pytest.mark.parametrize(("name", "gpus"), HARDWARE.items(), ids=list(HARDWARE))
+def test_a_preset_suits_its_hardware_and_fits_by_our_estimate_or_says_that_there_is_none(
+    name: str, gpus: tuple[Gpu, ...]
+) -> None:
+    found = preset(name)
+    assert found.for_ is not None
+    assert found.job is not None
+    assert found.for_.suits(gpus, 16)
+    resolved = with_recommended(resolve(preset=found), box(*gpus), PYTHON, found.job)
+    assert find_problems(resolved.settings, gpus=gpus, interpreter=PYTHON, job=found.job, cores=16) == ()
+    job = modelled_job(found.job)
+    if job is None:
+        assert "The memory model " in " ".join((found.about or "").split())
+        return
+    target = target_of(box(*gpus), PYTHON, found.job)
+    estimate = JobMemoryEstimator(job, target.device, target.processes).at_once(resolved.settings)
+    assert estimate is not None
+    assert estimate.verdict == "fits"
+
+
+@pytest.mark.parametrize("name", HARDWARE)
+def test_a_preset_can_be_started(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = preset(name).job
+    if isinstance(job, BuiltinJob):
+        assert missing_path_problem(job, tmp_path) is None
+        return
+    assert isinstance(job, CommandJob)
+    program = tmp_path / job.command[0]
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for word in job.command:
+        if word.endswith(".py"):
+            (tmp_path / word).touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    summary = dict(launch_summary(prepare(build_request(LaunchOptions(name, {}, {})), PYTHON)))
+    assert summary["Command"].startswith(f"{job.command[0]} ")
+    assert "Not applied" not in summary
