@@ -21,7 +21,7 @@ from tuner_tui.settings.model import FIELDS
 CRASH_REQUIRED = ("cause", "say", "example")
 CRASH_KEYS = (
     *("cause", "say", "match", "any", "headline", "frame", "depth", "replaces", "confidence", "bare", "consequence"),
-    *("topic", "source", "example", "counter_example", "classes"),
+    *("topic", "source", "example", "counter_example", "classes", "where", "outcome"),
 )
 SIGNAL_KEYS = ("cause", "say", "signals", "spared", "confidence", "topic")
 GPU_KEYS = ("name", "memory", "architecture", "capability", "source")
@@ -40,8 +40,8 @@ def test_crashes() -> None:
     for row in (*document["messages"], *document["frames"], *document["classes"]):
         name = row.get("say", row)
         problems += [f"{name}: {problem}" for problem in misspelled(row, CRASH_REQUIRED, CRASH_KEYS)]
-        if not row.keys() & {"match", "any", "headline", "frame", "classes"}:
-            problems.append(f"{name}: lacks match, any, headline, frame or classes")
+        if not row.keys() & {"match", "any", "headline", "classes"}:
+            problems.append(f"{name}: lacks match, any, headline or classes")
         for key in ("example", "counter_example"):
             texts = row.get(key, [])
             if not all(isinstance(text, str) for text in ([texts] if isinstance(texts, str | Mapping) else texts)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.findings.memory import MemoryLocation, leak_before_oom
 from tuner_tui.advice.findings.non_finite import find_non_finite
-from tuner_tui.advice.oom_analysis import ALLOWED, format_limit, is_fragmented, limit_reached, other_processes
+from tuner_tui.advice.oom_analysis import explain_figures, format_limit, limit_reached, read_figures
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.specific_errors import is_renamed_or_removed
 from tuner_tui.advice.remedies.table import remedy
@@ -20,18 +20,19 @@ from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import OutOfMemory
-from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, signal_name
+from tuner_tui.runs.events.types import Finished, OutOfMemory
+from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, is_launcher_error, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import (
     KILLED,
     TRANSPARENT,
     Confidence,
     FailureMatch,
     Judgement,
-    explain_line,
+    explain_outcome,
     explain_signal,
     judge,
 )
+from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of, role_of_frame
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
@@ -56,8 +57,8 @@ def _pattern(name: str, flags: int = 0) -> re.Pattern[str]:
 class CrashCause:
     """A cause before its remedies are looked up.
 
-    `subject` is the package, precision or argument that it names, `topic` that of its pattern. `checks` is offered
-    where no remedy is known.
+    `subject` is the package, precision or argument that it names, `topic` that of its pattern, `role` what the code
+    that failed was doing. `checks` is offered where no remedy is known.
     """
 
     cause: str
@@ -68,6 +69,7 @@ class CrashCause:
     subject: str | None = None
     message: str = ""
     topic: str | None = None
+    role: str | None = None
     checks: tuple[Remedy, ...] = ()
 
 
@@ -80,7 +82,7 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
     ended_well = state.outcome in {"completed", "stopped"} or state.stop_requested
     cause = None if ended_well or state.outcome in SLURM_OUTCOMES else _find_cause(situation, lines)
     if state.finished is not None and state.outcome in (*SLURM_OUTCOMES, "out-of-memory"):
-        cause = cause or _cause_from_slurm(state.finished.sentence)
+        cause = cause or _cause_from_outcome(state.finished)
     causes = [] if cause is None else [cause]
     non_finite = find_non_finite(lines)
     if non_finite is not None and (cause is None or cause.cause != "nan"):
@@ -92,18 +94,19 @@ def crash_findings(situation: Situation) -> tuple[Finding, ...]:
 
 
 def _finding(cause: CrashCause, situation: Situation) -> Finding:
-    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic)
     sentence, evidence = cause.sentence, cause.evidence
-    if cause.cause == "gpu-oom":
+    figures = read_figures(cause.message) if cause.cause == "gpu-oom" else None
+    if figures is not None:
+        situation = replace(situation, backend=figures.backend)
+    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
+    if figures is not None:
         limit = situation.memory_limit_bytes
-        if limit is not None and ALLOWED.search(cause.message):
+        reading = explain_figures(figures, has_own_limit=limit is not None)
+        sentence, evidence = reading.sentence or sentence, (*evidence, *reading.evidence)
+        remedies = reading.remedies if reading.is_whole else (*reading.remedies, *remedies)
+        if limit is not None and figures.allowed is not None:
             sentence = limit_reached(limit, "the GPU's")
             remedies = (*remedies, remedy("raise-limit", limit=format_limit(limit)))
-        if is_fragmented(cause.message):
-            remedies = (remedy("expandable-segments"), *remedies)
-        others = other_processes(cause.message)
-        if others:
-            evidence, remedies = (*evidence, *others), (remedy("end-other-process"), *remedies)
     elif cause.cause == "port-in-use":
         port = next(filter(None, map(_pattern("port").search, (cause.message, *evidence))), None)
         sentence = sentence if port is None else sentence.replace("port", f"port {port[1] or port[2]}", 1)
@@ -145,12 +148,12 @@ def _find_cause(situation: Situation, lines: Sequence[LogLine]) -> CrashCause | 
     return None
 
 
-def _cause_from_slurm(sentence: str) -> CrashCause | None:
-    """What it means that Slurm ended the job of the run, as its `sentence` says; None if it does not say that."""
-    pattern = explain_line(sentence)
+def _cause_from_outcome(finished: Finished) -> CrashCause | None:
+    """What an outcome that a job system gave the run means; None for the others."""
+    pattern = explain_outcome(finished.outcome)
     if pattern is None:
         return None
-    return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, (sentence,), topic=pattern.topic)
+    return CrashCause(pattern.cause, pattern.sentence, pattern.confidence, (finished.sentence,), topic=pattern.topic)
 
 
 def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
@@ -168,9 +171,11 @@ def _cause_from_observer(judgement: Judgement) -> CrashCause | None:
 
 def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[LogLine], state: RunState) -> CrashCause:
     failure, pattern, cause = match.failure, match.pattern, match.cause
+    if is_launcher_error(failure.type, failure.headline):
+        return _cause_from_launcher(judgement.launcher, lines, failure.headline)
     where = None
     if cause in CAUSES_WITH_LOCATION:
-        where = location_from_frames(failure.frames) or _location_from_output(failure, lines)
+        where = location_of(failure.frames) or _location_from_output(failure, lines)
     if judgement.event is not None and judgement.event_cause == cause:
         where = _normalize_location(judgement.event.where) or where
     sentence = _sentence_of_unknown(failure) if pattern is None else pattern.sentence
@@ -182,11 +187,14 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         subject = name if is_renamed_or_removed(name) else ", ".join(_packages(failure)) or None
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
-    if cause == "gpu-oom" and any(_pattern("pinning").search(f"{file}:{name}") for file, name in failure.frames):
+    roles = [role_of_frame(file, name) for file, name in failure.frames]
+    if cause == "gpu-oom" and any(role is not None and role.name == "pinning" for role in roles):
         cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", KILLED
     checks = _check_the_call(failure) if cause == "unknown" else ()
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
-    return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, checks)
+    role = role_of(failure.frames, failure.message)
+    name = None if role is None else role.name
+    return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, name, checks)
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
@@ -314,6 +322,9 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
     inner = next(((file, name) for file, name in reversed(failure.frames) if "site-packages" not in file), None)
     if inner is not None:
         evidence.append(f"in {inner[1] or 'the program'} ({inner[0]})")
+    role = role_of(failure.frames)
+    if role is not None and role.name not in ("forward", "step"):
+        evidence.append(role.say)
     if launcher.exit_code:
         evidence.append(f"the launcher reports exit code {launcher.exit_code}")
     return tuple(evidence)
@@ -329,6 +340,8 @@ def _may_follow_another(match: FailureMatch) -> bool:
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
     last = tuple(_shorten(line.text) for line in lines if not line.blank)[-3:]
+    if judgement.signal is None and judgement.launcher.reported_failure:
+        return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:
         sentence = f"The training ended with exit code {judgement.exit_code}; its output does not say why"
         return CrashCause("unknown", sentence, "possible", last)
@@ -340,6 +353,16 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
     )
 
 
+def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
+    """What a launcher reports that says no more than that a process failed."""
+    who = "a process" if launcher.rank is None else f"rank {launcher.rank}"
+    code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
+    files = (match[1] for line in lines if (match := _pattern("error-file").match(line.text)))
+    sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
+    evidence = (*map(_shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
+    return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
+
+
 def _normalize_location(where: str | None) -> str | None:
     location = PHASE_LOCATIONS.get(where or "", where)
     return location if location in LOCATIONS else None
@@ -349,28 +372,6 @@ def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:
     """A part of the log on one line, without secrets: the log itself is the training's own."""
     text = redact_text(re.sub(r"\s+", " ", text).strip())
     return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
-
-
-def location_from_frames(frames: Sequence[tuple[str, str]]) -> str | None:
-    """The location by the stack: any frame decides for evaluation and saving, else the innermost known frame."""
-    names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
-    # Evaluation and saving are called from the training loop and run the same forward pass, so one frame of theirs
-    # anywhere in the stack decides; loading and the optimizer are recognised by what is innermost.
-    # `eval` of torch itself is no evaluation of a model.
-    own_frames = [(file, name) for file, name in names if "/torch/" not in file or "lightning" in file]
-    if any(_pattern("evaluation").fullmatch(name) for _, name in own_frames):
-        return "evaluation"
-    if any(_pattern("checkpoint").fullmatch(name) for _, name in names):
-        return "checkpoint"
-    for file, name in reversed(names):
-        if _pattern("training").fullmatch(name):
-            return "training"
-        of_optimizer = _pattern("optimizer-files").search(file) and _pattern("optimizer-functions").fullmatch(name)
-        if of_optimizer or _pattern("optimizer").fullmatch(name):
-            return "optimizer-step"
-        if _pattern("loading").fullmatch(name):
-            return "loading"
-    return "training" if any(_pattern("train-loop").fullmatch(name) for _, name in names) else None
 
 
 def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:

@@ -1,52 +1,149 @@
-"""What an out-of-memory error says: fragmentation, other processes on the GPU, the run's own memory limit."""
+"""What the numbers in an out-of-memory error say, read by `oom_figures.yaml`."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
+from tuner_tui.advice.finding import Remedy
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
+from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import GIB, parse_size
 
-SIZE = r"([\d.]+ [KMGT]?i?B)"
-TRIED = re.compile(rf"Tried to allocate {SIZE}")
-UNALLOCATED = re.compile(rf"{SIZE} is reserved by PyTorch but unallocated")
-OTHER_PROCESS = re.compile(rf"Process (\d+) has {SIZE} memory in use")
-CAPACITY = re.compile(rf"total capacity of {SIZE}|{SIZE} total capacity")
-FREE = re.compile(rf"of which {SIZE} is free|{SIZE} free")
-OWN = re.compile(rf"this process has {SIZE} memory in use")
-RESERVED = re.compile(rf"{SIZE} (?:reserved in total by PyTorch|cached)")
-ALLOWED = re.compile(r"[\d.]+ [KMGT]?iB allowed")
-"""Part of PyTorch's message when a memory fraction is set (CUDACachingAllocator.cpp)."""
+FILE = Path(__file__).with_name("oom_figures.yaml")
+SIZE = r"([\d.]+ (?:[KMGT]?i?B|bytes))"
 CONTEXT_BYTES = 2 * GIB
 """More than CUDA's context, libraries and NCCL take of a card outside PyTorch's allocator."""
+MANY_BYTES = 6 * GIB
+"""What a process holds outside of PyTorch's allocator without cause; context, NCCL and graphs take less. Judgement."""
+NONSENSE_BYTES = 2**50
+"""Containers report such sizes of other processes, and PyTorch such a limit where none is set."""
 
 
-def is_fragmented(message: str) -> bool:
-    """Whether PyTorch had more free memory than was requested, in pieces that were too small."""
-    tried, held = _first_size(TRIED, message), _first_size(UNALLOCATED, message)
-    return tried is not None and held is not None and held >= tried
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFigures:
+    """The sizes that a message names, in bytes; None for those that it does not name.
+
+    `own` is what the process uses in all, `other` what MPS counts beside its tensors, `allowed` a memory fraction in
+    bytes. `processes` are the others that are named, with their sizes; `backend` is cuda, hip, mps or xpu.
+    """
+
+    tried: int | None = None
+    capacity: int | None = None
+    free: int | None = None
+    allocated: int | None = None
+    unallocated: int | None = None
+    reserved: int | None = None
+    own: int | None = None
+    other: int | None = None
+    allowed: int | None = None
+    processes: tuple[tuple[str, str], ...] = ()
+    backend: str | None = None
+
+    @property
+    def held_by_pytorch(self) -> int | None:
+        """What PyTorch's allocator took of the GPU."""
+        if self.allocated is None or self.reserved is not None:
+            return self.reserved
+        return self.allocated + (self.unallocated or 0)
+
+    @property
+    def cached(self) -> int | None:
+        """What PyTorch holds and does not use."""
+        if self.unallocated is not None or self.reserved is None or self.allocated is None:
+            return self.unallocated
+        return self.reserved - self.allocated
 
 
-def other_processes(message: str) -> tuple[str, ...]:
-    """What other processes hold, as evidence: those that the message names, else by its figures if it is much."""
-    named = OTHER_PROCESS.findall(message)
-    if named:
-        return tuple(
-            f"process {pid} uses {size} of the GPU"
-            for pid, size in named
-            if OTHER_PROCESS_BYTES <= (parse_size(size) or 0) < 2**50  # a container reports nonsense
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """What the figures say. The remedies of the cause follow unless `is_whole`: then no smaller training helps."""
+
+    remedies: tuple[Remedy, ...] = ()
+    evidence: tuple[str, ...] = ()
+    sentence: str | None = None
+    is_whole: bool = False
+
+
+@cache
+def _forms() -> dict[str, re.Pattern[str]]:
+    document = read_data_file(FILE)
+    forms = {name: "|".join(rows) for name, rows in document["figures"].items()}
+    return {name: re.compile(form.replace("{SIZE}", SIZE)) for name, form in forms.items()}
+
+
+def read_figures(message: str) -> MemoryFigures:
+    """The figures of a message."""
+    document = read_data_file(FILE)
+    sizes = {name: _first_size(form, message) for name, form in _forms().items()}
+    named = re.findall(document["process"].replace("{SIZE}", SIZE), message)
+    backend = next((name for name, form in document["backends"].items() if re.search(form, message)), None)
+    return MemoryFigures(**sizes, processes=tuple(named), backend=backend)
+
+
+def _first_size(form: re.Pattern[str], message: str) -> int | None:
+    match = form.search(message)
+    if match is None:
+        return None
+    size = parse_size(next(filter(None, match.groups())).replace("bytes", "B"))
+    return size if size is not None and size < NONSENSE_BYTES else None
+
+
+def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> MemoryReading:
+    """What the figures say first. `has_own_limit`: the run was launched with a limit, which is a memory fraction."""
+    tried, capacity, free = figures.tried, figures.capacity, figures.free
+    limited = figures.allowed is not None
+    if figures.allowed is not None and not has_own_limit and (free is None or tried is None or free >= tried):
+        of_all = "" if capacity is None else f" of the GPU's {format_limit(capacity)}"
+        sentence = f"A memory fraction allows the process {format_limit(figures.allowed)}{of_all}"
+        return MemoryReading((remedy("memory-fraction"),), sentence=sentence, is_whole=True)
+    if tried is not None and capacity is not None and tried > capacity:
+        evidence = f"one tensor of {format_limit(tried)} is larger than the GPU's {format_limit(capacity)}"
+        return MemoryReading((remedy("one-tensor"),), (evidence,))
+    remedies, evidences = list[Remedy](), list[str]()
+    if others := () if limited else other_processes(figures):
+        remedies.append(remedy("end-other-process"))
+        evidences += others
+    held = figures.held_by_pytorch
+    if figures.own is not None and held is not None and figures.own - held > MANY_BYTES:
+        remedies.append(remedy("outside-pytorch"))
+        evidences.append(f"{format_limit(figures.own - held)} of this process are held outside of PyTorch")
+    if figures.other is not None and figures.allocated is not None and figures.other > figures.allocated:
+        remedies.append(remedy("metal-cache"))
+        evidences.append(
+            f"{format_limit(figures.other)} are held beside PyTorch's tensors, by Metal's caches or others"
         )
-    total, free, mine = (_first_size(pattern, message) for pattern in (CAPACITY, FREE, OWN))
-    if mine is None and (reserved := _first_size(RESERVED, message)) is not None:
-        mine = reserved + CONTEXT_BYTES
-    if total is None or free is None or mine is None or total - free - mine < OTHER_PROCESS_BYTES:
+    if tried is not None and figures.cached is not None and figures.cached >= tried:
+        remedies.append(remedy("expandable-segments"))
+    refused = not (others or limited) and tried is not None and free is not None and free >= max(4 * tried, GIB)
+    if refused and free is not None:
+        remedies.append(remedy("free-but-refused"))
+        evidences.append(f"the driver refused it although {format_limit(free)} are free")
+    return MemoryReading(tuple(remedies), tuple(evidences), is_whole=refused)
+
+
+def other_processes(figures: MemoryFigures) -> tuple[str, ...]:
+    """What other processes hold, as evidence: those that the message names, else by its figures if it is much."""
+    total, free, own, held = figures.capacity, figures.free, figures.own, figures.held_by_pytorch
+    sizes = {pid: size for pid, text in figures.processes if (size := parse_size(text)) is not None}
+    if own is None and held is not None:
+        # A container does not know its own process by its number: it is the one that uses what PyTorch holds and a bit.
+        itself = next((pid for pid, size in sizes.items() if held <= size < held + CONTEXT_BYTES), None)
+        own = sizes.pop(itself) if itself is not None else None
+    if sizes or (own is None and figures.processes):
+        return tuple(
+            f"process {pid} uses {text} of the GPU"
+            for pid, text in figures.processes
+            if OTHER_PROCESS_BYTES <= sizes.get(pid, 0) < NONSENSE_BYTES
+        )
+    if own is None and held is not None:
+        own = held + CONTEXT_BYTES
+    if total is None or free is None or own is None or total - free - own < OTHER_PROCESS_BYTES:
         return ()
-    return (f"about {format_limit(total - free - mine)} of the GPU are used by other processes",)
-
-
-def _first_size(pattern: re.Pattern[str], message: str) -> int | None:
-    match = pattern.search(message)
-    return None if match is None else parse_size(next(filter(None, match.groups())))
+    return (f"about {format_limit(total - free - own)} of the GPU are used by other processes",)
 
 
 def limit_reached(limit_bytes: int, of: str) -> str:

@@ -94,7 +94,8 @@ class Situation:
     command, None if all were passed; `not_applied` those that its way of passing settings cannot carry. `resumed_from`
     is the checkpoint named at launch, `memory_limit_bytes` the limit set at launch. `measured` are the memory peaks of
     earlier runs of the job, newest first, and `import_footprint` that of the imports: read where memory ran out.
-    `host` is the machine that `samples` are of; `nodes` are the other machines of the run.
+    `host` is the machine that `samples` are of; `nodes` are the other machines of the run. `backend` is torch's for the
+    GPU, such as cuda or mps, where a message names it.
     """
 
     state: RunState
@@ -113,6 +114,7 @@ class Situation:
     measured: tuple[MeasuredRun, ...] = ()
     import_footprint: ImportFootprint | None = None
     host: str | None = None
+    backend: str | None = None
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""

@@ -1,17 +1,20 @@
-"""Fragmentation, other processes and the run's own memory limit in out-of-memory errors."""
+"""The numbers in out-of-memory errors, and the run's own memory limit."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from tests.advice.crash.outputs import read
+from tests.advice.crash.outputs import read, read_yaml
 from tests.fakes.situations import box, card
 from tuner_tui.advice.crash import crash_findings
 from tuner_tui.advice.finding import Finding
-from tuner_tui.advice.oom_analysis import is_fragmented, other_processes
+from tuner_tui.advice.oom_analysis import FILE, explain_figures, other_processes, read_figures
+from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.units import parse_size
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory
@@ -22,6 +25,35 @@ MESSAGE = (
     "GiB of which 211.06 MiB is free. Process 811 has 9.50 GiB memory in use. Of the allocated memory 12.1 GiB is "
     "allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
 )
+
+
+@pytest.mark.parametrize("row", read_yaml(FILE)["examples"], ids=lambda row: f"{row['source']}: {row['message'][:40]}")
+def test_the_figures_of_a_message_and_what_they_say(row: dict[str, Any]) -> None:
+    figures = read_figures(row["message"])
+    sizes = {
+        name: None if value is None else value if name == "backend" else parse_size(value.replace("bytes", "B"))
+        for name, value in row["figures"].items()
+    }
+    assert {name: value for name, value in asdict(figures).items() if name in sizes} == sizes
+    reading = explain_figures(figures)
+    assert [offer.title for offer in reading.remedies] == [remedy(name).title for name in row.get("first", [])]
+    assert reading.is_whole == row.get("whole", False)
+    assert len(reading.evidence) + (reading.sentence is not None) >= len(reading.remedies) - 1
+
+
+@pytest.mark.parametrize(
+    ("message", "offers_bitsandbytes"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.", True),
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 20.00 MiB.", False),
+        ("RuntimeError: MPS backend out of memory (MPS allocated: 9.00 GiB). Tried to allocate 20.00 MiB.", False),
+        ("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 20.00 MiB.", False),
+    ],
+)
+def test_bitsandbytes_is_offered_where_it_runs(message: str, offers_bitsandbytes: bool) -> None:
+    texts = " ".join(f"{offer.title} {offer.why}" for offer in read(message)[0].remedies)
+    assert ("bitsandbytes" in texts) == offers_bitsandbytes
+    assert "micro batch" in texts
 
 
 def titles(message: str) -> list[str]:
@@ -42,7 +74,7 @@ def test_others_on_the_card_are_evidence() -> None:
     ("unallocated", "fragmented"), [("512.00 MiB", True), ("511.99 MiB", False), ("0.51 GiB", True), ("0 bytes", False)]
 )
 def test_as_much_free_as_was_asked_for_is_fragmented(unallocated: str, fragmented: bool) -> None:
-    assert is_fragmented(MESSAGE.format(unallocated)) == fragmented
+    assert any("expandable_segments" in title for title in titles(MESSAGE.format(unallocated))) == fragmented
 
 
 OLD = (
@@ -60,13 +92,14 @@ NEW = "CUDA out of memory. GPU 0 has a total capacity of {} of which {} is free.
         # 15.9 - 1 - (8 + 2 for the context) = 4.9 GiB
         (OLD.format("7.50 GiB", "1.00 GiB") + "8.00 GiB reserved in total by PyTorch)", "4.9 GiB"),
         (OLD.format("7.50 GiB", "1.00 GiB") + "12.90 GiB reserved in total by PyTorch)", None),
-        (OLD.format("7.50 GiB", "1.00 GiB") + "8.00 GiB cached)", "4.9 GiB"),
+        (OLD.format("7.50 GiB", "1.00 GiB") + "0.50 GiB cached)", "4.9 GiB"),
         ("CUDA error: out of memory", None),
     ],
 )
 def test_what_others_hold_is_what_the_figures_leave(message: str, others: str | None) -> None:
-    found = other_processes(message)
-    assert found == (() if others is None else (f"about {others} of the GPU are used by other processes",))
+    assert other_processes(read_figures(message)) == (
+        () if others is None else (f"about {others} of the GPU are used by other processes",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +107,7 @@ def test_what_others_hold_is_what_the_figures_leave(message: str, others: str | 
     [("476.84 MiB", True), ("476.83 MiB", False), ("1023.00 TiB", True), ("17179869184.00 GiB", False)],
 )
 def test_a_process_counts_from_500_mb_and_below_what_no_card_has(size: str, named: bool) -> None:
-    assert bool(other_processes(f"Process 811 has {size} memory in use.")) == named
+    assert bool(other_processes(read_figures(f"Process 811 has {size} memory in use."))) == named
 
 
 GIB = 2**30

@@ -69,3 +69,12 @@ def test_a_class_is_known_by_the_classes_above_it(text: str, cause: str, topic: 
 def test_every_class_above_another_has_a_row() -> None:
     rows, bases = crash_table().classes, crash_table().bases
     assert [base for base in bases.values() if base not in rows and base not in bases] == []
+
+
+def test_no_class_is_above_itself() -> None:
+    bases = crash_table().bases
+    for name in bases:
+        above = [name]
+        while (base := bases.get(above[-1])) is not None:
+            assert base not in above
+            above.append(base)

@@ -43,11 +43,12 @@ SAVES_MEMORY = frozenset({"gpu-oom", "gpu-memory-near-limit"})
 
 
 def remedies_for(
-    cause: str, situation: Situation, where: str | None = None, topic: str | None = None
+    cause: str, situation: Situation, where: str | None = None, topic: str | None = None, role: str | None = None
 ) -> tuple[Remedy, ...]:
     """The applicable remedies for `cause` at `where`, least harmful first; empty for an unknown cause.
 
-    The `topic` of a crash pattern, if any, names remedies that take the place of the cause's.
+    The `topic` of a crash pattern, if any, names remedies that take the place of the cause's; the `role` of the code
+    that failed chooses among them.
 
     A remedy that does not fit the GPU's memory is left out, unless it is one of those that save memory and none does
     alone.
@@ -57,7 +58,7 @@ def remedies_for(
     # as two together may.
     remedies = [
         replace(reached, peak=expected_peak(situation, offer.change))
-        for offer in _ladder(topic if topic is not None and has_remedies(topic) else cause, situation, where)
+        for offer in _ladder(topic if topic is not None and has_remedies(topic) else cause, situation, where, role)
         if changes_something(offer, situation)
         and starts_from_known_values(offer, situation)
         and (reached := reachable(offer, situation)) is not None
@@ -74,15 +75,15 @@ def has_remedies(name: str) -> bool:
     return name in COMPUTED or has_ladder(name)
 
 
-def _ladder(name: str, situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+def _ladder(name: str, situation: Situation, where: str | None, role: str | None) -> tuple[Remedy, ...]:
     if name in COMPUTED:
         return COMPUTED[name](situation, where)
-    return climb(name, situation, where) if has_ladder(name) else ()
+    return climb(name, situation, where, role) if has_ladder(name) else ()
 
 
-def climb(name: str, situation: Situation, where: str | None = None) -> tuple[Remedy, ...]:
+def climb(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> tuple[Remedy, ...]:
     """The remedies of a ladder of `remedies.yaml` that apply."""
-    names = names_of(name, situation, where)
+    names = names_of(name, situation, where, role)
     return tuple(offer for rung in names for offer in offered(rung, situation, situation.settings, where))
 
 
@@ -100,7 +101,10 @@ def _out_of_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...
     if settings is None:
         names = names_of("gpu-oom-in-words", situation, where)
         adapted = any(ADAPTERS_IN_LOG.search(line) for line in situation.log)
-        return tuple(remedy(name) for name in names if not (adapted and name in NOT_ADAPTED))
+        offers = (
+            remedy_if_it_applies(name, situation, None) for name in names if not (adapted and name in NOT_ADAPTED)
+        )
+        return tuple(filter(None, offers))
     is_known = situation.is_known("per_device_train_batch_size")
     half = not is_known and "smaller-micro-batch" in names_of("gpu-oom", situation, where)
     may_halve = not is_known or settings.per_device_train_batch_size > 1

@@ -51,14 +51,13 @@ def has_ladder(name: str) -> bool:
     return name in read_table("ladders") or name in read_table("remedies")
 
 
-def names_of(name: str, situation: Situation, where: str | None = None) -> list[str]:
-    """The names in a ladder for what is known: `no-settings` where there are none, else `where`, else `any`."""
+def names_of(name: str, situation: Situation, where: str | None = None, role: str | None = None) -> list[str]:
+    """The names in a ladder for what is known: `role`, `no-settings` where there are none, else `where`, else `any`."""
     ladder: Ladder = read_table("ladders").get(name, [name])
     if isinstance(ladder, list):
         return ladder
-    if situation.settings is None and "no-settings" in ladder:
-        return ladder["no-settings"]
-    return ladder.get(where or "any", ladder["any"])
+    unset = "no-settings" if situation.settings is None else None
+    return next(ladder[key] for key in (role, unset, where, "any") if key in ladder)
 
 
 def remedy_if_it_applies(
@@ -116,8 +115,14 @@ def _holds(words: _Words, word: str, wanted: Any) -> bool:
 
 
 def runs_bitsandbytes(situation: Situation) -> bool:
-    """Whether bitsandbytes may run here: on a GPU of Volta or newer, unless it is known to be missing."""
-    return situation.may_run("4-bit") and situation.has_package("bitsandbytes") is not False
+    """Whether bitsandbytes may run here: on a GPU of Volta or newer, unless it is known to be missing.
+
+    It has no kernels for MPS; on other makers' GPUs few releases have, so that it counts only where it is installed.
+    """
+    installed, backend = situation.has_package("bitsandbytes"), situation.backend or "cuda"
+    if backend != "cuda":
+        return backend != "mps" and installed is True
+    return situation.may_run("4-bit") and installed is not False
 
 
 def _padding_saved(situation: Situation) -> str:

@@ -30,6 +30,7 @@ from tuner_tui.runs.log_parsing.failures import (
     reports_progress,
     reports_success,
 )
+from tuner_tui.runs.log_parsing.frame_roles import role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine
 
 Confidence = Literal["certain", "likely", "possible"]
@@ -61,6 +62,7 @@ class CrashPattern:
     bare: bool = False
     consequence: bool = False
     topic: str | None = None
+    outcome: str | None = None
 
     def matches(self, text: str) -> bool:
         return any(regex.search(text) for regex in self.regexes)
@@ -68,13 +70,15 @@ class CrashPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FramePattern(CrashPattern):
-    """An error recognised by its headline and one of the innermost `depth` frames, as `file:function`.
+    """An error recognised by its headline and the code that raised it.
 
-    It takes the place of a pattern that was recognised by words alone if that has one of the causes `replaces`.
+    That is one of the innermost `depth` frames, as `file:function`, or the role of the traceback, one of `where`. It
+    takes the place of a pattern that was recognised by words alone if that has one of the causes `replaces`.
     """
 
     headline: re.Pattern[str]
-    frame: re.Pattern[str]
+    frame: re.Pattern[str] | None = None
+    where: frozenset[str] = frozenset()
     replaces: frozenset[str] = GENERAL
     depth: int = 3
 
@@ -140,23 +144,23 @@ def _pattern(row: Mapping[str, Any], fragments: Mapping[str, str]) -> CrashPatte
     def compile_form(form: str) -> re.Pattern[str]:
         return re.compile(FRAGMENT.sub(lambda name: fragments[name[1]], form))
 
-    optional = ("confidence", "bare", "consequence", "topic", "depth", "spared")
+    optional = ("confidence", "bare", "consequence", "topic", "outcome", "depth", "spared")
     fields = {"cause": row["cause"], "sentence": row["say"]} | {name: row[name] for name in optional if name in row}
     if "signals" in row:
         return SignalPattern(signals=frozenset(int(signal.Signals[name]) for name in row["signals"]), **fields)
     if "classes" in row:
         replaced = frozenset(row.get("replaces", ()))
         return ClassPattern(classes=frozenset(row["classes"]), replaces=replaced, **({"confidence": "likely"} | fields))
-    if "frame" not in row:
+    if "headline" not in row:
         return CrashPattern(regexes=tuple(map(compile_form, row.get("any") or [row["match"]])), **fields)
     replaces = frozenset(row.get("replaces", GENERAL))
-    headline, frame = compile_form(row["headline"]), compile_form(row["frame"])
-    return FramePattern(headline=headline, frame=frame, replaces=replaces, **fields)
+    frame, where = compile_form(row["frame"]) if "frame" in row else None, frozenset(row.get("where", ()))
+    return FramePattern(headline=compile_form(row["headline"]), frame=frame, where=where, replaces=replaces, **fields)
 
 
-def explain_line(text: str) -> CrashPattern | None:
-    """The pattern of a line that is no exception; None if it says nothing that is known."""
-    return next((pattern for pattern in crash_table().bare if pattern.matches(text)), None)
+def explain_outcome(outcome: str) -> CrashPattern | None:
+    """What the outcome of a run means that its job system gave it; None for the others."""
+    return next((pattern for pattern in crash_table().messages if pattern.outcome == outcome), None)
 
 
 def explain_signal(number: int, spared: bool) -> SignalPattern:
@@ -383,7 +387,9 @@ def classify(failure: Failure) -> CrashPattern | None:
 
 def _class_names(type_name: str | None) -> Iterator[str]:
     """The names of an exception's class and of those above it, each with its module and without."""
-    while type_name:
+    seen = set[str]()
+    while type_name and type_name not in seen:
+        seen.add(type_name)
         short = type_name.rpartition(".")[2]
         yield from (type_name, short)
         builtin = vars(builtins).get(short)
@@ -399,6 +405,9 @@ def _first_pattern(text: str) -> CrashPattern | None:
 
 def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> CrashPattern | None:
     """The cause of an error recognised by the code that raised it, if that says more than its words."""
+    if not failure.frames:
+        return None
+    role = role_of(failure.frames)
     frames = [f"{file}:{function}".replace("\\", "/") for file, function in failure.frames]
     frames = [frame for frame in frames if not TRANSPARENT.search(frame)]
     return next(
@@ -406,7 +415,10 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
             pattern
             for pattern in crash_table().frames
             if pattern.headline.search(failure.headline)
-            and any(pattern.frame.search(frame) for frame in frames[-pattern.depth :])
+            and (
+                (role is not None and role.name in pattern.where)
+                or (pattern.frame is not None and any(map(pattern.frame.search, frames[-pattern.depth :])))
+            )
             and (by_words is None or by_words.cause in pattern.replaces)
         ),
         None,
@@ -480,7 +492,7 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
         if line.quiet or line.number in in_exceptions or reports_progress(line.text):
             continue
         text = WATCHDOG.sub("", line.text.strip().removeprefix("what():").strip())
-        pattern = explain_line(text)
+        pattern = next((pattern for pattern in crash_table().bare if pattern.matches(text)), None)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = _first_pattern(text)
         if pattern is not None:

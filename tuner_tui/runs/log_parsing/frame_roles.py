@@ -1,0 +1,79 @@
+"""What the code of a traceback was doing when it failed, by `frame_roles.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tuner_tui.core.files import read_data_file
+
+FILE = Path(__file__).with_name("frame_roles.yaml")
+EVALUATION = re.compile(
+    r"evaluat\w*|evaluation_loop|prediction_(?:step|loop)|predict\w*|validat\w*|validation_step|test_step"
+    r"|_?run_(?:evaluation|sanity_check|validation)|eval_?(?:loop|step|epoch|uate)?"
+    r"|nested_(?:concat|gather)|_nested_gather|pad_across_processes"
+)
+"""Functions that run an evaluation, which contains a forward pass like that of the training."""
+TRAINING_LOOP = re.compile(
+    r"train|fit|_?inner_training_loop|train_(?:one_)?epoch|run_training|training_loop|_run_epoch"
+)
+Frames = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRole:
+    """What a frame does. `say` follows a sentence; `location` is the place that findings name; None if it has none."""
+
+    name: str
+    say: str
+    frames: re.Pattern[str]
+    paths: re.Pattern[str] | None = None
+    location: str | None = None
+    yields: frozenset[str] = frozenset()
+
+
+@cache
+def roles() -> tuple[FrameRole, ...]:
+    """The rows of `frame_roles.yaml`, in their order."""
+    return tuple(
+        FrameRole(
+            name=row["role"],
+            say=row["say"],
+            frames=re.compile("|".join(row["frames"])),
+            paths=re.compile(row["paths"]) if "paths" in row else None,
+            location=row.get("location"),
+            yields=frozenset(row.get("yields", ())),
+        )
+        for row in read_data_file(FILE)
+    )
+
+
+def role_of_frame(file: str, function: str) -> FrameRole | None:
+    """The role of one frame; None if it is not known."""
+    frame = "/" + f"{file}:{function.rpartition('.')[2]}".replace("\\", "/").lstrip("/")
+    return next((role for role in roles() if role.frames.search(frame)), None)
+
+
+def role_of(frames: Frames, message: str = "") -> FrameRole | None:
+    """The role of a traceback, else of a file that `message` names; None if neither is known."""
+    known = [role for frame in reversed(frames) if (role := role_of_frame(*frame)) is not None]
+    if not known:
+        return next((role for role in roles() if role.paths is not None and role.paths.search(message)), None)
+    return next((role for role in known[1:] if role.name in known[0].yields), known[0])
+
+
+def location_of(frames: Frames) -> str | None:
+    """Where in a training the stack is: training, evaluation, loading, optimizer-step, checkpoint or None."""
+    # Evaluation and saving are called from the training loop and run the same code, so one frame of theirs anywhere
+    # decides. `eval` of torch itself is no evaluation of a model.
+    names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
+    if any(EVALUATION.fullmatch(name) for file, name in names if "/torch/" not in file or "lightning" in file):
+        return "evaluation"
+    locations = [role.location for frame in reversed(frames) if (role := role_of_frame(*frame)) and role.location]
+    if "checkpoint" in locations:
+        return "checkpoint"
+    in_loop = "training" if any(TRAINING_LOOP.fullmatch(name) for _, name in names) else None
+    return next(iter(locations), in_loop)
