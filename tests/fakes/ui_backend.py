@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from tests.fakes import live_run
-from tests.fakes.memory_outlooks import outlook_of, parts_of
+from tests.fakes.memory_outlooks import estimated, outlook_of, parts_of
 from tests.fakes.run_pairs import two_runs
 from tests.fakes.tuning_views import FakeTunings
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, MemoryOutlook, PeakMemory
@@ -32,7 +32,7 @@ from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun
-from tuner_tui.ui.records import LaunchOffer, NameTakenError, RestartOffer, TrainingConfig
+from tuner_tui.ui.records import LaunchOffer, NameTakenError, PresetOutlook, RestartOffer, TrainingConfig
 from tuner_tui.view.comparison_rows import ComparisonScene
 
 INTERPRETER = Interpreter(
@@ -260,6 +260,11 @@ class FakeBackend(Backend):
 
     def list_presets(self, inventory: Inventory | None) -> Sequence[PresetEntry]:
         return self.box.presets
+
+    def preset_outlooks(
+        self, entries: Sequence[PresetEntry], inventory: Inventory, interpreter: Interpreter
+    ) -> Mapping[str, PresetOutlook]:
+        return {entry.name: PresetOutlook(True, MemoryOutlook(estimated())) for entry in entries}
 
     def load_preset(self, name: str) -> TrainingConfig:
         return opened(name, per_device_train_batch_size=2)

@@ -65,10 +65,13 @@ async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> 
     ]
     async with on_screen(FakeBox(presets=presets)) as pilot:
         await press_to(pilot, "Presets", "p")
-        seen = screen_text(pilot.app)
-        assert "current, yours: Instruction tuning" in seen
-        assert "for this machine: For a large card" in seen
+        text = screen_text(pilot.app)
+        assert 0 < text.index("Yours") < text.index("Fits this machine")
+        assert "current, yours" in text
+        assert "for this machine" in text
+        assert "✓ 56 of 80 GiB" in text
         await press_until(pilot, lambda: "filter: large▏  1 of 3" in screen_text(pilot.app), *"large")
+        assert "For a large card" in screen_text(pilot.app)
         assert "micro batch 16 → 48" in screen_text(pilot.app)
         await press_until(pilot, lambda: "filter:" not in screen_text(pilot.app), "escape")
         await press_to(pilot, "", "slash", *"sft", "enter")

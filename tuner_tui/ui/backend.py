@@ -57,11 +57,12 @@ from tuner_tui.settings.presets import (
     suiting_first,
     update_tool_file,
 )
-from tuner_tui.settings.resolve import LaunchOptions, resolve_training
+from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
     LaunchOffer,
     NameTakenError,
+    PresetOutlook,
     RestartOffer,
     TrainingConfig,
     translate_errors,
@@ -107,6 +108,24 @@ class Backend:
         if inventory is None:
             return entries
         return suiting_first(entries, visible_cards(inventory), inventory.cpu.usable_cores)
+
+    @translate_errors()
+    def preset_outlooks(
+        self, entries: Sequence[PresetEntry], inventory: Inventory, interpreter: Interpreter
+    ) -> Mapping[str, PresetOutlook]:
+        """Return how each preset that can be read would do on the machine, by name."""
+        cards, cores = visible_cards(inventory), inventory.cpu.usable_cores
+        outlooks = {}
+        for entry in entries:
+            if entry.loaded is None:
+                continue
+            preset = entry.loaded.preset
+            job = preset.job or BuiltinJob()
+            resolved = self.recommend(resolve(preset=preset), inventory, interpreter, job)
+            memory = self.estimates.quick(EstimateRequest(resolved, job, inventory, interpreter))
+            suits = preset.for_ is None or preset.for_.suits(cards, cores)
+            outlooks[entry.name] = PresetOutlook(suits, memory)
+        return outlooks
 
     @translate_errors()
     def load_preset(self, name: str) -> TrainingConfig:

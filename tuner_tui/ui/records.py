@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
@@ -82,6 +83,13 @@ class RestartOffer(NamedTuple):
 
 TrialPlacement = Literal["sequential", "gpus", "ray"]
 """Where trials run: one after another here, on each free GPU of this machine at once, or on a Ray cluster."""
+
+
+class PresetOutlook(NamedTuple):
+    """Whether the machine is one that a preset is for, and its memory and time there."""
+
+    suits: bool
+    memory: MemoryOutlook
 
 
 class TuningPlan(NamedTuple):

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import structs
 
 from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.advice.finding import Finding, Remedy
+from tuner_tui.advice.recommend.duration_estimate import summarise_duration
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, OriginKind, Value
-from tuner_tui.settings.presets import FileUpdate, preset_path
+from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
 from tuner_tui.ui.feeds import BackendError
-from tuner_tui.ui.records import NameTakenError, TrainingConfig
+from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
 from tuner_tui.ui.screens.job import JobScreen
-from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, preset_items
+from tuner_tui.ui.screens.pickers import PickerItem, PickScreen, PresetScreen
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import Requests, estimate_request
+from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 
 
 class SettingsRequests(Requests):
@@ -146,11 +149,14 @@ class SettingsRequests(Requests):
 
     async def pick_preset(self) -> None:
         """Ask for a preset and load it."""
-        inventory = self._state.inventory
+        inventory, interpreter = self._state.inventory, self._state.interpreter
         listed = await to_daemon_thread(lambda: self._backend.list_presets(inventory))
+        outlooks: Mapping[str, PresetOutlook] = {}
+        if inventory is not None and interpreter is not None:
+            outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(listed, inventory, interpreter))
         current = None if self._state.loaded is None else self._state.loaded.preset
-        items = preset_items(listed, current, self._differences)
-        name = await self._app.ask(PickScreen("Presets", items, "There are no presets."))
+        items = preset_items(listed, current, self._differences, outlooks)
+        name = await self._app.ask(PresetScreen("Presets", items, "There are no presets."))
         if name is None:
             return
         changed = self._state.dirty
@@ -256,3 +262,63 @@ def preset_name_problem(name: str) -> str | None:
     except PresetError as error:
         return f"{error}."
     return None
+
+
+PRESET_GROUPS = ("yours", "fits this machine", "memory not known before a run", "for other machines", "tuning notes")
+
+
+def preset_items(
+    presets: Sequence[PresetEntry],
+    current: str | None = None,
+    differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
+    outlooks: Mapping[str, PresetOutlook] = MappingProxyType({}),
+) -> list[PickerItem[str]]:
+    """Return presets as items by group, with memory and time on this machine by `outlooks`; the `current` one first.
+
+    The detail of each is what it says of itself, what its values change, by `differences`, and the source of its
+    figures. A preset that cannot be loaded cannot be picked and says why.
+    """
+    items = [_preset_item(preset, current, differences, outlooks.get(preset.name)) for preset in presets]
+    return sorted(items, key=lambda item: (PRESET_GROUPS.index(item.group), item.value != current))
+
+
+def _preset_item(
+    preset: PresetEntry,
+    current: str | None,
+    differences: Callable[[Mapping[str, Value]], Sequence[str]],
+    outlook: PresetOutlook | None,
+) -> PickerItem[str]:
+    group = _preset_group(preset, outlook)
+    if preset.loaded is None:
+        return PickerItem(preset.name, preset.problem or "", preset.name, open=False, group=group)
+    marks = (
+        "current" if preset.name == current else "",
+        "yours, replaces the shipped one" if preset.hides_shipped else "yours" if preset.yours else "",
+        "for this machine" if preset.suits else "",
+    )
+    marked = f"{_preset_figures(outlook)}{', '.join(filter(None, marks))}".rstrip()
+    changes = " · ".join(differences(preset.loaded.preset.settings)) or "changes no setting"
+    source = " ".join((preset.loaded.preset.source or "").split())
+    detail = "\n".join(filter(None, (preset.about, changes, source and f"from {source}")))
+    return PickerItem(preset.name, marked, preset.name, detail=detail, group=group)
+
+
+def _preset_group(preset: PresetEntry, outlook: PresetOutlook | None) -> str:
+    if preset.yours:
+        return "yours"
+    if preset.loaded is not None and is_measured(preset.loaded.preset):
+        return "tuning notes"
+    verdict = None if outlook is None or outlook.memory.estimate is None else outlook.memory.estimate.verdict
+    if outlook is not None and (not outlook.suits or verdict == "too large"):
+        return "for other machines"
+    return "fits this machine" if verdict in ("fits", "tight") else "memory not known before a run"
+
+
+def _preset_figures(outlook: PresetOutlook | None) -> str:
+    """Return the columns of peak memory and time; empty before the machine is known."""
+    if outlook is None:
+        return ""
+    estimate, duration = outlook.memory.estimate, outlook.memory.duration
+    memory = "not known" if estimate is None else f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)}"
+    time = "time not known" if duration is None or duration.range_s is None else summarise_duration(duration)
+    return f"{memory:<28}  {time:<14}  "

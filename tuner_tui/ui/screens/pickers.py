@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -22,8 +22,6 @@ from tuner_tui.view.number_format import significant
 if TYPE_CHECKING:
     from tuner_tui.runs.queue.listing import QueueLine
     from tuner_tui.runs.read.reader import RunRow
-    from tuner_tui.settings.model import Value
-    from tuner_tui.settings.presets import PresetEntry
 
 
 T = TypeVar("T")
@@ -36,7 +34,7 @@ DIALOG_SHARE, DIALOG_FRAME = 0.9, 8
 class PickerItem(Generic[T]):
     """A line of the list, and the value that picking it returns. Only `open` items can be picked.
 
-    `detail` is shown below the list while the cursor is on the item.
+    `detail` is shown below the list while the cursor is on the item; `group` is the heading above its first item.
     """
 
     label: str
@@ -44,6 +42,7 @@ class PickerItem(Generic[T]):
     value: T
     open: bool = True
     detail: str = ""
+    group: str = ""
 
 
 class PagedList(OptionList):
@@ -77,7 +76,7 @@ class PickScreen(Dialog[T]):
         self.heading = heading
         self.hint = self.hint if items else "esc back"
         self._items = items
-        self._shown = list(items)
+        self._shown = with_headings(items)
         self._empty = empty
         self._selected = selected
         self._filter: str | None = None
@@ -90,23 +89,34 @@ class PickScreen(Dialog[T]):
         filtered.display = False
         yield filtered
         yield PagedList(*self._options(), compact=True)
-        if any(item.detail for item in self._items):
-            yield Static("", markup=False, id="detail", classes="quiet")
+        lines = max(item.detail.count("\n") + 1 if item.detail else 0 for item in self._items)
+        if lines:
+            detail = Static("", markup=False, id="detail", classes="quiet")
+            detail.styles.height = lines + 2
+            yield detail
 
     def _options(self) -> list[Option]:
         width = max(len(item.label) for item in self._items)
         return [
-            Option(
+            Option(Text(heading, "bold"), disabled=True)
+            if item is None
+            else Option(
                 Text.assemble(f"{item.label:<{width}}  ", (item.about, "" if item.open else "dim")),
                 disabled=not item.open,
             )
-            for item in self._shown
+            for heading, item in self._shown
         ]
 
     def on_mount(self) -> None:
         for options in self.query(OptionList):
-            first = next((i for i, item in enumerate(self._items) if item.open), None)
-            options.highlighted = first if self._selected is None else self._selected
+            options.highlighted = self._first_open() if self._selected is None else self._selected
+
+    def _first_open(self) -> int | None:
+        return next((i for i, (_, item) in enumerate(self._shown) if item is not None and item.open), None)
+
+    def _picked_item(self, index: int | None) -> PickerItem[T] | None:
+        """The item at a line of the list; None for a heading."""
+        return self._shown[index][1] if index is not None and index < len(self._shown) else None
 
     def on_key(self, event: Key) -> None:
         """Filter by what is typed."""
@@ -131,19 +141,21 @@ class PickScreen(Dialog[T]):
             return all(word in text.lower() for word in words)
 
         matches = [item for item in self._items if has_words(f"{item.label} {item.about} {item.detail}")]
-        self._shown = sorted(matches, key=lambda item: not has_words(item.label))
+        if not any(item.group for item in matches):
+            matches.sort(key=lambda item: not has_words(item.label))
+        self._shown = with_headings(matches)
         filtered, options = self.query_one("#filter", Static), self.query_one(OptionList)
         filtered.display = self._filter is not None
-        filtered.update(f"filter: {self._filter or ''}▏  {len(self._shown)} of {len(self._items)}")
+        filtered.update(f"filter: {self._filter or ''}▏  {len(matches)} of {len(self._items)}")
         options.clear_options()
         options.add_options(self._options())
-        options.highlighted = next((i for i, item in enumerate(self._shown) if item.open), None)
+        options.highlighted = self._first_open()
 
     @on(OptionList.OptionHighlighted)
     def _show_detail(self, event: OptionList.OptionHighlighted) -> None:
-        if event.option_index < len(self._shown):
-            for detail in self.query("#detail").results(Static):
-                detail.update(self._shown[event.option_index].detail)
+        item = self._picked_item(event.option_index)
+        for detail in self.query("#detail").results(Static):
+            detail.update("" if item is None else item.detail)
 
     def action_leave(self) -> None:
         """Clear the filter, else return None."""
@@ -159,7 +171,25 @@ class PickScreen(Dialog[T]):
 
     @on(OptionList.OptionSelected)
     def _picked(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._shown[event.option_index].value)
+        item = self._picked_item(event.option_index)
+        if item is not None:
+            self.dismiss(item.value)
+
+
+def with_headings(items: Iterable[PickerItem[T]]) -> list[tuple[str, PickerItem[T] | None]]:
+    """Return the items, each group after a line of its heading: (heading, None)."""
+    lines: list[tuple[str, PickerItem[T] | None]] = []
+    group = ""
+    for item in items:
+        if item.group != group:
+            group = item.group
+            lines.append((group.capitalize(), None))
+        lines.append((group, item))
+    return lines
+
+
+class PresetScreen(PickScreen[str]):
+    """Lists presets, as wide as their details need."""
 
 
 class RunPicked(NamedTuple):
@@ -184,8 +214,9 @@ class RunsScreen(PickScreen[RunPicked]):
 
     def action_compare(self) -> None:
         for options in self.query(OptionList):
-            if options.highlighted is not None:
-                self.dismiss(RunPicked(self._shown[options.highlighted].value.folder, compare=True))
+            run = self._picked_item(options.highlighted)
+            if run is not None:
+                self.dismiss(RunPicked(run.value.folder, compare=True))
 
 
 class QueuePicked(NamedTuple):
@@ -214,8 +245,9 @@ class QueueScreen(PickScreen[QueuePicked]):
 
     def action_remove(self) -> None:
         for options in self.query(OptionList):
-            if options.highlighted is not None:
-                self.dismiss(QueuePicked("remove", self._shown[options.highlighted].value.folder))
+            run = self._picked_item(options.highlighted)
+            if run is not None:
+                self.dismiss(QueuePicked("remove", run.value.folder))
 
 
 def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Path]]:
@@ -231,34 +263,6 @@ def queue_items(lines: Sequence[QueueLine], now_s: float) -> list[PickerItem[Pat
         )
         for line in lines
     ]
-
-
-def preset_items(
-    presets: Sequence[PresetEntry],
-    current: str | None = None,
-    differences: Callable[[Mapping[str, Value]], Sequence[str]] = lambda values: (),
-) -> list[PickerItem[str]]:
-    """Return presets as items, with what marks them: the `current` one, yours, made for this machine.
-
-    The detail of each is what its values change, by `differences`. A preset that cannot be loaded cannot be picked and
-    says why.
-    """
-    return [
-        PickerItem(
-            preset.name,
-            preset.problem or ": ".join(filter(None, (_marks(preset, current), preset.about))),
-            preset.name,
-            not preset.problem,
-            "" if not preset.loaded else " · ".join(differences(preset.loaded.preset.settings)) or "changes no setting",
-        )
-        for preset in presets
-    ]
-
-
-def _marks(preset: PresetEntry, current: str | None) -> str:
-    yours = "yours, replaces the shipped one" if preset.hides_shipped else "yours" if preset.yours else ""
-    marks = ("current" if preset.name == current else "", yours, "for this machine" if preset.suits else "")
-    return ", ".join(filter(None, marks))
 
 
 def run_items(runs: Sequence[RunRow], columns: int = 80) -> list[PickerItem[Path]]:
