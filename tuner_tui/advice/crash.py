@@ -339,7 +339,7 @@ def _may_follow_another(match: FailureMatch) -> bool:
 
 
 def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_memory: bool) -> CrashCause:
-    last = tuple(_shorten(line.text) for line in lines if not line.blank)[-3:]
+    last = tuple(_shorten(line.text) for line in lines if re.search(r"\w", line.text))[-3:]
     if judgement.signal is None and judgement.launcher.reported_failure:
         return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:

@@ -51,6 +51,27 @@ class MemoryFigures:
         return self.allocated + (self.unallocated or 0)
 
     @property
+    def itself(self) -> str | None:
+        """The number of the process itself among `processes`; a container lists it as if it were another.
+
+        It is the one that uses about what PyTorch holds, or for which there would be no room beside it.
+        """
+        held, total = self.held_by_pytorch, self.capacity
+        if held is None or self.own is not None:
+            return None
+        sizes = ((pid, parse_size(text) or 0) for pid, text in self.processes)
+        crowded = NONSENSE_BYTES if total is None else total - held
+        return next(
+            (pid for pid, size in sizes if held <= size and (size < held + CONTEXT_BYTES or size > crowded)), None
+        )
+
+    @property
+    def in_use(self) -> int | None:
+        """What the process uses of the GPU in all; WSL reports 0 for unknown."""
+        named = dict(self.processes).get(self.itself or "")
+        return (self.own if named is None else parse_size(named)) or None
+
+    @property
     def cached(self) -> int | None:
         """What PyTorch holds and does not use."""
         if self.unallocated is not None or self.reserved is None or self.allocated is None:
@@ -107,10 +128,10 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
     if others := () if limited else other_processes(figures):
         remedies.append(remedy("end-other-process"))
         evidences += others
-    held = figures.held_by_pytorch
-    if figures.own is not None and held is not None and figures.own - held > MANY_BYTES:
+    held, own = figures.held_by_pytorch, figures.in_use
+    if own is not None and held is not None and own - held > MANY_BYTES:
         remedies.append(remedy("outside-pytorch"))
-        evidences.append(f"{format_limit(figures.own - held)} of this process are held outside of PyTorch")
+        evidences.append(f"{format_limit(own - held)} of this process are held outside of PyTorch")
     if figures.other is not None and figures.allocated is not None and figures.other > figures.allocated:
         remedies.append(remedy("metal-cache"))
         evidences.append(
@@ -127,17 +148,13 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
 
 def other_processes(figures: MemoryFigures) -> tuple[str, ...]:
     """What other processes hold, as evidence: those that the message names, else by its figures if it is much."""
-    total, free, own, held = figures.capacity, figures.free, figures.own, figures.held_by_pytorch
-    sizes = {pid: size for pid, text in figures.processes if (size := parse_size(text)) is not None}
-    if own is None and held is not None:
-        # A container does not know its own process by its number: it is the one that uses what PyTorch holds and a bit.
-        itself = next((pid for pid, size in sizes.items() if held <= size < held + CONTEXT_BYTES), None)
-        own = sizes.pop(itself) if itself is not None else None
-    if sizes or (own is None and figures.processes):
+    total, free, own, held = figures.capacity, figures.free, figures.in_use, figures.held_by_pytorch
+    others = [(pid, text) for pid, text in figures.processes if pid != figures.itself]
+    if others:
         return tuple(
             f"process {pid} uses {text} of the GPU"
-            for pid, text in figures.processes
-            if OTHER_PROCESS_BYTES <= sizes.get(pid, 0) < NONSENSE_BYTES
+            for pid, text in others
+            if OTHER_PROCESS_BYTES <= (parse_size(text) or 0) < NONSENSE_BYTES
         )
     if own is None and held is not None:
         own = held + CONTEXT_BYTES

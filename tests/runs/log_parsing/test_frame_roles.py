@@ -48,7 +48,7 @@ COLLATOR, STACK = ("train.py", "collate_pairs"), (f"{SITE}/numpy/core/shape_base
     ("stack", "role", "location"),
     [
         ([("train.py", "main"), COLLATOR, STACK], "collate", None),
-        ([ZERO, ALL_REDUCE], "partition", "training"),  # a collective yields to what called it
+        ([ZERO, ALL_REDUCE], "zero", "training"),  # a collective yields to what called it
         ([PRETRAINED, TORCH_LOAD], "weights", "loading"),
         ([RESUME, TORCH_LOAD], "checkpoint-read", "loading"),
         ([("train.py", "evaluate"), ("model.py", "forward")], "forward", "evaluation"),

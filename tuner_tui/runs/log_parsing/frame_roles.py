@@ -52,7 +52,9 @@ def roles() -> tuple[FrameRole, ...]:
 
 
 def role_of_frame(file: str, function: str) -> FrameRole | None:
-    """The role of one frame; None if it is not known."""
+    """The role of one frame; None if it is not known, or only imports."""
+    if function == "<module>":
+        return None
     frame = "/" + f"{file}:{function.rpartition('.')[2]}".replace("\\", "/").lstrip("/")
     return next((role for role in roles() if role.frames.search(frame)), None)
 
