@@ -59,8 +59,23 @@ class ComparisonScene(NamedTuple):
     live: bool = False
 
 
-Entry = tuple[str, str, str, str]
-"""A line of a table: name, its value in each run, and a remark."""
+RUN_STYLES: tuple[Style, Style] = ("dim", "curve")
+"""Of the names, the values and the curves of the two runs."""
+MORE_IS_BETTER = {
+    "throughput": True, "tokens": True, "data wait": False, "padding": False, "peak memory": False,
+    "loss, last logged": False, "eval_loss": False,
+}  # fmt: skip
+"""Of figures that are better or worse whatever else differs; a step may take longer because its batch is larger."""
+
+
+class Entry(NamedTuple):
+    """A line of a table: name, its value in each run, and a remark."""
+
+    name: str
+    first: str
+    second: str
+    remark: str
+    tone: Style = "dim"
 
 
 def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list[Row]:
@@ -81,10 +96,9 @@ def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list
 
 
 def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
-    styles: tuple[Style, Style] = ("dim", "curve")
     curves = tuple(
         Curve(name, tuple(x for x, _ in curve), tuple(y for _, y in curve), style)
-        for name, curve, style in zip(scene.names, scene.curves, styles, strict=True)
+        for name, curve, style in zip(scene.names, scene.curves, RUN_STYLES, strict=True)
     )
     if width < PLOT_COLUMNS or all(len(curve.xs) < 2 for curve in curves):
         return []
@@ -93,31 +107,72 @@ def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
 
 
 def _head(scene: ComparisonScene, width: int) -> list[Row]:
+    """Return what came of each run, what the second is against the first, and what the colours mean."""
     named = max(len(name) for name in scene.names) + GAP
     rows = [
-        Row(line(TextSpan(f"{name:<{named}}", "strong"), text))
-        for name, text in zip(scene.names, scene.statuses, strict=True)
+        Row(line(TextSpan(f"{name:<{named}}", style), text, TextSpan("".join(f" · {part}" for part in result), "dim")))
+        for name, text, result, style in zip(scene.names, scene.statuses, _results(scene), RUN_STYLES, strict=True)
     ]
-    outcome = headline(scene)
-    if outcome:
+    parts = _headline(scene)
+    if parts:
         whose = f"{scene.names[1]} against {scene.names[0]}: "
-        whose = whose if len(whose + outcome) <= width else ""
-        rows.append(Row(line(TextSpan(whose, "dim"), TextSpan(outcome, "strong"))))
+        whose = whose if len(whose + " · ".join(text for text, _ in parts)) <= width else ""
+        spans = [TextSpan(whose, "dim")]
+        for text, tone in parts:
+            spans += [TextSpan(" · " if len(spans) > 1 else "", "dim"), TextSpan(text, tone or "strong")]
+        rows.append(Row(line(*spans)))
+        legend = line(TextSpan("better", "good"), TextSpan(" or ", "dim"), TextSpan("worse", "warn"))
+        rows.append(Row(line(*legend, TextSpan(f" in {scene.names[1]}; what is equal is left out", "dim"))))
     if not scene.comparison.comparable:
         text = f"{WARN} These runs trained different jobs; speed and loss may not be comparable."
         rows.append(Row(line(TextSpan(text, "warn"))))
     return rows
 
 
-def headline(scene: ComparisonScene) -> str:
-    """Return `tokens ×1.24 · peak memory ×1.08 · loss after 25,600 samples -0.0412`, as far as it was measured."""
+def _shown_figures(scene: ComparisonScene) -> list[MeasuredFigure]:
+    """Return speed and peak memory, as far as both runs measured them."""
     figures = {figure.name: figure for figure in scene.comparison.figures if format_ratio(figure)}
     speed = "tokens" if "tokens" in figures else "throughput"
-    parts = [f"{name} {format_ratio(figures[name])}" for name in (speed, "peak memory") if name in figures]
-    last = next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
+    return [figures[name] for name in (speed, "peak memory") if name in figures]
+
+
+def _last_loss(scene: ComparisonScene) -> LossAt | None:
+    return next((row for row in reversed(scene.comparison.loss) if format_loss_difference(row)), None)
+
+
+def _results(scene: ComparisonScene) -> tuple[list[str], list[str]]:
+    """Return the speed, the peak and the loss of each run."""
+    figures, last = _shown_figures(scene), _last_loss(scene)
+    peak = {"peak memory": "peak "}
+    first = [f"{peak.get(figure.name, '')}{format_figure(figure.first, figure.unit)}" for figure in figures]
+    second = [f"{peak.get(figure.name, '')}{format_figure(figure.second, figure.unit)}" for figure in figures]
     if last is not None:
-        parts.append(f"loss after {last.samples:,} samples {format_loss_difference(last)}")
-    return " · ".join(parts)
+        first.append(f"loss {format_figure(last.first, '')}")
+        second.append(f"loss {format_figure(last.second, '')}")
+    return first, second
+
+
+def _headline(scene: ComparisonScene) -> list[tuple[str, Style]]:
+    """Return `tokens ×1.24`, `peak memory ×1.08`, `loss after 25,600 samples -0.0412`, as far as it was measured."""
+    parts = [(f"{figure.name} {format_ratio(figure)}", _tone(figure)) for figure in _shown_figures(scene)]
+    last = _last_loss(scene)
+    if last is not None:
+        parts.append((f"loss after {last.samples:,} samples {format_loss_difference(last)}", _loss_tone(last)))
+    return parts
+
+
+def _tone(figure: MeasuredFigure) -> Style:
+    """Return whether the second figure is better or worse; neither where that depends on other things."""
+    more = MORE_IS_BETTER.get(figure.name)
+    if more is None or figure.first is None or figure.second is None or figure.first == figure.second:
+        return ""
+    return "good" if (figure.second > figure.first) == more else "warn"
+
+
+def _loss_tone(row: LossAt) -> Style:
+    if row.first is None or row.second is None or row.first == row.second:
+        return ""
+    return "good" if row.second < row.first else "warn"
 
 
 def _settings_section(scene: ComparisonScene, width: int) -> list[Row]:
@@ -129,7 +184,7 @@ def _measured(scene: ComparisonScene, width: int) -> list[Row]:
     comparison = scene.comparison
     return join_sections(
         [
-            _section("Measured", scene, map(_figure, comparison.figures), width, aligned="lrrr"),
+            _section("Measured", scene, filter(_differs, map(_figure, comparison.figures)), width, aligned="lrrr"),
             _section("Loss at equal samples", scene, map(_loss, comparison.loss), width, aligned="rrrr"),
             _section("Eval loss at equal samples", scene, map(_loss, comparison.eval_loss), width, aligned="rrrr"),
         ]
@@ -159,12 +214,16 @@ def _section(
             else []
         )
     heading = (title, *scene.names, "")
-    columns = column_widths([heading, *rows], (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:]), width)
-    styles: tuple[Style, ...] = ("", "", "", "dim")
-    head: tuple[Style, ...] = ("strong", "dim", "dim", "dim")
+    texts = [(row.name, row.first, row.second, row.remark) for row in rows]
+    most = (max(MAX_COLUMN_WIDTHS[0], len(title)), *MAX_COLUMN_WIDTHS[1:])
+    columns = column_widths([heading, *texts], most, width)
+    head: tuple[Style, ...] = ("strong", *RUN_STYLES, "dim")
     return [
         Row(table_line(heading, columns, head, "l" + aligned[1:])),
-        *(Row(table_line(row, columns, styles, aligned)) for row in rows),
+        *(
+            Row(table_line(text, columns, ("", *RUN_STYLES, row.tone), aligned))
+            for row, text in zip(rows, texts, strict=True)
+        ),
     ]
 
 
@@ -175,16 +234,22 @@ def _setting(row: ChangedSetting) -> Entry:
         for value, origin in sides
     )
     origins = " → ".join(format_origin(origin, MAX_VALUE_WIDTH) for _, origin in sides)
-    return FIELDS[row.name].label, first, second, origins
+    return Entry(FIELDS[row.name].label, first, second, origins)
 
 
 def _figure(row: MeasuredFigure) -> Entry:
-    return row.name, format_figure(row.first, row.unit), format_figure(row.second, row.unit), format_ratio(row)
+    first, second = format_figure(row.first, row.unit), format_figure(row.second, row.unit)
+    return Entry(row.name.replace("_", " "), first, second, format_ratio(row), _tone(row) or "dim")
+
+
+def _differs(entry: Entry) -> bool:
+    return entry.first != entry.second
 
 
 def _loss(row: LossAt) -> Entry:
     first, second = (format_figure(value, "") for value in (row.first, row.second))
-    return f"{row.samples:,} samples", first, second, format_loss_difference(row)
+    tone = _loss_tone(row)
+    return Entry(f"{row.samples:,} samples", first, second, format_loss_difference(row), tone or "dim")
 
 
 def _others(rows: Iterable[Difference]) -> Iterator[Entry]:
@@ -195,7 +260,7 @@ def _others(rows: Iterable[Difference]) -> Iterator[Entry]:
         else:
             values = _from_difference(row.first, row.second)
             first, second = (format_setting(value, MAX_VALUE_WIDTH) for value in values)
-            yield row.name, first, second, ""
+            yield Entry(row.name, first, second, "")
 
 
 def _from_difference(first: Any, second: Any) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 from textual import on
@@ -22,7 +23,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
-from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
+from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice
 from tuner_tui.view.hardware_rows import hardware_rows
@@ -181,17 +182,17 @@ class DiffScreen(Dialog[bool]):
             yield Static("The settings already have these values.", markup=False)
             return
         remedy = self._remedy
-        yield Static(self._lines(), markup=False)
         expected = ("effect", remedy.expectation), ("basis", remedy.rests_on), ("applies", self._when)
         yield Static(label_table(expected))
+        yield Static(self._lines(), markup=False)
 
     def _lines(self) -> Text:
         label = max(len(change.label) for change in self._changes)
         old = max(len(change.old) for change in self._changes)
-        text = Text()
+        text, new_style = Text(), themed_style("curve", self.app.theme_variables) + Style(bold=True)
         for change in self._changes:
-            text.append(f"{change.label:<{label}}   {change.old:>{old}}  →  ")
-            text.append(f"{change.new}\n", "bold")
+            text.append(f"\n{change.label:<{label}}   ").append(f"{change.old:>{old}}  →  ", "dim")
+            text.append(change.new, new_style)
         return text
 
     def action_apply(self) -> None:
