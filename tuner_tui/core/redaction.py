@@ -23,6 +23,13 @@ _PRIVATE_KEY = re.compile(
 )
 _CREDENTIALS = re.compile(r"(?<![a-z0-9+.-])(?P<scheme>[a-z0-9][a-z0-9+.-]*://)[^/\s\0]+@", re.IGNORECASE)
 _COOKIE = re.compile(r"(?P<scheme>\b(?:set-)?cookie:\s*)[^\s\"'\0\[][^\"'\0\n\[]*", re.IGNORECASE)
+_ENCODED = re.compile("%([2-7][0-9A-Fa-f])")
+_INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\xad]")
+_DISGUISED = re.compile(
+    rf"(?P<name>[\w.-]{{0,60}}(?:{_ENCODED.pattern.replace('(', '(?:')}|{_INVISIBLE.pattern})"
+    rf"(?:[\w.%-]|{_INVISIBLE.pattern}){{0,60}})(?P<sign>\s?[:=]\s?[\"']?)(?P<value>[^\s\0\"'&;,\[]+)"
+)
+"""A name with letters written as %70, or with invisible characters in between."""
 _RANDOM = re.compile(r"(?<![\w/.@+%-])(?:[A-Za-z0-9+_-]{24,200}={0,2}|[A-Za-z0-9+/]{40})(?![\w/.+-])")
 _RUN = re.compile("[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _RANDOM_RUN = 2.6
@@ -147,6 +154,7 @@ def redact_text(text: str) -> str:
     for start in (_CREDENTIALS, _COOKIE):
         text = start.sub(lambda match: match["scheme"] + HIDDEN + ("@" if match[0].endswith("@") else ""), text)
     text = rules.place.sub(rf"\g<head>{HIDDEN}", text)
+    text = _DISGUISED.sub(_hide_disguised, text)
     text = _hide_values(text)
     return _RANDOM.sub(lambda match: HIDDEN if _looks_random(match[0]) else match[0], text)
 
@@ -184,6 +192,11 @@ def _redact_assignment(word: str) -> str:
     name, equals, value = word.partition("=")
     hidden = equals and re.fullmatch(r"[\w.+-]+", name) and _hides(name, value)
     return f"{name}={HIDDEN}" if hidden else word
+
+
+def _hide_disguised(match: re.Match[str]) -> str:
+    name = _ENCODED.sub(lambda code: chr(int(code[1], 16)), _INVISIBLE.sub("", match["name"]))
+    return f"{match['name']}{match['sign']}{HIDDEN}" if _hides(name, match["value"]) else match[0]
 
 
 def _hide_values(text: str) -> str:
