@@ -95,6 +95,15 @@ def test_a_pipe_without_a_writer_is_empty(tmp_path: Path) -> None:
     assert (result.exit_code, "is empty" in result.stderr) == (2, True), result.output
 
 
+def test_what_has_come_of_a_pipe_without_end_is_all(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    keeps_it_open = os.open(path, os.O_RDWR)
+    os.write(keeps_it_open, b"ValueError: 7\n")
+    assert lines.read_head_and_tail(path, any_kind=True, silent_s=0.01) == ("ValueError: 7", "")
+    os.close(keeps_it_open)
+
+
 def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path) -> None:
     path = tmp_path / "large.log"
     with path.open("wb") as file:

@@ -10,7 +10,9 @@ import html
 import json
 import os
 import re
+import select
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,21 +24,27 @@ HEAD_BYTES = 64 << 10
 TAIL_BYTES = 512 << 10
 LIVE_TAIL_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20
+SILENT_S = 15.0
+"""How long a pipe may be silent before what has come of it is taken for all."""
+LONGEST_S = 60
+"""How long a pipe is read at most; `/proc/kmsg` and a followed log have no end."""
 
 
-def read_head_and_tail(path: Path, *, any_kind: bool = False) -> tuple[str, ...]:
+def read_head_and_tail(path: Path, *, any_kind: bool = False, silent_s: float = SILENT_S) -> tuple[str, ...]:
     """Lines of the first `HEAD_BYTES` and the last `TAIL_BYTES` of a file. Raises `OSError`.
 
-    With `any_kind` the file may also be a link or a pipe, which is read to its end; no device, which may have none.
+    With `any_kind` the file may also be a link, a pipe or one of the kernel, which is read to its end or until nothing
+    has come for `silent_s`; no device, which may have no end.
     """
     # Without O_NONBLOCK, to open a named pipe waits for a writer; one that nobody writes to is empty.
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY) if any_kind else open_regular(path)
-    os.set_blocking(opened, True)
     with os.fdopen(opened, "rb") as file:
         size, mode = os.fstat(file.fileno()).st_size, os.fstat(file.fileno()).st_mode
         if stat.S_ISCHR(mode) and not file.isatty():
             raise OSError(errno.EINVAL, "A device has no end", os.fspath(path))
-        if (any_kind and not path.is_file()) or size <= HEAD_BYTES + TAIL_BYTES:
+        if any_kind and (size == 0 or not stat.S_ISREG(mode)):
+            return _head_and_tail(_chunks_in_time(opened, silent_s))
+        if size <= HEAD_BYTES + TAIL_BYTES:
             return read_stream_head_and_tail(file)
         head = file.read(HEAD_BYTES)
         file.seek(size - TAIL_BYTES)
@@ -52,8 +60,27 @@ def read_tail(path: Path, most_bytes: int = LIVE_TAIL_BYTES) -> tuple[str, ...]:
 
 def read_stream_head_and_tail(stream: BinaryIO) -> tuple[str, ...]:
     """The same of a stream, which is read to its end in constant memory."""
+    return _head_and_tail(iter(lambda: stream.read(CHUNK_BYTES), b""))
+
+
+def _chunks_in_time(descriptor: int, silent_s: float) -> Iterator[bytes]:
+    """What comes from a descriptor that does not block, up to its end or to `silent_s` without a byte."""
+    ready = select.poll()
+    ready.register(descriptor, select.POLLIN)
+    stop_s = time.monotonic() + LONGEST_S
+    while time.monotonic() < stop_s and ready.poll(silent_s * 1000):
+        try:
+            chunk = os.read(descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            return
+        yield chunk
+
+
+def _head_and_tail(chunks: Iterator[bytes]) -> tuple[str, ...]:
     head, tail = b"", b""
-    while chunk := stream.read(CHUNK_BYTES):
+    for chunk in chunks:
         room = HEAD_BYTES - len(head)
         head, tail = head + chunk[:room], (tail + chunk[room:])[-TAIL_BYTES:]
     return _split_lines(head + tail)
