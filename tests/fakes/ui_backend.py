@@ -303,7 +303,7 @@ class FakeBackend(Backend):
     def open_run(self, folder: Path) -> TrainingConfig:
         return self.box.opened
 
-    def offer_launch(self, config: TrainingConfig, inventory: Inventory | None = None) -> LaunchOffer:
+    def offer_launch(self, config: TrainingConfig) -> LaunchOffer:
         def start() -> Path:
             if self.box.launch_error is not None:
                 raise BackendError(self.box.launch_error)

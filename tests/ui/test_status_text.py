@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import live_run
+from tests.fakes.memory_outlooks import estimated
 from tests.fakes.ui_backend import FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
+from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
+from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
+from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_items
 from tuner_tui.ui.state import UiState
-from tuner_tui.ui.status_text import next_stop_question, next_training, quiet_line
+from tuner_tui.ui.status_text import launch_sentence, next_stop_question, next_training, quiet_line
 
 FOLDER = Path("/runs/r007")
 
@@ -62,6 +67,43 @@ def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
     state = UiState().with_config(replace(opened(None), job=command))
     assert next_training(state) == (("preset", "none"), ("command", "python sft.py --note 'two words'"))
     assert next_training(UiState()) == ()
+
+
+TWELVE = DurationEstimate(37_200.0, 16.0, 16.6, 0.0, True, "measured here by r001")
+ROWS = SampleLengths((10, 20), 12_400)
+
+
+@pytest.mark.parametrize(
+    ("config", "outlook", "sentence"),
+    [
+        (
+            opened(num_train_epochs=3.0),
+            MemoryOutlook(estimated(), duration=TWELVE, data=DataOutlook(ROWS, 0.0, 0.1)),
+            "3 epochs of 12,400 samples, about 37 min to 39 min, peak 56 of 80 GiB ± 2.",
+        ),
+        (
+            opened(num_train_epochs=1.0),
+            None,
+            "1 epoch of the data, counted once it is loaded, time not known until it has trained here, "
+            "peak not known yet: the estimate is being made.",
+        ),
+        (
+            replace(opened(), job=CommandJob(command=("python", "t.py"))),
+            MemoryOutlook(unknown="unknown for a command until a run measures it"),
+            "As long as the command decides, time not known until it has trained here, "
+            "peak unknown for a command until a run measures it.",
+        ),
+        (
+            opened(max_steps=1000),
+            MemoryOutlook(estimated(23), duration=TWELVE),
+            "1,000 optimizer steps, about 37 min to 39 min, peak 74 of 80 GiB ± 3, may not fit.",
+        ),
+    ],
+)
+def test_a_start_says_in_a_sentence_what_will_happen(
+    config: TrainingConfig, outlook: MemoryOutlook | None, sentence: str
+) -> None:
+    assert launch_sentence(config, outlook) == sentence
 
 
 async def test_settings_that_cannot_train_are_not_recommended_for_it() -> None:

@@ -15,9 +15,7 @@ from msgspec import structs
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
 from tuner_tui.advice.preflight import environment_findings
-from tuner_tui.advice.recommend.duration_estimate import describe_duration, expected_duration
 from tuner_tui.advice.recommend.recommendation import with_recommended
-from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.core.files import write_durable
 from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import read_inventory
@@ -217,11 +215,11 @@ class Backend:
         )
 
     @translate_errors()
-    def offer_launch(self, config: TrainingConfig, inventory: Inventory | None = None) -> LaunchOffer:
-        """Prepare a run; nothing is started yet. Its lines end with the expected time, where runs or notes tell it."""
+    def offer_launch(self, config: TrainingConfig) -> LaunchOffer:
+        """Prepare a run; nothing is started yet."""
         prepared = prepare(config.launch_request())
         start: Callable[[], Path] = translate_errors()(lambda: launch(prepared).path)
-        return LaunchOffer([*launch_summary(prepared), *_expected_time(config, inventory)], start)
+        return LaunchOffer(launch_summary(prepared), start)
 
     @translate_errors()
     def offer_restart(self, folder: Path, config: TrainingConfig | None) -> RestartOffer:
@@ -293,16 +291,6 @@ class Backend:
             return folder
 
         return LaunchOffer([*launch_summary(prepared), ("Waits for", gpus)], start)
-
-
-def _expected_time(config: TrainingConfig, inventory: Inventory | None) -> list[tuple[str, str]]:
-    """The line of the expected time; none where neither earlier runs nor the notes tell it."""
-    if inventory is None:
-        return []
-    settings, target = config.resolved.settings, target_of(inventory, None, config.job)
-    gpus = [card.name for card in target.cards]
-    expected = expected_duration(config.job, settings, target.replicas, gpus, runs_dir())
-    return [] if expected is None else [("Expected time", describe_duration(expected, settings.num_train_epochs))]
 
 
 def _length(training: TrainingConfig | RunRecord) -> tuple[float, int | None]:

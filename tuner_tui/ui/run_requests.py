@@ -17,7 +17,7 @@ from tuner_tui.ui.screens.compare import CompareScreen
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_items
 from tuner_tui.ui.state_store import Requests, StateStore
-from tuner_tui.ui.status_text import next_stop_question
+from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 
 COMPARE_PERIOD_S = 5.0
@@ -101,12 +101,12 @@ class RunRequests(Requests):
             return
         if not await self._confirm_beside_tuning():
             return
-        inventory = self._state.inventory
-        offer = await to_daemon_thread(lambda: self._backend.offer_launch(current, inventory))
+        offer = await to_daemon_thread(lambda: self._backend.offer_launch(current))
+        sentence = launch_sentence(current, self._store.outlook)
         # A command is shown with the settings that do not reach it; the built-in job gets them all.
-        if current.job.kind == "command" and not await self._app.ask(LaunchScreen(offer.lines)):
+        if current.job.kind == "command" and not await self._app.ask(LaunchScreen(offer.lines, sentence=sentence)):
             return
-        self._app.show_note("Starting training.")
+        self._app.show_note(f"Starting training. {sentence}")
         self.follow(await to_daemon_thread(offer.start))
 
     async def _confirm_beside_tuning(self) -> bool:
@@ -187,7 +187,7 @@ class RunRequests(Requests):
             return
         inventory = self._state.inventory
         offer = await to_daemon_thread(lambda: self._backend.offer_queueing(current, inventory))
-        if await self._app.ask(LaunchScreen(offer.lines, "Queue")):
+        if await self._app.ask(LaunchScreen(offer.lines, "Queue", launch_sentence(current, self._store.outlook))):
             self._app.show_note(f"Queued as {(await to_daemon_thread(offer.start)).name}.")
 
     # comparison

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from tuner_tui.advice.estimate import EstimateRequest
+from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
 from tuner_tui.settings.distributed import training_cards
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.rules import Problem, find_problems
@@ -57,6 +57,11 @@ class StateStore:
         self._screen.tuning_sign = status_text.tuning_sign(state)
         self._screen.outcome_line = status_text.outcome_line(state)
         self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)
+
+    @property
+    def outlook(self) -> MemoryOutlook | None:
+        """Memory and time of the settings shown; None until they are estimated."""
+        return self._screen.outlook
 
     def request_estimate(self, state: UiState | None = None) -> None:
         """Ask for the memory of the settings in `state`, or of those shown; the answer is shown later."""

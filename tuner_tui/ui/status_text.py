@@ -6,13 +6,18 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from tuner_tui.advice.estimate import MemoryOutlook
+from tuner_tui.advice.recommend.duration_estimate import UNKNOWN_DURATION, summarise_duration
 from tuner_tui.core.units import format_duration
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
+from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 from tuner_tui.view.run_rows import format_metrics, steps_made
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
@@ -24,6 +29,35 @@ class StopQuestion(NamedTuple):
     order: Order
     heading: str
     question: str
+
+
+def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None) -> str:
+    """Return what a start does: `3 epochs of 12,400 samples, about 38 min, peak 21 of 24 GiB.`, with unknown parts."""
+    outlook = outlook or MemoryOutlook(unknown="not known yet: the estimate is being made")
+    duration, estimate = outlook.duration, outlook.estimate
+    time = f"about {summarise_duration(duration)}"
+    if duration is None or duration.range_s is None:
+        time = f"time {UNKNOWN_DURATION}"
+    peak = f"peak {outlook.unknown}"
+    if estimate is not None:
+        verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
+        peak = f"peak {figures_of(estimate)}{verdict}"
+    return f"{_length(config, outlook)}, {time}, {peak}."
+
+
+def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:
+    """Return how long the training is, as far as it is known before the start."""
+    settings, given = config.resolved.settings, config.resolved.chosen
+    if settings.max_steps is not None:
+        return f"{settings.max_steps:,} optimizer steps"
+    if isinstance(config.job, CommandJob) and "num_train_epochs" not in given:
+        return "As long as the command decides"
+    epochs = f"{settings.num_train_epochs:g} epoch{'s' if settings.num_train_epochs != 1 else ''}"
+    duration = outlook.duration
+    samples: float | None = None if outlook.data is None else outlook.data.lengths.total
+    if samples is None and duration is not None and duration.counted and duration.samples is not None:
+        samples = duration.samples / settings.num_train_epochs
+    return f"{epochs} of {f'{samples:,.0f} samples' if samples else 'the data, counted once it is loaded'}"
 
 
 def next_stop_question(state: UiState) -> StopQuestion | None:

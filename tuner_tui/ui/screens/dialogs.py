@@ -141,7 +141,7 @@ class NameScreen(Dialog[str]):
 
 
 class LaunchScreen(Dialog[bool]):
-    """Shows labelled `lines` about a launch; returns True to start it."""
+    """Says what a launch will do in one `sentence`, with labelled `lines` about it; returns True to start it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y,t,enter", "answer(True)", "Start", id="launch.yes", tooltip="Start it"),
@@ -149,13 +149,15 @@ class LaunchScreen(Dialog[bool]):
     ]
     hint = "enter start · esc back"
 
-    def __init__(self, lines: Sequence[tuple[str, str]], heading: str = "Train") -> None:
+    def __init__(self, lines: Sequence[tuple[str, str]], heading: str = "Train", sentence: str = "") -> None:
         super().__init__()
         self.heading = heading
         self._lines = lines
+        self._sentence = sentence
 
     def body(self) -> Iterable[Widget]:
-        yield VerticalScroll(Static(launch_table(self._lines)))
+        sentence = [Static(Text(f"{self._sentence}\n", "bold"))] if self._sentence else []
+        yield VerticalScroll(*sentence, Static(launch_table(self._lines)))
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)
