@@ -377,7 +377,11 @@ def classify(failure: Failure) -> CrashPattern | None:
     if by_headline is None or by_headline.cause in WRAPPERS:
         # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
         by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
-        if by_message is not None and (by_headline is None or by_message.cause not in WRAPPERS):
+        if by_message is not None and (
+            by_headline is None
+            or by_message.cause not in WRAPPERS
+            or (by_message.cause == by_headline.cause and by_message.topic is not None and by_headline.topic is None)
+        ):
             by_words = by_message
     by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
     if by_class is not None and (by_words is None or by_words.cause in by_class.replaces):
