@@ -68,7 +68,14 @@ def test_several_processes_keep_their_gradients_twice() -> None:
 
 def test_evaluation_can_set_the_peak() -> None:
     found = of(GPT2, optim="sgd", per_device_train_batch_size=1, per_device_eval_batch_size=64, max_length=1024)
-    assert found.peak_phase == "evaluation"
+    assert found.peak_phase == "evaluation, eval batch 64"
+
+
+def test_a_training_without_evaluation_has_none_in_its_peak() -> None:
+    large: dict[str, Any] = {"per_device_eval_batch_size": 64, "eval_strategy": "no", "optim": "sgd"}
+    one, three = (of(GPT2, per_device_train_batch_size=batch, **large) for batch in (1, 3))
+    assert one.total_bytes < three.total_bytes
+    assert "evaluation" not in one.peak_phase
 
 
 @pytest.mark.parametrize(
@@ -81,8 +88,10 @@ def test_the_verdict(gib: float | None, verdict: str) -> None:
 
 def test_between_fitting_and_not_it_is_tight() -> None:
     found = of()
-    for capacity in (found.low_bytes + 1, found.total_bytes, found.high_bytes):
+    for capacity in (found.total_bytes, found.high_bytes):
         assert replace(found, capacity_bytes=capacity).verdict == "tight"
+    for capacity in (found.low_bytes + 1, found.total_bytes - 1):
+        assert replace(found, capacity_bytes=capacity).verdict == "too large"
 
 
 def test_the_largest_batch_fits_and_the_next_does_not() -> None:

@@ -239,7 +239,10 @@ def test_the_first_of_several_cards_adds_up_gradients_next_to_its_own() -> None:
 
 def test_evaluation_counts_with_its_own_batch() -> None:
     found = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68), CARD)
-    assert found.peak_phase == "evaluation"
+    assert found.peak_phase == "evaluation, eval batch 68"
+    without = estimate_from_trace(TRACE, Settings(per_device_eval_batch_size=68, eval_strategy="no"), CARD)
+    assert without.total_bytes < found.total_bytes
+    assert "evaluation" not in without.peak_phase
     assert found.tensor_bytes(8) == pytest.approx(240 * MIB)
 
 

@@ -75,7 +75,7 @@ def test_the_bar_stands_against_the_card_with_its_doubt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "mark", "words"), [(16, "✓", "fits"), (24, "!", "may not fit"), (40, "✗", "does not fit")]
+    ("batch", "mark", "words"), [(16, "✓", "fits"), (24, "!", "may not fit"), (40, "✗", "too large")]
 )
 def test_the_verdict_has_a_mark_and_words(batch: int, mark: str, words: str) -> None:
     bar, said, _ = texts(MemoryOutlook(estimated(batch)))
@@ -85,7 +85,15 @@ def test_the_verdict_has_a_mark_and_words(batch: int, mark: str, words: str) -> 
 
 def test_a_model_that_fits_at_no_batch_says_so() -> None:
     small = replace(H100, capacity_bytes=8 * GIB)
-    assert texts(MemoryOutlook(estimated(1, small)))[1].startswith("does not fit at any micro batch")
+    assert texts(MemoryOutlook(estimated(1, small)))[1].startswith("too large at any micro batch")
+
+
+def test_the_phase_that_sets_the_peak_stands_beside_the_bar() -> None:
+    assert texts(MemoryOutlook(estimated()), 70)[1] == "fits · largest micro batch 22 · peak in loss · by formula"
+    phase = MemoryPhase("evaluation, eval batch 8", 40 * GIB, 0, 0, 0, 0)
+    evaluating = replace(estimated(), phases=(phase,))
+    assert texts(MemoryOutlook(evaluating), 80)[1].endswith("· peak in evaluation, eval batch 8")
+    assert "peak in" not in texts(MemoryOutlook(evaluating, measured=True), 90)[1]
 
 
 def test_small_memory_has_a_digit_after_the_point_and_whose_it_is() -> None:

@@ -316,7 +316,7 @@ def _settings(request: EstimateRequest) -> Settings:
 
 @lru_cache(maxsize=8)
 def _own_settings(command: tuple[str, ...], folder: str) -> Mapping[str, Value]:
-    return read_command(command, Path(folder)).settings
+    return read_command(command, Path(folder)).in_effect
 
 
 def _host_limit(request: EstimateRequest, target: TrainingTarget) -> int | None:

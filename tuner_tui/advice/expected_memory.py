@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory
 from tuner_tui.advice.findings.run_metrics import gpu_indexes
@@ -29,7 +28,7 @@ from tuner_tui.memory.calibration import (
 )
 from tuner_tui.memory.closed_form import optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
-from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, RESERVE_SHARE, MemoryEstimate
+from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, PeakVerdict, fit_verdict
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
 from tuner_tui.settings.model import Settings, Value
 
@@ -47,8 +46,6 @@ CHECKPOINTING_SHARE = 0.6
 """Activations with gradient checkpointing relative to those without: 40 % less in the T4 notes, which is the least. A
 deep model keeps a tenth."""
 
-PeakVerdict = Literal["fits", "tight", "too large"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPeak:
@@ -62,10 +59,8 @@ class ExpectedPeak:
 
     @property
     def verdict(self) -> PeakVerdict:
-        """`fits` if the upper bound leaves the reserve free, `too large` if the expected peak does not fit."""
-        if self.high_bytes <= self.capacity_bytes * (1 - RESERVE_SHARE):
-            return "fits"
-        return "tight" if self.peak_bytes <= self.capacity_bytes else "too large"
+        """How the peak compares with the capacity."""
+        return fit_verdict(self.peak_bytes, self.high_bytes, self.capacity_bytes)
 
     @property
     def sentence(self) -> str:

@@ -254,11 +254,12 @@ def _verdict_sentence(best: MemoryEstimate) -> str:
     span = _format_range(best.low_bytes, "to", best.high_bytes)
     if best.refuted_by is not None:
         return f"Does not fit: {best.refuted_by.sentence}."
+    expected = format_size(best.total_bytes, 2)
     words = {
         "fits": f"Fits: {span}, with {format_share(RESERVE_SHARE)} left free.",
         "tight": f"May not fit: {span} is too close to the capacity, "
         f"{format_share(RESERVE_SHARE)} of which should stay free.",
-        "too large": f"Does not fit: {span}.",
+        "too large": f"Too large: {expected} expected, {span} possible.",
         "unknown": f"Between {span}.",
     }
     return words[best.verdict]

@@ -347,14 +347,22 @@ def memory_phases(
     )
     sizes = replace(sizes, summed=sizes.gradients if device.cards > 1 else 0.0)
     together = device.on_gpu if foreach is None else foreach
+    temporary = sizes.norms + sizes.dequantized + acts.evaluation * settings.per_device_eval_batch_size
     return (
         *_forward_and_backward(shape, settings, acts, sizes),
         _optimizer_step(shape, settings, sizes, together),
-        MemoryPhase(
-            "evaluation", sizes.weights + sizes.cached, sizes.buckets, sizes.states,
-            sizes.norms + sizes.dequantized + acts.evaluation * settings.per_device_eval_batch_size, 0,
-        ),
-    )  # fmt: skip
+        *evaluation_phases(settings, sizes.weights + sizes.cached, sizes.buckets, sizes.states, temporary),
+    )
+
+
+def evaluation_phases(
+    settings: Settings, weights: float, gradients: float, states: float, temporary: float
+) -> tuple[MemoryPhase, ...]:
+    """The evaluation, which no other batch than its own changes; nothing for a training without one."""
+    if settings.eval_strategy == "no":
+        return ()
+    name = f"evaluation, eval batch {settings.per_device_eval_batch_size}"
+    return (MemoryPhase(name, weights, gradients, states, temporary, 0),)
 
 
 def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:

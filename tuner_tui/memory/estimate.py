@@ -29,7 +29,15 @@ COMPILE_SAVING = 0.45
 of the plain ones."""
 LARGEST_BATCH = 65_536
 
-FitVerdict = Literal["fits", "tight", "too large", "unknown"]
+PeakVerdict = Literal["fits", "tight", "too large"]
+FitVerdict = PeakVerdict | Literal["unknown"]
+
+
+def fit_verdict(peak_bytes: float, high_bytes: float, capacity_bytes: float) -> PeakVerdict:
+    """`fits` if the upper bound leaves the reserve free, `too large` if the peak itself does not fit, else `tight`."""
+    if high_bytes <= capacity_bytes * (1 - RESERVE_SHARE):
+        return "fits"
+    return "tight" if peak_bytes <= capacity_bytes else "too large"
 
 
 class RanOut(NamedTuple):
@@ -91,7 +99,7 @@ class MemoryEstimate:
 
     @property
     def peak_phase(self) -> str:
-        """The name of the phase that sets the peak: forward and backward, optimizer step, evaluation, …"""
+        """The name of the phase that sets the peak: forward and backward, optimizer step, …"""
         return self._highest(self.batch).name
 
     def _highest(self, batch: int) -> MemoryPhase:
@@ -135,17 +143,12 @@ class MemoryEstimate:
 
     @property
     def verdict(self) -> FitVerdict:
-        """`fits` if the upper end leaves the reserve free, `too large` if the lower end does not fit, else `tight`.
-
-        A run that ran out of memory counts for more than the figure.
-        """
+        """How the expected peak compares with the capacity. A run that ran out of memory counts for more."""
         if self.refuted_by is not None:
             return "too large"
         if self.capacity_bytes is None:
             return "unknown"
-        if self.high_bytes <= self.capacity_bytes * (1 - RESERVE_SHARE):
-            return "fits"
-        return "tight" if self.low_bytes <= self.capacity_bytes else "too large"
+        return fit_verdict(self.total_bytes, self.high_bytes, self.capacity_bytes)
 
     def tensor_bytes(self, batch: int) -> float:
         """The peak of all tensors at another micro batch, which torch calls allocated memory."""

@@ -27,7 +27,13 @@ from tuner_tui.hardware.interpreter import (
     probe_cache_entry,
     run_interpreter,
 )
-from tuner_tui.memory.closed_form import MemoryPhase, embedding_states_bytes, optimizer_bytes, quantized_bytes
+from tuner_tui.memory.closed_form import (
+    MemoryPhase,
+    embedding_states_bytes,
+    evaluation_phases,
+    optimizer_bytes,
+    quantized_bytes,
+)
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
 from tuner_tui.memory.model_shape import config_path, known_shape
@@ -273,11 +279,8 @@ def phases_from_trace(
         "optimizer step", trace.weight_bytes, trace.gradient_bytes + buckets, states, max(0, step - fixed), 0
     )
     evaluation = _peak_at(trace.evaluation, settings.per_device_eval_batch_size) - traced_states
-    return (
-        *lines,
-        step_line,
-        MemoryPhase("evaluation", trace.weight_bytes, buckets, states, evaluation - trace.weight_bytes, 0),
-    )
+    temporary = evaluation - trace.weight_bytes
+    return (*lines, step_line, *evaluation_phases(settings, trace.weight_bytes, buckets, states, temporary))
 
 
 def _chord(
@@ -345,7 +348,7 @@ def trace_breakdown(
     question = trace_request(job, settings, device) | {
         "by_module": True,
         "batches": (settings.per_device_train_batch_size,),
-        "eval_batches": (settings.per_device_eval_batch_size,),
+        "eval_batches": () if settings.eval_strategy == "no" else (settings.per_device_eval_batch_size,),
     }
     entry = trace_cache_entry(interpreter, question, cache_folder)
     answer = entry.read()

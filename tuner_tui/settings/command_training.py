@@ -13,14 +13,14 @@ from typing import Literal
 from msgspec import structs
 
 from tuner_tui.core.files import read_regular
-from tuner_tui.settings.dialects.dialect import dialects, flatten, read_settings
+from tuner_tui.settings.dialects.dialect import dialect_of_command, dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import declared_options, keyword_value, parse_python
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, other_task_pattern
 from tuner_tui.settings.model import Value
-from tuner_tui.settings.presets import Preset, load_preset
+from tuner_tui.settings.presets import LoadedPreset, load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
 Task = Literal["classification", "causal-lm", "other"]
@@ -43,11 +43,17 @@ _MODEL_CLASS = re.compile(r"\b(?!DataCollator)[A-Z]\w*For[A-Z]\w*(?=\.from_|\()"
 
 @dataclass(frozen=True, slots=True)
 class CommandTraining:
-    """Model and task, each None if not named, and the command's own settings."""
+    """Model and task, each None if not named, the settings that the command names, and its tool's `eval_strategy`."""
 
     model: str | None = None
     task: Task | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
+    eval_strategy: Value = "no"
+
+    @property
+    def in_effect(self) -> Mapping[str, Value]:
+        """The settings that the command names; it evaluates only where it or its tool says so."""
+        return {"eval_strategy": self.eval_strategy, **self.settings}
 
     def complete(self, job: CommandJob) -> CommandJob:
         """The job of this command with its model and task, where the job does not say them."""
@@ -69,8 +75,8 @@ def own_options(job: Job) -> Mapping[str, object]:
 
 
 def own_settings(job: Job) -> Mapping[str, Value]:
-    """The settings that the command of `job` names itself; none for the built-in job. Reads files."""
-    return read_command(job.command, Path(job.cwd or "")).settings if isinstance(job, CommandJob) else {}
+    """The settings of the command of `job` itself; none for the built-in job. Reads files."""
+    return read_command(job.command, Path(job.cwd or "")).in_effect if isinstance(job, CommandJob) else {}
 
 
 def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
@@ -78,18 +84,20 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
     options = {**_overrides(words), **read_options(tuple(words))}
     scripts, configurations = _files(words, folder)
     sources = [_source(path) for path in scripts]
-    presets = {path: _preset_in(path) for path in (*scripts, *configurations)}
+    files = {path: file for path in (*scripts, *configurations) if (file := _load(path)) is not None}
+    tools = [dialect_of_command(words), *(file.dialect for file in files.values() if file.dialect is not None)]
+    evaluates = [tool.defaults["eval_strategy"] for tool in tools if "eval_strategy" in tool.defaults]
     settings: dict[str, Value] = {}
-    for preset in presets.values():
-        settings |= {} if preset is None else preset.settings
+    for file in files.values():
+        settings |= file.preset.settings
     settings |= _settings_of_options(options)
     names = (
         _model_of(options),
-        *(_model_of_file(path, presets[path]) for path in (*configurations, *scripts)),
+        *(_model_of_file(path, files.get(path)) for path in (*configurations, *scripts)),
         *map(_default_model, sources),
     )
     model = next((name for name in names if name is not None), None)
-    return CommandTraining(model, _task(sources), settings)
+    return CommandTraining(model, _task(sources), settings, evaluates[-1])
 
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:
@@ -116,9 +124,9 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _preset_in(path: Path) -> Preset | None:
+def _load(path: Path) -> LoadedPreset | None:
     try:
-        return load_preset(path).preset
+        return load_preset(path)
     except SettingsError:
         return None
 
@@ -138,12 +146,12 @@ def _model_of(values: Mapping[str, object]) -> str | None:
     return next((value for value in named if isinstance(value, str) and _NO_NAME.match(value) is None), None)
 
 
-def _model_of_file(path: Path, preset: Preset | None) -> str | None:
+def _model_of_file(path: Path, file: LoadedPreset | None) -> str | None:
     """The model that the job of the file names, else one of its keys does."""
-    job = None if preset is None else preset.job
+    job = None if file is None else file.preset.job
     if job is not None and job.model is not None and _NO_NAME.match(job.model) is None:
         return job.model
-    if preset is None or path.suffix in SCRIPT_FORMS:
+    if file is None or path.suffix in SCRIPT_FORMS:
         return None
     flat = flatten(read_tool_file(path).values)
     return _model_of({key.rpartition(".")[2]: value for key, value in flat.items()} | flat)

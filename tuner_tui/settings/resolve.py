@@ -175,7 +175,10 @@ def _with_tool_defaults(resolved: Resolved, tool: Dialect) -> Resolved:
     """What the tool takes where no source says anything: known, and not written into its file."""
     origin = Origin(OriginKind.OBSERVED, f"default of {tool.tool}")
     defaults = {name: value for name, value in tool.defaults.items() if name not in resolved.origins}
-    return Resolved(resolved.settings.changed(**defaults), {**dict.fromkeys(defaults, origin), **resolved.origins})
+    named = {name: str(value) for name, value in defaults.items() if value in FIELDS}
+    settings = resolved.settings.changed(**{name: defaults[name] for name in defaults.keys() - named})
+    settings = settings.changed(**{name: getattr(settings, other) for name, other in named.items()})
+    return Resolved(settings, {**dict.fromkeys(defaults, origin), **resolved.origins})
 
 
 def parse_flags(words: Iterable[str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ GPU, HOST = "peak VRAM", "peak RAM"
 VERDICTS: Mapping[str, tuple[str, Style, str]] = {
     "fits": (GOOD, "good", "fits"),
     "tight": (WARN, "warn", "may not fit"),
-    "too large": (BAD, "bad", "does not fit"),
+    "too large": (BAD, "bad", "too large"),
     "unknown": (" ", "", "of unknown size"),
 }
 """Mark, its style, and words."""
@@ -115,14 +115,18 @@ def _mib(size_bytes: float) -> str:
 def _words_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Row:
     most = shown.largest
     _, style, verdict = VERDICTS[estimate.verdict]
-    words = line(TextSpan(verdict, style))
     refuted = estimate.refuted_by
+    words = line(TextSpan(verdict if refuted is None else "does not fit", style))
     cause = shown.unused_gpus or ("" if refuted is None else refuted.sentence)
     if cause:
         return Row(line(*words, TextSpan(f" · {cause}", "warn")))
     if most is not None:
         words = line(*words, f" · largest micro batch {most:,}" if most else _nothing_fits(estimate))
     room = width - line_width(words)
+    phase = "" if shown.measured else f" · peak in {estimate.peak_phase}"
+    least = 0 if "evaluation" in phase else LEAST_SOURCE  # what sets the peak and is easily changed, before the source
+    if room - text_width(phase) >= least:
+        words, room = line(*words, TextSpan(phase, "dim")), room - text_width(phase)
     if room >= LEAST_SOURCE:
         words = line(*words, TextSpan(f" · {source(estimate.rests_on, room - 3)}", "dim"))
     return Row(words)

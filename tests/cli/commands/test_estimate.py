@@ -217,7 +217,7 @@ AXOLOTL = "base_model: llama-1b\ndatasets: [{path: acme/chat}]\nsequence_len: 10
 
 def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:
     """Without a micro batch axolotl takes 1; this program's own default is 8."""
-    totals = {}
+    totals, weights = {}, {}
     for name, adapter in (
         ("full", ""),
         ("lora", "adapter: lora\n"),
@@ -227,10 +227,33 @@ def test_a_tools_file_is_estimated_as_it_is(call: Call, tmp_path: Path) -> None:
         (tmp_path / f"{name}.yml").write_text(AXOLOTL + adapter)
         result = call(f"{name}.yml", "--json")
         assert result.exit_code == 0, result.stderr
-        totals[name] = json.loads(result.stdout)["total_bytes"]
+        document = json.loads(result.stdout)
+        totals[name], weights[name] = document["total_bytes"], document["parts"]["weights"]
     assert totals["qlora"] < totals["lora"] < totals["full"] == totals["batch"]
-    # The linear layers of LLaMA 1B have 973 million weights: 4 bytes each as saved, about half a byte in nf4.
-    assert totals["lora"] - totals["qlora"] == pytest.approx(973e6 * 3.5, rel=0.05)
+    # The linear layers of LLaMA 1B have 973 million weights: 4 bytes each as saved and 2 as autocast copies them, about
+    # half a byte in nf4.
+    assert weights["lora"] - weights["qlora"] == pytest.approx(973e6 * 5.5, rel=0.05)
+
+
+def test_an_evaluation_counts_only_where_somebody_asked_for_it(call: Call, tmp_path: Path) -> None:
+    """axolotl evaluates with the micro batch, and only data that was held back."""
+    phases, split = {}, "val_set_size: 0.1\n"
+    for name, more in (("none", ""), ("split", split), ("asked", f"{split}eval_steps: 50\n")):
+        (tmp_path / f"{name}.yml").write_text(AXOLOTL + more + "eval_batch_size: 512\n")
+        phases[name] = json.loads(call(f"{name}.yml", "--json").stdout)["peak_at"]
+    assert phases["asked"] == "evaluation, eval batch 512"
+    assert "evaluation" not in phases["none"] + phases["split"]
+    (tmp_path / "small.yml").write_text(AXOLOTL + "val_set_size: 0.1\neval_steps: 50\nmicro_batch_size: 3\n")
+    assert json.loads(call("small.yml", "--json").stdout)["settings"]["per_device_eval_batch_size"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "evaluates"), [("", False), ("--eval_strategy steps --eval_steps 9", True), ("--eval_strategy no", False)]
+)
+def test_a_command_evaluates_where_it_says_so(call: Call, words: str, evaluates: bool) -> None:
+    large = ["--per_device_eval_batch_size", "512", "--model_name_or_path", "gpt2", "--bf16"]
+    document = json.loads(call("--json", "--", "python", "train.py", *large, *words.split()).stdout)
+    assert ("evaluation" in document["peak_at"]) is evaluates
 
 
 def test_a_command_is_estimated_by_its_own_arguments(call: Call) -> None:

@@ -96,7 +96,7 @@ def make_fit(
 
 
 def _memory_savers(settings: Settings, random_weights: bool) -> Iterator[dict[str, object]]:
-    if settings.per_device_eval_batch_size > 1:
+    if settings.per_device_eval_batch_size > 1 and settings.eval_strategy != "no":
         yield {"per_device_eval_batch_size": 1}
     if not settings.gradient_checkpointing:
         yield {"gradient_checkpointing": True}

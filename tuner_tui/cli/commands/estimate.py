@@ -107,7 +107,7 @@ def resolve_options(preset: str | None, words: list[str], values: list[str]) -> 
     if not isinstance(job, CommandJob):
         return training
     written = read_command(job.command, Path(job.cwd or ""))
-    return replace(training, job=written.complete(job), resolved=training.resolved.with_own(written.settings))
+    return replace(training, job=written.complete(job), resolved=training.resolved.with_own(written.in_effect))
 
 
 def settings_to_keep(training: Training) -> Resolved:

@@ -70,9 +70,10 @@ class Dialect:
     calls in Python whose arguments hold the values.
 
     Beyond the tables: `also_read` holds more keys and values that say a value of a setting, `read_more` reads what no
-    table can say, `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where
-    the file says nothing. `complete` gives keys that depend on several settings, from all values that the file will
-    have, `computed` those of them that hold a setting; `required` are keys without which the tool refuses a file.
+    table can say, `assumed` is what the tool takes for a key that the file lacks, and `defaults` its settings where the
+    file says nothing: a value, or another setting that has it. `complete` gives keys that depend on several settings,
+    from all values that the file will have, `computed` those of them that hold a setting; `required` are keys without
+    which the tool refuses a file.
     """
 
     name: str

@@ -45,6 +45,15 @@ def name_optimizer(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"optimizer.type": "AdamW"} if given and "optimizer.type" not in values else {}
 
 
+def read_axolotl_evaluation(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """Evaluations by steps, or several in an epoch, where the file holds data back for them."""
+    if values.get("eval_strategy") is not None or not (values.get("val_set_size") or values.get("test_datasets")):
+        return {}
+    if values.get("eval_steps"):
+        return {"eval_strategy": "steps"}
+    return {"eval_strategy": "epoch"} if values.get("evals_per_epoch") else {}
+
+
 def complete_axolotl_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The adapter's name, which says whether the weights under it are in 4 bits; intervals only where they count.
 
@@ -130,10 +139,20 @@ def swift_command(values: Mapping[str, Any], path: Path) -> str:
     return f"swift {kind} {{config}}"
 
 
-def read_swift_precision(values: Mapping[str, Any]) -> Mapping[str, Value]:
-    """The precision of a file without `bf16` and `fp16`, which follow the type of the weights then."""
+def read_swift_training(values: Mapping[str, Any]) -> Mapping[str, Value]:
+    """The precision by the type of the weights where nothing else says it, and evaluations of data held back.
+
+    They come when checkpoints are saved, every 500 steps unless the file says otherwise.
+    """
+    settings: dict[str, Value] = {}
     word = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(str(values.get("torch_dtype")))
-    return {} if word is None or {"bf16", "fp16"} & values.keys() else {"precision": word}
+    if word is not None and not {"bf16", "fp16"} & values.keys():
+        settings["precision"] = word
+    if values.get("eval_strategy") is None and (values.get("val_dataset") or values.get("split_dataset_ratio")):
+        settings["eval_strategy"] = str(values.get("save_strategy") or "steps")
+        if settings["eval_strategy"] == "steps" and values.get("eval_steps") is None:
+            settings["eval_steps"] = values.get("save_steps") or 500
+    return settings
 
 
 TORCHTUNE_COMMENT = re.compile(r"\btune run\s+((?:--[\w-]+[ =][\w.-]+\s+)*)([A-Za-z][\w./]*)\s")

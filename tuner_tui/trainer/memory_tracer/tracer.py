@@ -58,7 +58,7 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
         # and where the allocator puts them, the second what every later update takes.
         weights, first_update, _ = trace_update(traced)
         if request.get("by_module"):
-            return memory_parts(traced, request["batches"][0], request["eval_batches"][0])
+            return memory_parts(traced, request["batches"][0], request["eval_batches"])
         sizes = model_sizes(traced)
         _, update, step = trace_update(traced)
         passes = trace_batches(request["batches"], lambda batch: training_passes(traced, batch))
@@ -110,14 +110,15 @@ def training_passes(traced: TracedStep, batch: int) -> BatchEvents:
     return replace(storages.passes(before, after), zero_grad=zero_grad, gradients=gradients)
 
 
-def memory_parts(traced: TracedStep, batch: int, eval_batch: int) -> dict[str, Any]:
-    """The memory at the highest peak of a step and an evaluation, by module, kind and dtype; the phase of that peak."""
+def memory_parts(traced: TracedStep, batch: int, eval_batches: Sequence[int]) -> dict[str, Any]:
+    """The memory at the highest peak of a step and its evaluations, by module, kind and dtype; the peak's phase."""
     counter = ModuleCounter(traced.length, getattr(traced.model.config, "vocab_size", None))
     with count_storages(traced, counter), counter.modules(traced.model):
         forward_and_backward(traced, counter, batch)
         optimizer_step(traced, counter)
         traced.model.zero_grad()
-        evaluate(traced, counter, eval_batch)
+        for eval_batch in eval_batches:
+            evaluate(traced, counter, eval_batch)
     parts = [
         {"module": module, "kind": kind, "dtype": dtype, "size": size}
         for (module, kind, dtype), size in counter.parts.items()
