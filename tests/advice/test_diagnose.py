@@ -13,7 +13,7 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import ProcessSample, Sample
-from tuner_tui.runs.events.types import Exited, Finished, OutOfMemory, Raised
+from tuner_tui.runs.events.types import Exited, Finished, Hung, OutOfMemory, Raised
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 
@@ -75,6 +75,16 @@ def test_a_training_that_makes_no_step_is_stalled() -> None:
     assert (waiting.cause, waiting.where) == ("data-wait", "workers"), "its workers, which are busy"
     crowded = situation(state=quiet, inventory=box(cores=2))
     assert [finding.cause for finding in diagnose(crowded)] == ["too-many-workers"]
+
+
+def test_a_stall_that_was_looked_into_says_what_is_waited_for() -> None:
+    hung = Hung(t=NOW - 20, cause="debugger", sentence="The training waits at a prompt.", evidence=("in train.py:3",))
+    quiet = training(last_step_t=NOW - 200, last_event_t=NOW - 20, hung=hung)
+    (finding,) = diagnose(situation(state=quiet, samples=samples(gpu={}, workers=(0.0,) * 8)))
+    assert (finding.cause, finding.where) == ("stalled", "debugger")
+    assert finding.sentence.endswith("The training waits at a prompt.")
+    assert finding.evidence == ("in train.py:3",)
+    assert "prompt" in finding.remedies[0].title
 
 
 # ruff: noqa: E501  (one case a line)

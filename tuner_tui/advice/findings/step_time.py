@@ -232,6 +232,12 @@ def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
 
 def stalled(situation: Situation) -> Finding | None:
     state, samples = situation.state, recent_samples(situation)
+    hung = state.hung
+    if state.outcome is None and hung is not None:
+        since = format_short_duration(situation.now_s - (state.last_step_t or state.launched_t or hung.t))
+        return finding(
+            "stalled", situation, *hung.evidence, row="hung", where=hung.cause, quiet=since, why=hung.sentence
+        )
     if state.outcome is not None or phase_at(state, situation.now_s) != "stalled":
         return None
     quiet = format_short_duration(situation.now_s - (state.last_event_t or state.launched_t or situation.now_s))

@@ -2,7 +2,7 @@
 
 PANELS = {
     "Start": ("demo", "run", "tune", "stop", "queue", "slurm"),
-    "Look": ("watch", "ps", "logs", "diagnose", "diff"),
+    "Look": ("watch", "ps", "logs", "diagnose", "stacks", "diff"),
     "Plan": ("doctor", "recommend", "estimate"),
     "Manage": ("presets",),
 }

@@ -87,6 +87,8 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = _ended(state, event)
         case ev.StopRequested() if event.how != "checkpoint":
             state = replace(state, stop_requested=event.how)
+        case ev.Hung():
+            state = replace(state, hung=event)
         case ev.Exited():
             state = replace(_enter(state, "ending", event.t), exited=event)
         case ev.Finished():
@@ -272,7 +274,9 @@ def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:
     if event.own_steps < 1:
         return {}
     since = event.t if state.training_since_t is None else state.training_since_t
-    changed = {"last_step_t": _latest(state.last_step_t, event.t), "training_since_t": since}
+    changed: dict[str, Any] = {"last_step_t": _latest(state.last_step_t, event.t), "training_since_t": since}
+    if state.hung is not None and event.t > state.hung.t:
+        changed["hung"] = None
     return changed | ({"phase": "training", "phase_since_t": event.t} if state.phase in BEFORE_TRAINING else {})
 
 

@@ -17,6 +17,7 @@ from tuner_tui.runs.events.types import (
     Exited,
     FellBack,
     Finished,
+    Hung,
     OutOfMemory,
     Raised,
     Saved,
@@ -186,6 +187,7 @@ class RunState:
     stop_requested: str | None = None
     out_of_memory: OutOfMemory | None = None
     raised: Raised | None = None
+    hung: Hung | None = None
     exited: Exited | None = None
     finished: Finished | None = None
     fell_back: FellBack | None = None

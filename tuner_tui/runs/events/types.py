@@ -74,6 +74,15 @@ class StopRequested(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hung(Event):
+    """The training makes no steps, and its processes said why: `cause` is a `HangKind` of `inspection.hang`."""
+
+    cause: str
+    sentence: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exited(Event):
     """The training process ended. `oom_kill` is True if the kernel or the cgroup reports that it was killed for
     memory."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tuner_tui.core.procfs import ProcessStat, end_group, is_alive
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.hardware.processes import LOADER_WORKER
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.inspection.hang import Hang
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Event, Exited, Finished, StopRequested
@@ -32,6 +34,7 @@ from tuner_tui.runs.supervise.outcome import (
     slurm_end,
 )
 from tuner_tui.runs.supervise.run_processes import ApartProcesses, RunProcesses, find_processes, signal_processes
+from tuner_tui.runs.supervise.stall import StallWatch, inspect_run
 from tuner_tui.runs.supervise.training_process import (
     ExitStatus,
     StopEscalation,
@@ -144,6 +147,7 @@ class TrainingMonitor:
         self._terminated: set[int] = set()
         self._terminated_orphans_s: float | None = None
         self._saving: tuple[float | None, float] | None = None
+        self._stall_watch = StallWatch(self._look_into)
 
     def pids(self) -> list[int]:
         """The processes to sample, together with all their descendants."""
@@ -155,6 +159,18 @@ class TrainingMonitor:
             apart = self._apart.look()
             if apart != self._writer.supervision.apart:
                 self._writer.update(apart=apart)
+
+    def look_for_stall(self, now: ClockReading) -> None:
+        """Record why the training makes no steps, if it does not."""
+        if self._exit is None and self._writer.in_place:
+            hung = self._stall_watch.check(self._state, now)
+            if hung is not None:
+                self._record(hung)
+
+    def _look_into(self, state: RunState) -> Hang:
+        processes = self._processes()
+        host = self._writer.supervision.machine.host
+        return inspect_run((*processes.own, *processes.detached), state, host, time.time()).hang
 
     def terminate(self, now: ClockReading) -> None:
         """Stop the training because the supervisor was asked to end; it is supervised until it has ended."""

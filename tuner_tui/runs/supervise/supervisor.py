@@ -177,6 +177,7 @@ def _supervise(
                 if now + TICK_S / 2 >= next_record:
                     monitor.record_apart()
                     next_record = now + (TICK_S if now < started + STARTS_S else RECORD_S)
+                monitor.look_for_stall(ClockReading.now())
                 if starter is not None and not is_alive(starter):
                     monitor.terminate(ClockReading.now())
                 if stop_at is not None and now >= stop_at:

@@ -9,6 +9,7 @@ from _thread import get_ident
 
 from . import process_role
 from .import_hooks import call_safely, install_import_hooks
+from .inspection import StackDump
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a process without torch should not import `typing`
@@ -62,6 +63,7 @@ class Observer:
         self._exit_reporter: ExitReporter | None = None
         self._early_modules: list[tuple[str, Any]] = []
         self._previous_excepthook = sys.excepthook
+        self.stack_dump = StackDump()
 
     @property
     def session(self) -> Session:
@@ -145,6 +147,7 @@ class Observer:
     def after_fork(self) -> None:
         """Reset in a forked child, which stays silent until it trains."""
         self.launched = process_role.is_launched(self.run_dir)
+        call_safely(self.stack_dump.register)
         if self._session is not None:
             self._session.after_fork(self.launched)
         if self.instrumentation is not None:
@@ -155,6 +158,8 @@ def install(run_dir: str) -> None:
     """Create the observer and register its hooks. Called once, when the interpreter starts."""
     observer = Observer(run_dir)
     sys.excepthook = observer.excepthook
+    call_safely(observer.stack_dump.register)
+    call_safely(observer.stack_dump.hook_signal)
     install_import_hooks(observer.hooks())
     atexit.register(lambda: call_safely(observer.at_exit))
     _hook_os_exit(observer)

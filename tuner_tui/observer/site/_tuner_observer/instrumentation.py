@@ -23,7 +23,8 @@ from .hooks import (
     torch_save,
     transformers_trainer,
 )
-from .import_hooks import call_safely
+from .import_hooks import call_after, call_safely
+from .inspection import CollectiveDump
 from .settings_in_effect import ScriptOptions, SettingsInEffect
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Instrumentation:
         self.counters.on_flush.append(self._logged.write)
         self._rank_waits = rank_waits.RankWaits(self.counters)
         self.counters.on_flush.append(lambda: self._rank_waits.hook_backward(torch.autograd))
+        self._collective_dump = CollectiveDump()
         self._script_options = ScriptOptions(session)
         self.counters.on_flush.append(self._script_options.write)
         self._saved = torch_save.SavedFiles(session, self.counters)
@@ -91,7 +93,10 @@ class Instrumentation:
         elif name == "torch.amp.autocast_mode":
             self._settings_in_effect.hook_autocast(module)
         elif name == "torch.distributed.distributed_c10d":
-            self._rank_waits.hook_collectives([module, sys.modules["torch.distributed"]])
+            modules = [module, sys.modules["torch.distributed"]]
+            self._rank_waits.hook_collectives(modules)
+            for each in modules:
+                call_after(each, "init_process_group", self._collective_dump.start)
         elif name == "torch.nn.parallel.distributed":
             self._rank_waits.hook_ddp(module.DistributedDataParallel)
         elif name == "torch._dynamo.callback":

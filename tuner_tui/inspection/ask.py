@@ -1,0 +1,183 @@
+"""Asks processes where they are: sends the signal of their stack dump, and wakes the thread for the collectives.
+
+What a process offers stands in the names of its files in memory, in `/proc/PID/fd`: see `inspection.py` of the
+observer. A process that offers nothing is not signalled, since an unexpected signal would end it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from tuner_tui.core.procfs import PROC, ProcessStat, read_stat, send_signal
+from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
+
+OFFER = re.compile(r"^/memfd:tuner-(?P<kind>stacks|collectives):(?P<number>\d+):(?P<pid>\d+) \(deleted\)$")
+TIMEOUT_S = 2.0
+LOOK_EVERY_S = 0.02
+CPU_WINDOW_S = 0.25
+"""Processor time is counted in ticks of 10 ms."""
+MAX_ANSWER_BYTES = 32 * 2**20
+
+
+def ask_processes(
+    processes: Collection[ProcessStat], ranks: Mapping[int, int], timeout_s: float = TIMEOUT_S
+) -> tuple[ProcessDump, ...]:
+    """Ask `processes` at the same time and wait at most `timeout_s` seconds for the answers.
+
+    `ranks`: the rank of each pid that is one.
+    """
+    began_s = time.monotonic()
+    questions = [_Question(process) for process in processes]
+    try:
+        for question in questions:
+            question.ask()
+        while any(question.is_open() for question in questions) and time.monotonic() - began_s < timeout_s:
+            time.sleep(LOOK_EVERY_S)
+        time.sleep(max(0.0, CPU_WINDOW_S - (time.monotonic() - began_s)))
+        return tuple(question.dump(ranks, time.monotonic() - began_s) for question in questions)
+    finally:
+        for question in questions:
+            question.close()
+
+
+@dataclass(slots=True)
+class _Answer:
+    """A file in memory, open and locked against another reader."""
+
+    fd: int
+    bytes_seen: int = 0
+
+    def text(self) -> str:
+        # The process writes on at its own position: what was truncated before is a hole.
+        size = os.fstat(self.fd).st_size
+        if not size:
+            return ""
+        start = os.lseek(self.fd, 0, os.SEEK_DATA)
+        data = os.pread(self.fd, min(size - start, MAX_ANSWER_BYTES), start)
+        return data.lstrip(b"\0").decode("utf-8", "replace")
+
+
+@dataclass(slots=True)
+class _Question:
+    process: ProcessStat
+    stacks: _Answer | None = None
+    collectives: _Answer | None = None
+    silence: str | None = None
+    _complete: bool = field(default=False)
+
+    def ask(self) -> None:
+        offers = _offers(self.process.pid)
+        self.stacks, self.collectives = (_open_answer(offers.get(kind)) for kind in ("stacks", "collectives"))
+        if self.stacks is None:
+            self.silence = "not a Python process under the observer, or of another user, or it uses the signal itself"
+            return
+        if self.process.state in "Tt":
+            self.silence = "it is stopped (SIGSTOP, or a debugger)"
+            return
+        if self.collectives is not None:
+            _wake(self.process.pid, offers["collectives"][1])
+        send_signal(self.process, offers["stacks"][1])
+
+    def is_open(self) -> bool:
+        """Whether an answer is still missing or growing."""
+        if self.silence is not None or self.stacks is None:
+            return False
+        size = os.fstat(self.stacks.fd).st_size
+        grows, self.stacks.bytes_seen = size != self.stacks.bytes_seen or not size, size
+        # A thread that holds the interpreter lock keeps the record of collectives back, but not the stacks.
+        return grows or (self.collectives is not None and not self.collectives.text().endswith("\n"))
+
+    def dump(self, ranks: Mapping[int, int], seconds: float) -> ProcessDump:
+        pid = self.process.pid
+        now = read_stat(pid)
+        if now is None or now.start_ticks != self.process.start_ticks or not now.is_running:
+            return ProcessDump(pid, self.process.parent, self.process.comm, "X", 0.0, silence="it has ended")
+        threads = () if self.stacks is None else parse_stacks(self.stacks.text())
+        collectives = None if self.collectives is None else parse_collectives(self.collectives.text())
+        silence = self.silence
+        if not threads and silence is None:
+            silence = "it did not answer" + (": it waits for a disk or a driver (state D)" if now.state == "D" else "")
+        return ProcessDump(
+            pid,
+            now.parent,
+            now.comm,
+            now.state,
+            (now.cpu_s - self.process.cpu_s) / seconds,
+            threads,
+            ranks.get(pid, None if collectives is None else collectives.rank),
+            collectives,
+            silence,
+        )
+
+    def close(self) -> None:
+        for answer in (self.stacks, self.collectives):
+            if answer is not None:
+                os.close(answer.fd)
+
+
+def _offers(pid: int) -> dict[str, tuple[str, int]]:
+    """Path and number (signal or descriptor) of each file that the process offers, by its kind."""
+    offers = {}
+    try:
+        descriptors = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
+    except OSError:
+        return {}
+    for descriptor in descriptors:
+        path = f"{PROC}/{pid}/fd/{descriptor}"
+        try:
+            match = OFFER.match(os.readlink(path))  # noqa: PTH115
+        except OSError:
+            continue
+        if match and int(match["pid"]) == pid:  # a forked child has the files of its parent, too
+            offers[match["kind"]] = path, int(match["number"])
+    return offers
+
+
+def _open_answer(offer: tuple[str, int] | None) -> _Answer | None:
+    """Open and empty the file; None if there is none, or while somebody else asks."""
+    if offer is None:
+        return None
+    try:
+        fd = os.open(offer[0], os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        _lock(fd)
+        os.ftruncate(fd, 0)
+    except OSError:
+        os.close(fd)
+        return None
+    return _Answer(fd)
+
+
+def _lock(fd: int) -> None:
+    """Raises `OSError` while another reader holds the file; it does so for two seconds at most."""
+    deadline = time.monotonic() + 2 * TIMEOUT_S
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(LOOK_EVERY_S)
+
+
+def _wake(pid: int, descriptor: int) -> None:
+    try:
+        fd = os.open(f"{PROC}/{pid}/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENXIO, errno.EACCES):
+            raise
+        return
+    try:
+        os.write(fd, b"?")
+    except OSError:  # the thread is gone
+        return
+    finally:
+        os.close(fd)

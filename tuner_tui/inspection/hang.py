@@ -1,0 +1,278 @@
+"""Why a training does not move, from what its processes say at one moment.
+
+Several ranks: the oldest collective that a rank waits in decides. A rank that has not come to it, or that is in another
+one with the same number, is what the others wait for, and its own stack says what it does instead. A single process:
+its main thread says what it waits for; if that is data, its loader workers say why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tuner_tui.core.units import format_short_duration
+from tuner_tui.hardware.processes import LOADER_WORKER
+from tuner_tui.inspection.activity import Activity, find_activity, read_source_line
+from tuner_tui.inspection.process_dump import ProcessDump, RecordedCollective, RecordedCollectives, StackFrame
+
+HangKind = Literal[
+    "rank-died", "rank-missing", "rank-alone", "other-collective", "other-shape", "uneven-batches", "other-group",
+    "worker-died", "data-stuck", "data", "lock", "storage", "network", "debugger", "child-process",
+    "computing", "unknown",
+]  # fmt: skip
+
+SAME_SIZES = ("all_reduce", "broadcast", "reduce", "all_gather", "allgather", "reduce_scatter", "_all_gather_base")
+"""Collectives in which the tensors of all ranks must have one size."""
+NEVER_ENDS: tuple[HangKind, ...] = (
+    "rank-died", "other-collective", "other-shape", "other-group", "uneven-batches", "worker-died", "debugger",
+)  # fmt: skip
+OF_ACTIVITY: Mapping[str, HangKind] = {
+    "debugger": "debugger",
+    "storage": "storage",
+    "network": "network",
+    "lock": "lock",
+    "child process": "child-process",
+    "computing": "computing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """The answer. `sentence` says who waits for what; `evidence` names file and line of each side.
+
+    `culprits` are the pids that the others wait for, `marks` what must not change for the hang to be the same one when
+    it is looked at again.
+    """
+
+    kind: HangKind
+    sentence: str
+    evidence: tuple[str, ...] = ()
+    culprits: tuple[int, ...] = ()
+    marks: tuple[str, ...] = ()
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it names something that waiting does not end, in whatever phase the training is."""
+        return self.kind in NEVER_ENDS
+
+
+def explain_hang(
+    processes: Sequence[ProcessDump],
+    now_s: float,
+    epoch_batches: Mapping[int, int] | None = None,
+    dead_ranks: Collection[int] = (),
+    read_line: Callable[[StackFrame], str] = read_source_line,
+) -> Hang:
+    """Explain `processes`, those of one training on this machine.
+
+    `epoch_batches`: the length of each rank's data loader, where it is known. `dead_ranks`: ranks whose process is gone
+    without a word.
+    """
+    ranks = {process.rank: process for process in processes if process.rank is not None}
+    look = _Look(processes, now_s, read_line)
+    if len(ranks) + len(dead_ranks) > 1:
+        return _explain_ranks(ranks, look, epoch_batches or {}, frozenset(dead_ranks))
+    roots = list(ranks.values()) or [process for process in processes if process.threads][:1]
+    if not roots:
+        return Hang("unknown", "No process of the training answered.", tuple(_silences(processes)))
+    return look.at_process(roots[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    processes: Sequence[ProcessDump]
+    now_s: float
+    read_line: Callable[[StackFrame], str]
+
+    def activity(self, process: ProcessDump) -> Activity:
+        return find_activity(process, self.read_line)
+
+    def at_process(self, process: ProcessDump, subject: str = "The training") -> Hang:
+        """Why one process does not go on."""
+        activity = self.activity(process)
+        if activity.name == "data":
+            return self._at_loader(process, activity, subject)
+        evidence = tuple(
+            f"process {child.pid}: {self.activity(child)}"
+            for child in self._children(process)
+            if activity.name == "child process" and child.threads
+        )
+        kind = OF_ACTIVITY.get(activity.name, "unknown")
+        return Hang(kind, f"{subject} {activity}.", evidence, (process.pid,), tuple(map(str, process.main.frames[:3])))
+
+    def _children(self, process: ProcessDump) -> list[ProcessDump]:
+        return [each for each in self.processes if each.parent == process.pid]
+
+    def _at_loader(self, process: ProcessDump, activity: Activity, subject: str) -> Hang:
+        children = self._children(process)
+        workers = {each.pid: self.activity(each) for each in children if each.is_loader_worker}
+        dead = sum(each.state in "ZX" and each.name == LOADER_WORKER for each in children)
+        culprits, marks = (process.pid,), (str(process.main.own_frame),)
+        if dead or (not workers and any(frame.function == "_try_get_data" for frame in process.main.frames)):
+            number = f"{dead} of its loader workers" if dead else "all loader workers"
+            return Hang("worker-died", f"{subject} {activity}, but {number} died.", (), culprits, marks)
+        busy = {pid: doing for pid, doing in workers.items() if doing.name != "idle"}
+        if not workers:  # the data is made in the process itself
+            inside = find_activity(process.in_data_set(), self.read_line)
+            kind = "data" if inside.name in ("computing", "idle") else OF_ACTIVITY.get(inside.name, "data-stuck")
+            return Hang(kind, f"{subject} waits for its own data set, which {inside}.", (), culprits, marks)
+        if not busy:
+            sentence = f"{subject} {activity}, but its {len(workers)} loader workers have nothing to do."
+            return Hang("unknown", sentence, (), culprits, marks)
+        first = next(iter(busy.values()))
+        sentence = f"{subject} waits for data: {len(busy)} of {len(workers)} loader workers are busy; one {first}."
+        computes = any(doing.name == "computing" for doing in busy.values())
+        return Hang(
+            "data" if computes else "data-stuck",
+            sentence,
+            tuple(f"loader worker {pid}: {doing}" for pid, doing in busy.items()),
+            tuple(busy),
+            (*marks, *(str(doing.frame) for doing in busy.values())),
+        )
+
+
+def _explain_ranks(
+    ranks: Mapping[int, ProcessDump], look: _Look, epoch_batches: Mapping[int, int], dead: frozenset[int]
+) -> Hang:
+    records = {rank: process.collectives for rank, process in ranks.items() if process.collectives is not None}
+    pending = {rank: entry for rank, record in records.items() if (entry := record.pending()) is not None}
+    if not pending:
+        return _without_record(ranks, look, dead)
+    # The oldest collective that somebody waits in; later ones of the same rank wait behind it.
+    first = min(pending.values(), key=lambda entry: entry.created_s)
+    waiting = {rank: entry for rank, entry in pending.items() if entry.group == first.group}
+    number = min(entry.number for entry in waiting.values())
+    reached = {rank: entry for rank, record in records.items() if (entry := record.entry(first.group, number))}
+    members = _members(first.group, records) or (set(records) | set(ranks) | dead)
+    missing = sorted(member for member in members if member not in reached)
+    entry = next(iter(reached.values()), first)
+    evidence = [_waits(rank, ranks[rank], reached[rank], look) for rank in sorted(waiting) if rank in reached]
+    marks = (f"{first.group}:{number}",)
+    if gone := [rank for rank in missing if rank in dead]:
+        sentence = f"{_name(gone)} died; the others wait for it in {entry}."
+        return Hang("rank-died", sentence, tuple(evidence), (), marks)
+    if uneven := _uneven(epoch_batches, ranks):
+        culprits = tuple(ranks[rank].pid for rank in missing if rank in ranks)
+        return Hang("uneven-batches", uneven, tuple(evidence), culprits, marks)
+    if not missing:
+        return _explain_mismatch(reached, ranks, look, marks)
+    return _explain_missing(missing, entry, ranks, records, look, evidence, marks)
+
+
+def _explain_missing(
+    missing: Sequence[int],
+    entry: RecordedCollective,
+    ranks: Mapping[int, ProcessDump],
+    records: Mapping[int, RecordedCollectives],
+    look: _Look,
+    evidence: list[str],
+    marks: tuple[str, ...],
+) -> Hang:
+    """Ranks that have not come to the collective `entry`."""
+    since = format_short_duration(max(0.0, look.now_s - entry.created_s))
+    elsewhere = {rank: other for rank in missing if rank in records and (other := records[rank].pending()) is not None}
+    if elsewhere:  # it waits, too: in a collective of another process group
+        rank, other = next(iter(elsewhere.items()))
+        evidence.append(_waits(rank, ranks[rank], other, look))
+        sentence = (
+            f"Rank {rank} waits in {other} of another process group, and the others in {entry} since {since}: the "
+            "ranks call the collectives of two groups in different orders."
+        )
+        return Hang("other-group", sentence, tuple(evidence), (ranks[rank].pid,), (*marks, str(other)))
+    answered = [rank for rank in missing if rank in ranks and ranks[rank].threads]
+    if not answered:
+        sentence = f"{_name(missing)} never came to {entry}, in which the others wait since {since}."
+        return Hang("rank-missing", sentence, (*evidence, *_silences(ranks.values())), (), marks)
+    rank = answered[0]
+    cause = look.at_process(ranks[rank], f"Rank {rank}")
+    evidence += [f"rank {each}: {look.activity(ranks[each])}" for each in answered]
+    evidence += [each for each in cause.evidence if each.startswith("loader worker")]
+    doing = cause.sentence.removeprefix(f"Rank {rank} ").rstrip(".")
+    sentence = f"{_name(missing)} never came to {entry}, in which the others wait since {since}: rank {rank} {doing}."
+    alone = look.activity(ranks[rank]).name in ("evaluating", "saving")
+    kind: HangKind = "rank-alone" if alone else "rank-missing" if cause.kind == "unknown" else cause.kind
+    return Hang(kind, sentence, tuple(evidence), cause.culprits, (*marks, *cause.marks))
+
+
+def _explain_mismatch(
+    reached: Mapping[int, RecordedCollective], ranks: Mapping[int, ProcessDump], look: _Look, marks: tuple[str, ...]
+) -> Hang:
+    """All ranks wait in a collective of the same number: they are not the same one, or it just takes long."""
+    entries = list(reached.values())
+    evidence = tuple(_waits(rank, ranks[rank], entry, look) for rank, entry in sorted(reached.items()))
+    number = entries[0].number
+    groups: dict[str, list[int]] = {}
+    for rank, entry in sorted(reached.items()):
+        groups.setdefault(entry.operation, []).append(rank)
+    if len(groups) > 1:
+        parts = "; ".join(f"{_name(members).lower()} in {operation}" for operation, members in groups.items())
+        sentence = f"The ranks differ in collective no. {number}: {parts}. One skips a call, or calls in another order."
+        return Hang("other-collective", sentence, evidence, _minority(groups, ranks), marks)
+    operation = entries[0].operation
+    for what, values in (
+        ("of other types", {rank: entry.types for rank, entry in reached.items()}),
+        ("of another size", {rank: entry.sizes for rank, entry in reached.items() if operation in SAME_SIZES}),
+    ):
+        groups = {}
+        for rank, value in sorted(values.items()):
+            groups.setdefault(value, []).append(rank)
+        if len(groups) > 1:
+            parts = "; ".join(f"{_name(members).lower()} gave {value}" for value, members in groups.items())
+            sentence = f"The ranks called {entries[0]} with tensors {what}: {parts}."
+            return Hang("other-shape", sentence, evidence, _minority(groups, ranks), marks)
+    return Hang("unknown", f"All ranks are in {entries[0]}: the transfer itself does not end.", evidence, (), marks)
+
+
+def _without_record(ranks: Mapping[int, ProcessDump], look: _Look, dead: frozenset[int]) -> Hang:
+    """No rank waits in a recorded collective: an old torch, or none has come to one."""
+    activities = {rank: look.activity(process) for rank, process in sorted(ranks.items())}
+    evidence = tuple(f"rank {rank}: {activity}" for rank, activity in activities.items())
+    marks = tuple(str(activity.frame) for activity in activities.values())
+    waiting = [rank for rank, activity in activities.items() if activity.name == "collective"]
+    others = [rank for rank in activities if rank not in waiting]
+    if dead:
+        return Hang("rank-died", f"{_name(sorted(dead))} died; the others wait.", evidence, (), marks)
+    if not others:
+        return Hang("unknown", "All ranks wait for each other; PyTorch has no record of what for.", evidence, (), marks)
+    cause = look.at_process(ranks[others[0]], f"Rank {others[0]}")
+    if not waiting:
+        return replace(cause, evidence=evidence + cause.evidence)
+    sentence = f"{_name(waiting)} wait{'s' if len(waiting) == 1 else ''} for {_name(others).lower()}. {cause.sentence}"
+    kind: HangKind = "rank-missing" if cause.kind == "unknown" else cause.kind
+    return Hang(kind, sentence, evidence + cause.evidence, cause.culprits, marks)
+
+
+def _uneven(epoch_batches: Mapping[int, int], ranks: Mapping[int, ProcessDump]) -> str | None:
+    lengths = {rank: epoch_batches[rank] for rank in ranks if rank in epoch_batches}
+    if len(set(lengths.values())) < 2:
+        return None
+    least, most = min(lengths, key=lambda rank: lengths[rank]), max(lengths, key=lambda rank: lengths[rank])
+    return (
+        f"The data loaders of the ranks differ in length: rank {least} has {lengths[least]:,} batches, rank {most} "
+        f"{lengths[most]:,}. Whoever has more waits for the others at the end."
+    )
+
+
+def _members(group: str, records: Mapping[int, RecordedCollectives]) -> set[int]:
+    """The ranks of a process group, empty where the record does not name it."""
+    sizes = [set(record.groups.get(group, ())) for record in records.values()]
+    return set().union(*sizes)
+
+
+def _minority(groups: Mapping[str, Sequence[int]], ranks: Mapping[int, ProcessDump]) -> tuple[int, ...]:
+    return tuple(ranks[rank].pid for rank in min(groups.values(), key=len))
+
+
+def _waits(rank: int, process: ProcessDump, entry: RecordedCollective, look: _Look) -> str:
+    since = format_short_duration(max(0.0, look.now_s - entry.created_s))
+    tensors = f" ({entry.sizes} {entry.types})" if entry.types else ""
+    return f"rank {rank}: in {entry}{tensors} since {since}, called by {process.main.own_frame}"
+
+
+def _name(ranks: Sequence[int]) -> str:
+    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))}"
+
+
+def _silences(processes: Iterable[ProcessDump]) -> list[str]:
+    return [f"process {each.pid} ({each.name}): {each.silence}" for each in processes if each.silence is not None]

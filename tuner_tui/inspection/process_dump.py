@@ -1,0 +1,172 @@
+"""Where a process is: the stacks of its threads, and what `torch.distributed` has recorded of its collectives.
+
+Decoders of the two texts that a process of a training writes when it is asked: that of `faulthandler`, and the JSON of
+PyTorch's flight recorder (versions 2.x of the format).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner_tui.core.text import single_line
+
+THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
+FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |/_tuner_observer/|/sitecustomize\.py$")
+"""In the path of a file that is not the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One call; `line` is None where the interpreter could not say."""
+
+    file: str
+    line: int | None
+    function: str
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it belongs to an installed package or to Python."""
+        return LIBRARY.search(self.file) is not None
+
+    def __str__(self) -> str:
+        return f"{self.function} ({self.file}:{self.line or '?'})"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """The calls of a thread, the innermost first."""
+
+    frames: tuple[StackFrame, ...]
+
+    @property
+    def own_frame(self) -> StackFrame | None:
+        """The innermost call in the user's own code."""
+        return next((frame for frame in self.frames if not frame.is_library), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCollective:
+    """One entry of the recorder: the `number` of the collective in its process group, and what was asked for.
+
+    `created_s`: seconds since the epoch. `done`: the process is past it.
+    """
+
+    group: str
+    number: int
+    operation: str
+    sizes: str
+    types: str
+    created_s: float
+    done: bool
+
+    def __str__(self) -> str:
+        return f"{self.operation} no. {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCollectives:
+    """What one rank has recorded. `groups`: the ranks of each process group, empty where the recorder does not say."""
+
+    rank: int
+    world_size: int
+    entries: tuple[RecordedCollective, ...]
+    groups: Mapping[str, tuple[int, ...]]
+
+    def pending(self) -> RecordedCollective | None:
+        """The oldest collective that has not ended."""
+        return min((entry for entry in self.entries if not entry.done), key=lambda entry: entry.created_s, default=None)
+
+    def entry(self, group: str, number: int) -> RecordedCollective | None:
+        """The collective with this number, None if it is not on record."""
+        entries = (entry for entry in self.entries if entry.group == group and entry.number == number)
+        return next(entries, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDump:
+    """One process. `threads`: the main thread first; empty if the process did not answer, which `silence` explains.
+
+    `rank` is None for a process that is no rank. `state` is that of `/proc/PID/stat`, `cpu_share` the processor time
+    it used meanwhile, as a share of one core.
+    """
+
+    pid: int
+    parent: int
+    name: str
+    state: str
+    cpu_share: float
+    threads: tuple[ThreadStack, ...] = ()
+    rank: int | None = None
+    collectives: RecordedCollectives | None = None
+    silence: str | None = None
+
+    @property
+    def is_loader_worker(self) -> bool:
+        """Whether it prepares batches for a DataLoader."""
+        return any(frame.function == "_worker_loop" for thread in self.threads[:1] for frame in thread.frames)
+
+    def in_data_set(self) -> ProcessDump:
+        """The same with the calls of the main thread that a DataLoader or its worker has made."""
+        # A forked worker has the calls of its parent on its stack, too.
+        frames = self.main.frames
+        inner = next((n for n, frame in enumerate(frames) if "/torch/utils/data/" in frame.file), len(frames))
+        return replace(self, threads=(ThreadStack(frames[:inner]), *self.threads[1:]))
+
+    @property
+    def main(self) -> ThreadStack:
+        """The main thread; without frames if the process did not answer."""
+        return self.threads[0] if self.threads else ThreadStack(())
+
+
+def parse_stacks(text: str) -> tuple[ThreadStack, ...]:
+    """The threads of `faulthandler`'s text, the main thread first. Threads of the observer itself are left out."""
+    threads: list[list[StackFrame]] = []
+    for line in text.splitlines():
+        if THREAD.match(line):
+            threads.append([])
+            continue
+        match = FRAME.match(line)
+        if match and threads:
+            number = None if match["line"] == "???" else int(match["line"])
+            threads[-1].append(StackFrame(match["file"], number, match["function"]))
+    # The interpreter lists its threads from the newest to the oldest, which is the main thread.
+    stacks = (ThreadStack(tuple(frames)) for frames in reversed(threads) if frames)
+    return tuple(stack for stack in stacks if not stack.frames[0].file.endswith("_tuner_observer/inspection.py"))
+
+
+def parse_collectives(text: str) -> RecordedCollectives | None:
+    """Decode the answer of a rank; None for one that is torn or of an unknown form, or without a recorder."""
+    try:
+        answer = json.loads(text)
+        record = answer["record"]
+        if record is None:
+            return None
+        groups = {str(name): _ranks(config.get("ranks", "")) for name, config in record.get("pg_config", {}).items()}
+        entries = tuple(_entries(record["entries"]))
+        return RecordedCollectives(int(answer["rank"]), int(answer["world_size"]), entries, groups)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[RecordedCollective]:
+    for entry in entries:
+        if entry.get("is_p2p"):  # both sides of a pair count for themselves
+            continue
+        yield RecordedCollective(
+            group=str(entry["process_group"][0]),
+            number=int(entry["collective_seq_id"]),
+            operation=single_line(str(entry["profiling_name"])).rpartition(":")[2],
+            sizes=json.dumps(entry.get("input_sizes")),
+            types=single_line(", ".join(map(str, entry.get("input_dtypes") or ()))),
+            created_s=int(entry["time_created_ns"]) / 1e9,
+            done=bool(entry.get("retired")) or entry.get("state") == "completed",
+        )
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))

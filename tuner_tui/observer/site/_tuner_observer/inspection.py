@@ -1,0 +1,125 @@
+"""Answers where this process is: the stacks of its threads, and PyTorch's record of its collectives.
+
+Both answers are written to files in memory (memfd_create(2)), which the reader opens by their names in `/proc/PID/fd`:
+that needs no disk, no other permission than that of the same user, and nothing is left behind.
+
+- `tuner-stacks:SIGNAL:PID`: the stacks, written by `faulthandler` on this signal. It runs in the signal handler, so
+  that a thread that holds the interpreter lock in C does not delay it.
+- `tuner-collectives:FD:PID`: JSON and a newline, written by a thread that waits for a byte in the pipe `FD`.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` would import `enum` into every process
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a process without torch should not import `typing`
+    from typing import Any
+
+FIRST_FD = 200
+"""Programs may rely on the numbers of the first descriptors that they open."""
+
+
+class StackDump:
+    """The handler of this process. The first real-time signal that nothing else handles is taken."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        self._signal: int | None = None
+
+    def register(self) -> None:
+        """Install the handler; again in a forked child, which would write to the file of its parent."""
+        if not hasattr(os, "memfd_create"):
+            return
+        import faulthandler
+
+        previous, self._fd = self._fd, None
+        if self._signal is None:
+            unused = (each for each in range(_signal.SIGRTMIN + 7, _signal.SIGRTMAX) if _is_unused(each))
+            self._signal = next(unused, None)
+        if self._signal is None:
+            return
+        self._fd = _memory_file(f"tuner-stacks:{self._signal}")
+        faulthandler.register(self._signal, file=self._fd, all_threads=True, chain=False)
+        if previous is not None:
+            os.close(previous)
+
+    def hook_signal(self) -> None:
+        """Remove the handler when the program installs one of its own for the signal."""
+        original = _signal.signal
+
+        def hooked(*arguments: Any) -> Any:
+            if self._fd is not None and arguments[:1] == (self._signal,):
+                import faulthandler
+
+                faulthandler.unregister(arguments[0])
+                os.close(self._fd)
+                self._fd = None
+            return original(*arguments)
+
+        hooked.__name__, hooked.__doc__ = original.__name__, original.__doc__
+        _signal.signal = hooked  # `signal.signal` calls it
+
+
+class CollectiveDump:
+    """Writes what `torch.distributed` has recorded of its collectives whenever it is asked to."""
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+
+    def start(self, *_: Any) -> None:
+        """Start the thread that waits for requests, once a process; it takes no time until then."""
+        if self._pid == os.getpid() or not hasattr(os, "memfd_create"):
+            return
+        from _thread import start_new_thread
+
+        self._pid = os.getpid()
+        requests, wake = os.pipe()
+        start_new_thread(_answer_requests, (_move_up(requests), _memory_file(f"tuner-collectives:{_move_up(wake)}")))
+
+
+def _is_unused(number: int) -> bool:
+    return bool(_signal.getsignal(number) == _signal.SIG_DFL)
+
+
+def _memory_file(name: str) -> int:
+    return _move_up(os.memfd_create(f"{name}:{os.getpid()}"))
+
+
+def _move_up(fd: int) -> int:
+    import fcntl
+
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FD)
+    except OSError:  # the limit of open files is lower
+        return fd
+    os.close(fd)
+    return moved
+
+
+def _answer_requests(requests: int, answers: int) -> None:
+    try:
+        while os.read(requests, 1):
+            os.write(answers, _recorded_collectives() + b"\n")
+    except OSError:
+        return
+
+
+def _recorded_collectives() -> bytes:
+    """One JSON object: rank and world size, and what the recorder of this release returns (null: it has none)."""
+    import json
+
+    from .process_role import rank_and_world
+
+    rank, world_size = rank_and_world()
+    c10d = getattr(getattr(sys.modules.get("torch"), "_C", None), "_distributed_c10d", None)
+    dump = getattr(c10d, "_dump_fr_trace_json", None) or getattr(c10d, "_dump_nccl_trace_json", None)
+    head = json.dumps({"rank": rank, "world_size": world_size})
+    try:
+        record = b"null" if dump is None else dump(includeCollectives=True, onlyActive=False)
+    except (RuntimeError, TypeError):  # another release
+        record = b"null"
+    record = record.encode() if isinstance(record, str) else record
+    return head[:-1].encode() + b', "record": ' + record.replace(b"\n", b" ") + b"}"
