@@ -29,7 +29,7 @@ def hosts_rows(views: Sequence[HostView], width: int) -> list[Row]:
 
 
 def host_rows(view: HostView, width: int) -> list[Row]:
-    """Return a header, then a row for each GPU and run; of a host that does not answer one row that says why."""
+    """Return a header, labelled gauges of the GPUs, and the runs; of a host that is silent a row that says why."""
     name = TextSpan(shorten(align_left(view.name, NAME_WIDTH) + "  ", width), "strong")
     room = width - text_width(name.text)
     machine = view.machine
@@ -43,6 +43,6 @@ def host_rows(view: HostView, width: int) -> list[Row]:
     rows = [Row(line(name, TextSpan(join_fitting(load, room))))]
     problem = [] if machine.problem is None else remark_rows(machine.problem.sentence, width - INDENT, WARN, "warn")
     scene = GpuScene(machine.sample, (), training_cards(machine), jobs_by_gpu(machine))
-    below = [*problem, *gpu_rows(scene, width - INDENT, 0)[1:]]
+    below = [*problem, *gpu_rows(scene, width - INDENT)]
     below += [Row(job_description(job, width - INDENT, "")) for job in machine.jobs if job.run is not None]
     return rows + [Row(line(" " * INDENT, *row.line)) for row in below]

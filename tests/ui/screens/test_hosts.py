@@ -39,6 +39,8 @@ def test_each_host_has_its_load_cards_and_runs_or_one_line() -> None:
         "r007 llama-1b-sft  1,240/9,000",
     ):
         assert words in text, words
+    labels = next(row for row in rows["gpu1"] if row.split()[:1] == ["GPU"])
+    assert {"busy", "memory", "power"} <= set(labels.split())
     assert "No NVIDIA driver" in "\n".join(rows["ann@lab.example.org"])
     assert rows["gpu6"] == ["gpu6                ssh: connect to host gpu6 port 22: No route to host"]
     assert rows["gpu7"] == ["gpu7                connecting …"]
