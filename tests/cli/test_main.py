@@ -93,7 +93,8 @@ def test_commands_of_the_release_before_are_still_known(capsys: pytest.CaptureFi
         ("atach", "attach"), ("atach r001 --json", "attach"), ("exprt demo --to hf", "export"),
         ("prests list", "presets"), ("recomend --jsn", "recommend"), ("--theme light detec", "detect"),
         ("help", "--help"), ("--versoin", "--version"), ("presets lst", "list"), ("ps --jsn", "--json"),
-        ("slurm sbmit", "submit"), ("logs r001 --evnts", "--events"),
+        ("slurm sbmit", "submit"), ("logs r001 --evnts", "--events"), ("trian", "`tuner-tui run`"),
+        ("statsu", "`tuner-tui ps`"), ("compare", "`tuner-tui diff`"), ("optimzed", "'optimized'"),
     ],
 )  # fmt: skip
 def test_a_misspelt_command_or_option_gets_the_nearest_one(

@@ -211,6 +211,7 @@ class FakeBox:
     tuner: FakeTunings = field(default_factory=FakeTunings)
     queue: tuple[QueueLine, ...] = ()
     queue_wakes: int = 0
+    first_start: bool = False
     compared: ComparisonScene = field(default_factory=two_runs)
     compared_runs: list[tuple[str, str]] = field(default_factory=list)
     restarted: list[tuple[str, TrainingConfig | None]] = field(default_factory=list)
@@ -339,6 +340,9 @@ class FakeBackend(Backend):
 
     def list_queue(self) -> tuple[QueueLine, ...]:
         return self.box.queue
+
+    def is_first_start(self) -> bool:
+        return self.box.first_start
 
     def wake_queue(self) -> None:
         self.box.queue_wakes += 1

@@ -115,7 +115,7 @@ def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
         return name, None
     from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir
     from tuner_tui.settings.errors import PresetError
-    from tuner_tui.settings.presets import find_preset
+    from tuner_tui.settings.presets import find_preset, preset_names
 
     try:
         return None, find_run(name, runs_dir()).path
@@ -124,10 +124,9 @@ def resolve_name(name: str | None) -> tuple[str | None, Path | None]:
     try:
         find_preset(name)
     except PresetError as error:
-        from tuner_tui.cli.commands import ALIASES, COMMANDS
-        from tuner_tui.settings.model import closest_match
+        from tuner_tui.cli.commands import nearest_command
 
-        command = closest_match(name, (*COMMANDS, *ALIASES, "--help"))
+        command = nearest_command(name, preset_names())
         hint = f"; did you mean the command `tuner-tui {command}`?" if command else f": {error}"
         fail(f"{name} is not a command, run, preset or file{hint}")
     return name, None

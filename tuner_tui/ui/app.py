@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
-from tuner_tui.ui.keys import MAIN_KEYS, PAGE_KEYS
+from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.settings import ChoiceWanted, SettingEdited, ValueTyped
 from tuner_tui.ui.screens.help import PaletteScreen
@@ -93,13 +93,16 @@ class TunerApp(BaseApp):
 
     def action_command_palette(self) -> None:
         """Open the command palette over the main screen; the other screens have keys of their own."""
-        if self.screen is self.main:
-            self.serve(self._run_command)
+        self.serve(self._run_command)
 
     async def _run_command(self) -> None:
-        action = await self.ask(PaletteScreen((*MAIN_KEYS, *PAGE_KEYS)))
-        if action is not None:
-            await self.main.run_action(action)
+        keys = {"": (*MAIN_KEYS, *PAGE_KEYS, *APP_KEYS), "settings": SETTINGS_KEYS, "output": OUTPUT_KEYS}
+        command = await self.ask(PaletteScreen(keys))
+        if command is None:
+            return
+        if command.page:
+            self.main.show_page(command.page)
+        await (self.main.query_one(f"#{command.page}") if command.page else self.main).run_action(command.action)
 
     # requests of the user
 

@@ -16,7 +16,7 @@ from msgspec import structs
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
-from tuner_tui.core.files import write_durable
+from tuner_tui.core.files import make_private, write_durable
 from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
@@ -270,6 +270,16 @@ class Backend:
     def list_queue(self) -> tuple[QueueLine, ...]:
         """The runs that wait, in their order."""
         return list_queue(runs_dir())
+
+    def is_first_start(self) -> bool:
+        """Return whether no screen was opened and no run started before; the next time it is not the first."""
+        marker = runs_dir().with_name("opened")
+        try:
+            make_private(marker.parent)
+            marker.touch(exist_ok=False)
+        except OSError:  # it is there, or nothing can be written there
+            return False
+        return not list_runs(runs_dir())
 
     @translate_errors()
     def wake_queue(self) -> None:

@@ -95,6 +95,8 @@ class ScreenSession:
         except BackendError as error:
             self._app.exit(return_code=2, message=str(error))
             return
+        first_start = await to_daemon_thread(self._backend.is_first_start)
+        self._store.update(replace(self.state, first_start=first_start))
         self.settings.load(config)
         self._runs.follow(folder)
 

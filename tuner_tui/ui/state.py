@@ -53,7 +53,8 @@ class UiState:
     `loaded` is what was loaded or saved last, `editing` the history of settings since then. `findings` are those of
     the followed run, in `folder`; `view` is None until it was read. `accelerate` is the file with which accelerate
     starts the job. `tuning` is the one that runs, or the last one until its result was looked at. `past` and `future`
-    are what was shown before and after presets were loaded, newest last.
+    are what was shown before and after presets were loaded, newest last. `first_start`: nobody has used the screen here
+    before.
     """
 
     loaded: TrainingConfig | None = None
@@ -68,6 +69,7 @@ class UiState:
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
     future: tuple[LoadedSettings, ...] = ()
+    first_start: bool = False
 
     @property
     def running(self) -> bool:

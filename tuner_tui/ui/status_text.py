@@ -118,6 +118,14 @@ def idle_line(state: UiState) -> str:
     return f"No run yet · t trains {trains} · e your own command · p a preset"
 
 
+FIRST_KEYS = (
+    ("press t", "to start this training"),
+    ("press p", "for a preset that fits your GPU, or e for your own command"),
+    ("press ?", "for the keys; ctrl+p finds every action as you type"),
+)
+"""What the first start says, once."""
+
+
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
     """Return what would be trained, as pairs of a label and a text; empty before it is known."""
     loaded, editing = state.loaded, state.editing
@@ -135,7 +143,7 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),
     )
-    return tuple((label, text) for label, text in pairs if text)
+    return tuple((label, text) for label, text in (*pairs, *(FIRST_KEYS if state.first_start else ())) if text)
 
 
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:

@@ -23,7 +23,6 @@ class WatchApp(BaseApp, Generic[ScreenT]):
 
     CSS_PATH = "app.tcss"
     TITLE = "tuner-tui watch"
-    ENABLE_COMMAND_PALETTE = False
 
     def __init__(
         self,

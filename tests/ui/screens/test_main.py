@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from textual.widgets import OptionList
 
 from tests.fakes.ui_backend import FakeBox, busy_box, failed_box
 from tests.ui.pilots import app_of, cursor_on, dialog, on_screen, press_to, press_until, screen_text, until
+from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.keys import (
+    APP_KEYS,
     COMPARE_KEYS,
     EDIT_KEYS,
     GLOSSARIES,
@@ -19,10 +22,12 @@ from tuner_tui.ui.keys import (
     SETTINGS_KEYS,
     TROUBLES_KEYS,
     TUNE_KEYS,
+    key_label,
 )
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.layout import PAGES
-from tuner_tui.ui.screens.help import help_groups
+from tuner_tui.ui.screens.help import help_groups, help_rows
+from tuner_tui.view.cells import plain_text
 
 ALL_KEYS = (*MAIN_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *EDIT_KEYS, *OUTPUT_KEYS, *COMPARE_KEYS, *TUNE_KEYS)
 
@@ -33,9 +38,27 @@ def test_every_key_has_an_id_of_its_own_a_tooltip_and_a_group() -> None:
 
 
 def test_help_names_every_key_of_the_main_screen() -> None:
-    tips = [tip for _, rows in help_groups([*MAIN_KEYS, *PAGE_KEYS]) for _, tip in rows]
-    assert all(key.tooltip in tips for key in (*MAIN_KEYS, *PAGE_KEYS))
+    groups = help_groups([*MAIN_KEYS, *PAGE_KEYS])
+    shown = [pair for _, pairs in groups for pair in pairs]
+    assert all((key_label(key.key.split(",")[0]), key.description) in shown for key in (*MAIN_KEYS, *PAGE_KEYS))
     assert any(word == "effective batch" for word, _ in GLOSSARIES["main"])
+
+
+@pytest.mark.parametrize(("width", "height"), [(84, 32), (70, 200)])
+def test_the_help_is_one_page_and_breaks_no_name_of_a_key(width: int, height: int) -> None:
+    groups = help_groups([*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS])
+    rows = [plain_text(row.line) for row in help_rows(groups, GLOSSARIES["main"], width)]
+    assert len(rows) <= height
+    assert all(len(row.rstrip()) <= width for row in rows)
+    assert all(any(f"{key} {name}" in row for row in rows) for _, pairs in groups for key, name in pairs)
+
+
+async def test_the_first_start_says_what_to_press() -> None:
+    async with on_screen(FakeBox(first_start=True)) as pilot:
+        await until(pilot, lambda: "press t   to start this training" in screen_text(pilot.app))
+        assert all(f"press {key}" in screen_text(pilot.app) for key in "p?")
+    async with on_screen(FakeBox()) as pilot:
+        assert "press t" not in screen_text(pilot.app)
 
 
 async def test_numbers_tab_and_clicks_go_to_the_panels() -> None:
@@ -89,6 +112,20 @@ async def test_the_palette_does_what_the_keys_do() -> None:
         await pilot.press("ctrl+p")
         await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count < 4, *"train")
         await press_until(pilot, lambda: box.launched, "enter")
+
+
+async def test_the_palette_has_the_actions_of_every_panel() -> None:
+    async with on_screen(busy_box()) as pilot:
+        await press_to(pilot, "Commands", "ctrl+p")
+        commands = pilot.app.screen.query_one(OptionList).option_count
+        assert commands > len(MAIN_KEYS) + len(PAGE_KEYS)
+        await press_until(pilot, lambda: pilot.app.screen.query_one(OptionList).option_count == 1, *"last line")
+        await press_until(pilot, lambda: app_of(pilot).main.page == "output", "enter")
+
+
+def test_the_screen_was_opened_once_or_a_run_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert [Backend().is_first_start() for _ in range(2)] == [True, False]
 
 
 async def test_the_theme_goes_from_dark_to_light_and_back() -> None:

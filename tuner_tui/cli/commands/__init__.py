@@ -1,5 +1,9 @@
 """The commands, each in the module of its name. Importing the package imports none of them."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 PANELS = {
     "Start": ("demo", "run", "tune", "stop", "queue", "slurm"),
     "Look": ("watch", "ps", "logs", "diagnose", "stacks", "diff"),
@@ -17,3 +21,17 @@ ALIASES = {
     "import": ("presets", "import"),
 }
 """Commands of the release before, and what they are now."""
+SYNONYMS = {
+    "bench": "tune", "check": "doctor", "compare": "diff", "help": "--help", "history": "ps", "kill": "stop",
+    "list": "ps", "monitor": "watch", "optimize": "tune", "plan": "estimate", "search": "tune",
+    "start": "run", "status": "ps", "sweep": "tune", "tail": "logs", "top": "watch", "train": "run", "why": "diagnose",
+}  # fmt: skip
+"""What other programs call a command: only a hint names it."""
+
+
+def nearest_command(word: str, presets: Iterable[str] = ()) -> str | None:
+    """Return the command that `word` most likely means; None if it is none, or rather one of `presets`."""
+    from tuner_tui.settings.model import closest_match
+
+    words = {name: name for name in (*COMMANDS, *ALIASES, "--help")} | SYNONYMS
+    return words.get(closest_match(word, (*words, *presets)) or "")

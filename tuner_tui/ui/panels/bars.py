@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, str]
 """Key label, description and action."""
-MORE = "help"
+RIGHT = ("app.command_palette", "help")
+"""Actions at the right end, which are always shown."""
 FIRST = ("app.do('train')", "app.do('stop')", "app.do('checkpoint')")
 """Actions shown first, before those of the focused panel and the rest; `LAST` is shown at the end."""
 LAST = ("find", "search")
 
 
 class KeyFooter(Widget):
-    """Shows as many keys as fit; the help key is always at the right end."""
+    """Shows as many keys as fit; those that lead to all others are always at the right end."""
 
     DEFAULT_CSS = """
     KeyFooter {
@@ -88,15 +89,18 @@ class KeyFooter(Widget):
             if event.x < x:
                 self.call_later(self.screen.run_action, entry[2])
                 return
-        if right and event.x >= self.size.width - _width(right):
-            self.call_later(self.screen.run_action, right[0][2])
+        x = self.size.width - _width(right)
+        for entry in right:
+            if x <= event.x < x + _width([entry]):
+                self.call_later(self.screen.run_action, entry[2])
+            x += _width([entry])
 
     def _fitting(self) -> tuple[list[Key], list[Key]]:
-        right = [entry for entry in self.shown if entry[2] == MORE]
+        right = [entry for action in RIGHT for entry in self.shown if entry[2] == action]
         news = [(key_text, self.signs[action], action) for key_text, _, action in self.shown if action in self.signs]
         left: list[Key] = []
         for entry in (*news, *(entry for entry in self.shown if entry[2] not in {*self.signs, *self.idle})):
-            if entry[2] != MORE and _width([*left, entry, *right]) <= self.size.width:
+            if entry[2] not in RIGHT and _width([*left, entry, *right]) <= self.size.width:
                 left.append(entry)
         return left, right
 

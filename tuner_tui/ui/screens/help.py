@@ -2,63 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
-from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widget import Widget
-from textual.widgets import Static
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.ui.keys import key_label
-from tuner_tui.ui.screens.dialogs import Dialog, label_table
+from tuner_tui.ui.screens.dialogs import Dialog
 from tuner_tui.ui.screens.pickers import PickerItem, PickScreen
+from tuner_tui.ui.terminal.base_widgets import RowsPanel
+from tuner_tui.view.cells import Row, TextSpan, align_left, line, text_width
 
 MOVEMENT_KEYS = frozenset({"up", "down", "page-up", "page-down", "first", "last", "start", "left", "right"})
 """Bindings left out because one line of the glossary covers all cursor keys."""
 
 
 class HelpScreen(Dialog[None]):
-    """Lists `keys` by group, then the `glossary`."""
+    """Shows the name of each of `keys` by group, then the `glossary`; the palette explains each key."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1,q", "leave", "Back", id="help.leave", show=False),
     ]
     heading = "Help"
-    hint = "↑ ↓ scroll · esc back"
+    hint = "ctrl+p explains each action · esc back"
 
     def __init__(self, keys: Sequence[Binding], glossary: Sequence[tuple[str, str]]) -> None:
         super().__init__()
-        self._keys = keys
+        self._groups = help_groups(keys)
         self._glossary = glossary
 
     def body(self) -> Iterable[Widget]:
-        groups = [*help_groups(self._keys), ("Glossary", self._glossary)]
-        width = max(len(written) for _, rows in groups for written, _ in rows)
-        yield VerticalScroll(*(part for heading, rows in groups for part in self._group(heading, rows, width)))
-
-    def _group(self, heading: str, rows: Sequence[tuple[str, str]], width: int) -> Iterable[Widget]:
-        yield Static(Text(heading, "bold"))
-        yield Static(label_table(rows, width, quiet=False), classes="rows")
+        yield VerticalScroll(RowsPanel(help_rows, self._groups, self._glossary))
 
 
 def help_groups(keys: Sequence[Binding]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return (group, [(key labels, tooltip)]), groups in the order of their first key."""
+    """Return (group, [(first key, name)]), groups in the order of their first key."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for key in keys:
-        if (key.id or "").rpartition(".")[2] not in MOVEMENT_KEYS:
-            written = ", ".join(map(key_label, key.key.split(",")))
-            groups.setdefault(_group(key), []).append((written, key.tooltip))
+        if not _moves(key):
+            group = key.group.description if key.group else ""
+            groups.setdefault(group, []).append((key_label(key.key.split(",")[0]), key.description))
     return list(groups.items())
 
 
-def _group(key: Binding) -> str:
-    return key.group.description if key.group else ""
+def _moves(key: Binding) -> bool:
+    return (key.id or "").rpartition(".")[2] in MOVEMENT_KEYS
 
 
-class PaletteScreen(PickScreen[str]):
-    """Finds a command by words of its name or of its description, and returns its action.
+def help_rows(
+    groups: Sequence[tuple[str, Sequence[tuple[str, str]]]], glossary: Sequence[tuple[str, str]], width: int
+) -> list[Row]:
+    """Return the keys of each group on as few lines as they need, then the glossary."""
+    label = max(text_width(name) for name, _ in (*groups, *glossary)) + 2
+    rows: list[Row] = []
+    for heading, keys in groups:
+        lines: list[list[TextSpan]] = [[]]
+        used = 0
+        for key, name in keys:
+            cells = text_width(f"{key} {name}   ")
+            if used and used + cells > width - label:
+                lines.append([])
+                used = 0
+            lines[-1] += [TextSpan(key, "strong"), TextSpan(f" {name}   ")]
+            used += cells
+        rows += [
+            Row(line(TextSpan(align_left("" if at else heading, label), "dim"), *spans))
+            for at, spans in enumerate(lines)
+        ]
+    rows.append(Row(()))
+    for term, meaning in glossary:
+        texts = wrap_text(meaning, max(8, width - label))
+        rows += [
+            Row(line(TextSpan(align_left("" if at else term, label), "dim"), text)) for at, text in enumerate(texts)
+        ]
+    return rows
+
+
+class PaletteCommand(NamedTuple):
+    """An action of the panel `page`, or of the main screen where that is empty."""
+
+    page: str
+    action: str
+
+
+class PaletteScreen(PickScreen[PaletteCommand]):
+    """Finds a command by words of its name or of its description; `keys` are those of each page.
 
     Textual's own palette fails where keys come faster than its list is laid out or taken away.
     """
@@ -66,10 +97,15 @@ class PaletteScreen(PickScreen[str]):
     LETTERS = frozenset[str]()
     hint = "type to search · enter run · esc back"
 
-    def __init__(self, keys: Sequence[Binding]) -> None:
-        labels = (key_label(key.key.split(",")[0]) for key in keys)
-        items = (
-            PickerItem(f"{key.description} ({label})", key.tooltip, key.action)
-            for key, label in zip(keys, labels, strict=True)
-        )
-        super().__init__("Commands", list(items), "")
+    def __init__(self, keys: Mapping[str, Sequence[Binding]]) -> None:
+        items = [
+            PickerItem(
+                f"{key.description} ({key_label(key.key.split(',')[0])})",
+                key.tooltip,
+                PaletteCommand(page, key.action),
+            )
+            for page, bindings in keys.items()
+            for key in bindings
+            if not _moves(key) and key.action != "app.command_palette"
+        ]
+        super().__init__("Commands", items, "")

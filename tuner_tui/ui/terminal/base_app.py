@@ -56,6 +56,7 @@ class BaseApp(App[None]):
     """An app without content."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*APP_KEYS]
+    ENABLE_COMMAND_PALETTE = False  # Textual's own binding would hide ours from the footer
 
     def __init__(self, theme: str, colour: bool, ascii_only: bool) -> None:
         super().__init__(ansi_color=None if colour else True)
