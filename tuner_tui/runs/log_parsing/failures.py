@@ -41,6 +41,8 @@ EXCEPTION = re.compile(
     r"(?:: ?(?P<message>.*)|)$"
 )
 ANY_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (?P<message>.*)|:?)$")
+HUB_REQUEST = re.compile(r"\(Request ID: [^)]*\)$")
+"""The end of the first line of an error of the Hub, whose message comes after a blank line."""
 LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 IGNORED = re.compile(
     r"^(?:Exception ignored in|--- Logging error ---|Error in (?:atexit|sys\.excepthook)|Task exception was never)"
@@ -194,6 +196,8 @@ class _ExceptionParser:
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
         self.position += 1
         message = [line.text]
+        if HUB_REQUEST.search(line.text) and self.position < len(self.lines) and self.lines[self.position].blank:
+            self.position += 1
         for following in self.lines[self.position : self.position + MAX_MESSAGE_LINES - 1]:
             if not self._continues(following):
                 break

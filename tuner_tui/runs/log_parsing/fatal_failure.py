@@ -374,15 +374,15 @@ def classify(failure: Failure) -> CrashPattern | None:
     if by_frames is not None:
         return by_frames
     by_words = by_headline
-    if by_headline is None or by_headline.cause in WRAPPERS:
-        # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
-        by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
-        if by_message is not None and (
-            by_headline is None
-            or by_message.cause not in WRAPPERS
-            or (by_message.cause == by_headline.cause and by_message.topic is not None and by_headline.topic is None)
-        ):
-            by_words = by_message
+    # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
+    by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
+    if by_message is not None and (
+        by_headline is None
+        or (by_headline.cause in WRAPPERS and by_message.cause not in WRAPPERS)
+        # The rows of one cause are in order, so the message as a whole only leads to a more specific one.
+        or (by_headline.cause == by_message.cause and by_message.topic is not None)
+    ):
+        by_words = by_message
     by_class = next(filter(None, map(crash_table().classes.get, _class_names(failure.type))), None)
     if by_class is not None and (by_words is None or by_words.cause in by_class.replaces):
         return by_class
@@ -466,11 +466,13 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     return best
 
 
-def _generality(match: FailureMatch) -> tuple[bool, bool, bool, int]:
+def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
     """Sorts the matches of a chain, the most specific first."""
     pattern = match.pattern
     assert pattern is not None
-    return pattern.consequence, pattern.cause in WRAPPERS, isinstance(pattern, ClassPattern), TRUST[pattern.confidence]
+    wraps = pattern.cause in WRAPPERS
+    is_class = isinstance(pattern, ClassPattern)
+    return pattern.consequence, wraps, wraps and pattern.topic is None, is_class, TRUST[pattern.confidence]
 
 
 def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
