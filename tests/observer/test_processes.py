@@ -179,3 +179,14 @@ def test_a_run_of_independent_processes_ends_with_the_last_of_them() -> None:
     assert fold_all(faster, [loss]).loss is None
     assert fold_all(first_ended, [loss]).loss == 0.5
     assert fold_all(first_ended, [Ended(t=7.0, rank=1)]).phase == "ending"
+
+
+def test_loading_of_model_and_data_are_phases_of_the_start_only(tmp_path: Path) -> None:
+    process = observe(tmp_path, str(SCRIPTS / "loading.py"), str(tmp_path), settings={"HF_DATASETS_OFFLINE": "1"})
+    assert process.exit_code == 0, process.errors
+    phases = [event.phase for event in process.of(Phase)]
+    assert phases.index("loading-model") < phases.index("loading-data") < phases.index("training")
+    assert "loading-data" not in phases[phases.index("training") :]
+    state = fold_all(RunState(), process.events)
+    names = [name for _, name in state.startup]
+    assert {"starting", "loading-model", "loading-data", "training"} == set(names)

@@ -38,7 +38,10 @@ from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_r
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
 
 FILE = Path(__file__).with_name("crash_words.yaml")
-PHASE_LOCATIONS = {"evaluating": "evaluation", "saving": "checkpoint", "starting": "loading", "compiling": "training"}
+PHASE_LOCATIONS = {
+    "evaluating": "evaluation", "saving": "checkpoint", "compiling": "training", "starting": "loading",
+    "loading-model": "loading", "loading-data": "loading",
+}  # fmt: skip
 LOCATIONS = frozenset({"training", "evaluation", "loading", "optimizer-step", "checkpoint"})
 CAUSES_WITH_LOCATION = frozenset({"gpu-oom", "host-oom", "disk-full", "checkpoint-io", "nan"})
 LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "host"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.runs.store.test_codec import events
 from tuner_tui.runs.events import types as ev
 from tuner_tui.runs.events.fold import MAX_EVALUATIONS, fold, fold_all
-from tuner_tui.runs.events.progress import MAX_POINTS, WINDOW_S, mean_rates, rates_of
+from tuner_tui.runs.events.progress import MAX_POINTS, WINDOW_S, mean_rates, rates_of, startup_phases
 from tuner_tui.runs.events.run_state import RankState, RunState
 
 
@@ -168,3 +168,18 @@ def test_what_is_held_between_steps_is_followed_and_forgotten_with_its_process()
     again = fold(fold_all(RunState(), held), steps(9.0, 1, 1.0, allocated_bytes=50))
     assert again.ranks[0].allocated_minima.values == (None, 50)
     assert again.ranks[0].anonymous_minima.values == ()
+
+
+def test_the_phases_of_a_start_end_with_the_first_step_and_come_in_any_order() -> None:
+    story: list[ev.Event] = [
+        ev.Launched(t=10.0, pid=1), ev.Started(t=16.0, rank=0, pid=2), ev.Phase(t=20.0, rank=0, phase="loading-model"),
+        ev.Phase(t=32.0, rank=0, phase="starting"), ev.Phase(t=37.0, rank=0, phase="training"), steps(41.0, 1, 4.0),
+    ]  # fmt: skip
+    expected = (("importing", 6.0), ("loading-model", 12.0), ("setting up", 9.0), ("first step", 4.0))
+    later: list[ev.Event] = [ev.Phase(t=50.0, rank=0, phase="evaluating"), ev.Phase(t=52.0, rank=0, phase="training")]
+    for order in (story, [*story[2:5], *story[:2], story[5]], story * 2):
+        state = fold_all(RunState(), [*order, *later])
+        assert startup_phases(state, 99.0) == expected
+    assert startup_phases(fold_all(RunState(), story[:3]), 50.0) == (
+        ("importing", 6.0), ("setting up", 4.0), ("loading-model", 30.0)
+    )  # fmt: skip

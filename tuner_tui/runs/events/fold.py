@@ -22,7 +22,9 @@ RECENT_EVALUATION_STEPS = 64
 """Steps of evaluations that printed lines are still matched with; more than a loop evaluates in a few seconds."""
 SAME_EVALUATION_S = 3.0
 """Evaluations of two sources within this time are one that is both printed and logged."""
-BEFORE_TRAINING = ("starting", "compiling", "skipping")
+MAX_STARTUP = 64
+"""Phases of a start that are kept: a script may load hundreds of models and data sets."""
+BEFORE_TRAINING = ("starting", "loading-model", "loading-data", "compiling", "skipping")
 
 # Three facts about the files decide how the functions below are written:
 # - Ranks write to files of their own, and their clocks differ: events come in any order.
@@ -57,6 +59,7 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = _metrics(state, event)
         case ev.Launched():
             state = replace(state, launched_t=event.t, pid=event.pid, phase="starting", phase_since_t=event.t)
+            state = _with_startup(state, "importing", event.t)
         case ev.Started():
             state = _started(state, event)
         case ev.Phase():
@@ -123,7 +126,8 @@ def _started(state: RunState, event: ev.Started) -> RunState:
     restarted = state.raised is not None and state.raised.rank == event.rank and state.raised.t <= event.t
     raised = None if restarted else state.raised
     size = max(event.world_size, state.world_size or 0)
-    return replace(state, ranks=ranks, world_size=size, versions={**state.versions, **installed}, raised=raised)
+    state = replace(state, ranks=ranks, world_size=size, versions={**state.versions, **installed}, raised=raised)
+    return state if rank else _with_startup(state, "starting", event.t)
 
 
 def _phase(state: RunState, event: ev.Phase) -> RunState:
@@ -133,7 +137,15 @@ def _phase(state: RunState, event: ev.Phase) -> RunState:
         return state
     if event.phase == "evaluating" and event.step is not None:
         state = _with_evaluation_steps(state, (event.step,))
+    state = _with_startup(state, event.phase, event.t)
     return _enter(_with_evaluation_output(state, event), event.phase, event.t)
+
+
+def _with_startup(state: RunState, phase: str, t: float) -> RunState:
+    """The state with a phase of the start; after the first step there are none."""
+    if state.first_step_t is not None or len(state.startup) >= MAX_STARTUP:
+        return state
+    return replace(state, startup=tuple(sorted({*state.startup, (t, phase)})))
 
 
 def _with_evaluation_output(state: RunState, event: ev.Phase) -> RunState:
@@ -277,6 +289,8 @@ def _stepped(state: RunState, event: ev.Steps) -> dict[str, Any]:
     changed: dict[str, Any] = {"last_step_t": _latest(state.last_step_t, event.t), "training_since_t": since}
     if state.hung is not None and event.t > state.hung.t:
         changed["hung"] = None
+    if state.first_step_t is None:
+        changed["first_step_t"] = event.t
     return changed | ({"phase": "training", "phase_since_t": event.t} if state.phase in BEFORE_TRAINING else {})
 
 

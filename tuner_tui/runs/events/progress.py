@@ -193,6 +193,23 @@ def phase_at(state: RunState, now: float) -> str:
     return "stalled" if since and now - since > stall_after_s(state) else "training"
 
 
+def startup_phases(state: RunState, now: float) -> tuple[tuple[str, float], ...]:
+    """The phases before the first step, in the order in which they began, and the seconds of each until `now`.
+
+    A phase that was entered several times is one entry with the sum; the last entry is the newest one that has begun.
+    """
+    ends = [t for t, _ in state.startup[1:]] + [now if state.first_step_t is None else state.first_step_t]
+    seconds: dict[str, float] = {}
+    for (t, phase), end in zip(state.startup, ends, strict=False):
+        name = STARTUP_NAMES.get(phase, phase)
+        seconds[name] = seconds.pop(name, 0.0) + max(0.0, end - t)
+    return tuple(seconds.items())
+
+
+STARTUP_NAMES = {"starting": "setting up", "training": "first step"}
+"""Before the first step these phases mean something else than after it."""
+
+
 def stall_after_s(state: RunState) -> float:
     """Seconds without a step after which training counts as stalled."""
     times = [time for rank in state.ranks.values() for time in _interval_step_times(rank.recent)]

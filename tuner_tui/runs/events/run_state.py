@@ -134,7 +134,9 @@ class RunState:
 
     `total_guessed`: `total_steps` is a guess (`Plan.guessed`). `total_source` is where the output says it, None for
     what the observer reports. `source` names the file that steps were read from when there is no observer.
-    `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last completed.
+    `startup` are the phases before the first step with the times at which they began, `first_step_t` when that step was
+    reported. `accepts_orders`: an observed trainer that obeys the control file. `last_step_t` is when a step last
+    completed.
     `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
     that some printed, the last of which may not have ended. `loss_trust`: the `trust` in the source of the
@@ -148,6 +150,8 @@ class RunState:
     phase_since_t: float | None = None
     launched_t: float | None = None
     training_since_t: float | None = None
+    startup: tuple[tuple[float, str], ...] = ()
+    first_step_t: float | None = None
     last_event_t: float | None = None
     last_step_t: float | None = None
     pid: int | None = None

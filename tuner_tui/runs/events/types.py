@@ -150,7 +150,8 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase(Event):
-    """The training entered a phase: starting, compiling, training, evaluating, saving, skipping, ending.
+    """The training entered a phase: starting, loading-model, loading-data, compiling, training, evaluating, saving,
+    skipping, ending.
 
     `output`: bytes of output so far, where an evaluation begins or ends that prints only its own results.
     """

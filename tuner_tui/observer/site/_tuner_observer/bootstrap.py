@@ -36,6 +36,7 @@ HOOKED_MODULES = (
     "torch._dynamo.callback",
     "torch._dynamo.eval_frame",
     "safetensors.torch",
+    "datasets",
     "transformers.modeling_utils",
     "transformers.training_args",
     "transformers.trainer",

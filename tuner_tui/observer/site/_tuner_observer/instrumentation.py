@@ -23,6 +23,7 @@ from .hooks import (
     torch_save,
     transformers_trainer,
 )
+from .hooks.reporter import hook_loading
 from .import_hooks import call_after, call_safely
 from .inspection import CollectiveDump
 from .settings_in_effect import ScriptOptions, SettingsInEffect
@@ -106,6 +107,10 @@ class Instrumentation:
             optimizer_steps.hook_compiled_modules(module, self._no_grad.compiling)
         elif name == "transformers.modeling_utils":
             self.counters.evaluation.hook_eval_mode(module.PreTrainedModel, self.counters.invalidate)
+            hook_loading(module.PreTrainedModel, "from_pretrained", self._session, "loading-model")
+        elif name == "datasets":
+            hook_loading(module, "load_dataset", self._session, "loading-data")
+            hook_loading(module.Dataset, "map", self._session, "loading-data")
         elif name == "transformers.trainer":
             transformers_trainer.hook_transformers_trainer(
                 module, self._session, self.counters, self._settings_in_effect

@@ -30,7 +30,10 @@ MAX_MESSAGE_LENGTH = 4000
 OPTIMIZER_FILE = "torch/optim/optimizer.py"
 """The call of every optimizer's `step` passes through a wrapper in this file."""
 MODEL_FILES = ("torch/nn/modules/module.py", "torch/_tensor.py", "torch/autograd/__init__.py")
-PHASE_LOCATIONS = {"starting": "loading", "skipping": "loading", "compiling": "training", "ending": "saving"}
+PHASE_LOCATIONS = {
+    "starting": "loading", "loading-model": "loading", "loading-data": "loading", "skipping": "loading",
+    "compiling": "training", "ending": "saving",
+}  # fmt: skip
 
 
 REDACTION = os.path.join(os.path.dirname(__file__), "..", "..", "..", "core", "redaction.py")

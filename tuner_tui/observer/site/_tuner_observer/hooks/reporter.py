@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .. import process_role
@@ -91,6 +92,29 @@ def hook_pause(owner: Any, name: str, reporter: FrameworkReporter, phase: str) -
 
     if name in owner.__dict__:
         call_around(owner, name, lambda *_, **__: reporter.enter(phase), leave)
+
+
+def hook_loading(owner: Any, name: str, session: Session, phase: str) -> None:
+    """Report `phase` while the function `name` of `owner`, or its class method, runs before the training starts."""
+
+    def enter(*_: Any, **__: Any) -> bool:
+        loads = session.phase == "starting"
+        if loads:
+            session.enter_phase(phase)
+        return loads
+
+    def leave(loads: bool | None, _: Any, error: BaseException | None) -> None:
+        if loads and session.phase == phase:
+            session.enter_phase("starting")
+
+    method = getattr(owner, "__dict__", {}).get(name)
+    if not isinstance(method, classmethod):
+        call_around(owner, name, enter, leave)
+        return
+    # `getattr` would bind the class to which it belongs, and its subclasses would load that one.
+    holder = SimpleNamespace(**{name: method.__func__})
+    call_around(holder, name, enter, leave)
+    setattr(owner, name, classmethod(getattr(holder, name)))
 
 
 def as_float(value: Any) -> float | None:
