@@ -34,6 +34,7 @@ from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun
 from tuner_tui.ui.records import LaunchOffer, NameTakenError, PresetOutlook, RestartOffer, TrainingConfig
 from tuner_tui.view.comparison_rows import ComparisonScene
+from tuner_tui.view.end_card import EndScene
 
 INTERPRETER = Interpreter(
     "/opt/train/bin/python",
@@ -207,6 +208,7 @@ class FakeBox:
     launched: list[TrainingConfig] = field(default_factory=list)
     orders: list[tuple[str, str]] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
+    reports: list[tuple[str, str]] = field(default_factory=list)
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
     tuner: FakeTunings = field(default_factory=FakeTunings)
     queue: tuple[QueueLine, ...] = ()
@@ -320,6 +322,10 @@ class FakeBackend(Backend):
             return Path("/runs/r008")
 
         return RestartOffer(f"{folder.name} saves a checkpoint and stops; a new run continues from there.", restart)
+
+    def write_report(self, scene: EndScene, name: str) -> Path:
+        self.box.reports.append((scene.name, name))
+        return Path("/work", name)
 
     def list_runs(self) -> Sequence[RunRow]:
         return self.box.runs

@@ -15,9 +15,21 @@ from textual.widgets import Input, Label
 
 from tests.fakes import live_run
 from tests.fakes.ui_backend import INTERPRETER, FakeBox, FakeSampler, busy_box, ended, opened
-from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, press_to, press_until, said, until, value
+from tests.ui.pilots import (
+    ScreenPilot,
+    app_of,
+    dialog,
+    on_screen,
+    press_to,
+    press_until,
+    said,
+    screen_text,
+    until,
+    value,
+)
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.events.types import FellBack
+from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.feeds import BackendError
@@ -269,12 +281,39 @@ async def test_a_command_is_shown_before_it_starts() -> None:
 async def test_r_restarts_the_run_after_a_yes() -> None:
     box = busy_box()
     async with on_screen(box) as pilot:
-        await press_to(pilot, "Restart", "R")
+        await press_to(pilot, "Resume", "R")
         await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "y")
         [(name, preset)] = box.restarted
         assert name == "r007"
         assert preset is not None
         assert preset.resolved == box.opened.resolved
+
+
+async def test_r_in_the_list_resumes_the_run_under_the_cursor_with_its_own_settings() -> None:
+    runs = [
+        RunRow("r006", "ended", "Stopped at step 40.", "/runs/r006", outcome="stopped", step=40, what="demo"),
+        RunRow("r005", "ended", "Completed.", "/runs/r005", outcome="completed", step=400, what="demo"),
+    ]
+    box = FakeBox(runs=runs)
+    async with on_screen(box) as pilot:
+        await press_to(pilot, "Runs", "r")
+        assert "R resumes from its last checkpoint." in screen_text(pilot.app)
+        await pilot.press("down")
+        await until(pilot, lambda: "R resumes from its last checkpoint." not in screen_text(pilot.app))
+        await press_to(pilot, "Resume", "up", "R")
+        await press_until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"), "y")
+        assert box.restarted == [("r006", None)]
+
+
+async def test_the_end_is_shared_with_two_keys_and_its_checkpoint_is_copied() -> None:
+    box = FakeBox(view=ended("completed", "Completed."))
+    async with on_screen(box, folder=Path("/runs/r007")) as pilot:
+        await press_to(pilot, "Share", "x")
+        await press_until(pilot, lambda: box.reports == [("r007", "r007.html")], "enter")
+        await until(pilot, lambda: "Written to /work/r007.html." in said(pilot))
+        await press_until(pilot, lambda: "/runs/r007" in said(pilot), "C")
+    async with on_screen(busy_box()) as pilot:
+        await press_until(pilot, lambda: "There is a report once a run has ended." in said(pilot), "x")
 
 
 async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> None:

@@ -14,7 +14,6 @@ from tests.ui.pilots import app_of, on_screen
 from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
@@ -26,32 +25,11 @@ from tuner_tui.ui.status_text import launch_sentence, next_stop_question, next_t
 FOLDER = Path("/runs/r007")
 
 
-def said(outcome: str, **changes: object) -> str:
-    view = ended(outcome, "")
-    state = replace(view.state, checkpoint=None, **changes)  # type: ignore[arg-type]
-    return quiet_line(UiState(folder=FOLDER, view=replace(view, state=state)))
-
-
-def test_a_run_that_was_completed_says_what_came_of_it() -> None:
-    sentence = said("completed", step=400, total_steps=400)
-    assert sentence.startswith("Finished: 400 of 400 steps in ")
-    assert "accuracy 0.8412" in sentence
-    assert "It saved no checkpoint." in sentence
-
-
-def test_a_checkpoint_is_named_and_a_stopped_run_can_go_on_from_it() -> None:
-    view = ended("stopped", "")
-    checkpoint = Checkpoint(t=live_run.START_S, step=40, path="/runs/r007/output/checkpoint-40")
-    view = replace(view, state=replace(view.state, checkpoint=checkpoint))
-    sentence = quiet_line(UiState(folder=FOLDER, view=view))
-    assert sentence.startswith("Stopped: ")
-    assert "Checkpoint of step 40: /runs/r007/output/checkpoint-40" in sentence
-    assert f"run --resume {FOLDER}" in sentence
-
-
 def test_a_run_that_goes_on_and_none_at_all() -> None:
     assert quiet_line(UiState(folder=FOLDER, view=running())) == "No problems found."
     assert "t trains" in quiet_line(UiState())
+    over = quiet_line(UiState(folder=FOLDER, view=ended("completed", "Completed.")))
+    assert over == "No problems found in this run. t starts another one."
 
 
 def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.live_run import GIB, START_S, finished, history, running, samples
-from tuner_tui.hardware.sample import GpuSample, HostSample, Sample
+from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
 from tuner_tui.runs.events.progress import History
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Checkpoint
 from tuner_tui.view.cells import LABEL, Row, fit, line_width, plain_text
 from tuner_tui.view.live_rows import LiveScene, live_rows
 from tuner_tui.view.machine_rows import GpuScene, core_rows, gpu_rows, training_gpus
@@ -103,21 +102,6 @@ def test_where_not_every_core_fits_the_busiest_are_shown() -> None:
     assert any(row.startswith("busiest") for row in texts(scene(None, gpus=8, cores=128), 36, 16))
 
 
-@pytest.mark.parametrize(
-    ("outcome", "words"), [("completed", "✓ completed"), ("out-of-memory", "✗ out of memory"), ("stopped", "! stopped")]
-)
-def test_outcomes_are_words_with_a_mark_and_a_sentence(outcome: str, words: str) -> None:
-    shown = texts(scene(finished(outcome, "What happened.")))
-    assert shown[0].startswith(words)
-    assert shown[1].startswith("What happened.")
-
-
-def test_the_last_checkpoint_of_a_run_that_ended_is_named() -> None:
-    saved = Checkpoint(t=START_S, step=1200, path="/data/runs/r007/checkpoint-1200")
-    shown = texts(scene(replace(finished("completed", "Completed."), checkpoint=saved)), 100, 40)
-    assert any(row.startswith("saved     step 1,200  /data/runs/r007/checkpoint-1200") for row in shown)
-
-
 def test_unknown_figures_are_dashes() -> None:
     bare = LiveScene(NOW_S, RunState(), History(), Sample(START_S, (GpuSample(0, "T4"),), HostSample()), ())
     shown = text(bare, 36, 40)
@@ -174,15 +158,6 @@ def test_value_and_maximum_stand_in_words() -> None:
     host = next(row for row in texts(scene(None), 80, 20) if row.startswith("CPU"))
     assert "RAM" in host
     assert "/512 GiB" in host
-
-
-def test_the_finish_card_says_where_the_time_went() -> None:
-    # Launched 460 s before the last moment and ended 5 s before it; 1,240 steps of 0.32 s, of which 2 % waited.
-    shown = text(scene(finished("completed", "Completed.")), 100, 40)
-    assert "after 7 min 35 s  1,240 of 9,000 steps" in shown
-    assert "time      computing 85 % · start-up 8 % · evaluation 4 % · waiting for data 2 % · saving 1 %" in shown
-    assert "best      eval loss 1.7131 at step 1,000" in shown
-    assert "t train again   v compare   o tune" in shown
 
 
 @pytest.mark.parametrize(
@@ -274,9 +249,45 @@ def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit:
     assert outcome_sentence(running(), limit) == ""
 
 
-def test_a_long_ending_takes_a_second_line() -> None:
-    state = finished("failed", "The training was ended at step 3 by SIGKILL: " + "the kernel says so; " * 9)
-    rows = [plain_text(row.line) for row in run_rows(RunScene(state, None, START_S), 40)]
-    assert rows[1].startswith("The training was ended")
-    assert rows[2].rstrip().endswith("…")
-    assert rows[3].startswith("time")
+def starting(*startup: tuple[float, str], **changes: Any) -> RunState:
+    """Return a run before its first step, with phases that began so many seconds ago."""
+    phases = tuple((START_S - ago, phase) for ago, phase in startup)
+    return replace(RunState(launched_t=phases[0][0], startup=phases), **changes)
+
+
+def start_text(state: RunState, width: int = 120, **changes: Any) -> list[str]:
+    rows = run_rows(RunScene(state, None, START_S)._replace(**changes), width)
+    return [plain_text(row.line).rstrip() for row in rows]
+
+
+def test_a_start_is_shown_in_phases_with_their_seconds_and_the_usual_time() -> None:
+    phases = ((30.0, "importing"), (24.0, "starting"), (20.0, "loading-model"), (8.0, "starting"), (3.0, "training"))
+    assert start_text(starting(*phases), usual_startup_s=41.0) == [
+        "start-up  importing torch 6 s · loading the model 12 s · setting up 9 s · first step 3 s   usually 41 s in all"
+    ]
+    narrow = start_text(starting(*phases), width=60)[0]
+    assert narrow.endswith("first step 3 s")
+    assert len(narrow) <= 60
+    done = starting(*phases, first_step_t=START_S, step=1)
+    assert not any(row.startswith("start-up") for row in start_text(done))
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes", "reason"),
+    [
+        ({"world_size": 4}, (), "! It waits for 4 of 4 ranks, which have not started."),
+        ({}, ((0.5, "main"),), "! It neither computes nor reads from the disk: it waits for the network,"),
+        ({}, ((97.0, "main"),), "! It computes on the CPU (97 % of one core)"),
+        ({}, (), ""),
+    ],
+)
+def test_after_ten_minutes_a_phase_says_what_it_waits_for(
+    changes: dict[str, Any], processes: tuple[tuple[float, str], ...], reason: str
+) -> None:
+    running_processes = tuple(ProcessSample(7, role, cpu_pct=cpu) for cpu, role in processes)
+    sample = Sample(START_S, host=HostSample(disk_read_bytes_s=0.0), processes=running_processes)
+    rows = start_text(starting((700.0, "importing"), (650.0, "loading-model"), **changes), sample=sample)
+    assert rows[0].endswith("loading the model 10 min")
+    assert "".join(rows[1:2]).startswith(reason)
+    assert len(rows) == 1 + bool(reason)
+    assert len(start_text(starting((500.0, "loading-model"), **changes), sample=sample)) == 1

@@ -227,7 +227,7 @@ def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None,
     `now_s` of a run that has ended is its end. `inventory` is this machine's; it is dropped if the run is another
     machine's.
     """
-    state = _with_outcome(view)
+    state = with_outcome(view).state
     ended = state.finished is not None  # its samples are judged as of its last event, not as of now
     situation = situation_of_state(state, view.record)
     if ended and situation.ran_out_of_memory and inventory is not None and _is_local(view.record):
@@ -274,7 +274,7 @@ class LogWindowReader:
     def read(self, view: RunView) -> tuple[str, ...]:
         """The lines of the window; empty where there is no log, or none that can be read."""
         try:
-            key = (self._path.stat().st_size, _with_outcome(view).finished is None)
+            key = (self._path.stat().st_size, with_outcome(view).state.finished is None)
             if key != self._key:
                 self._lines = (read_tail if key[1] else read_head_and_tail)(self._path)
                 self._key = key
@@ -283,12 +283,12 @@ class LogWindowReader:
         return self._lines
 
 
-def _with_outcome(view: RunView) -> RunState:
-    """The state, with an outcome if the run ended and its supervisor recorded none."""
+def with_outcome(view: RunView) -> RunView:
+    """The run, with an outcome if it ended and its supervisor recorded none."""
     if view.state.finished is not None or view.status.live or view.status.kind in ("foreign", "waiting"):
-        return view.state
-    outcome = view.status.outcome or "lost"
-    return replace(view.state, finished=Finished(t=view.state.last_event_t or 0.0, outcome=outcome))
+        return view
+    finished = Finished(t=view.state.last_event_t or 0.0, outcome=view.status.outcome or "lost")
+    return replace(view, state=replace(view.state, finished=finished))
 
 
 def _is_local(record: RunRecord | None) -> bool:

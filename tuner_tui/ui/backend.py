@@ -65,8 +65,10 @@ from tuner_tui.ui.records import (
     TrainingConfig,
     translate_errors,
 )
+from tuner_tui.ui.report_file import render_report
 from tuner_tui.ui.tunings import Tunings
 from tuner_tui.view.comparison_rows import ComparisonScene
+from tuner_tui.view.end_card import EndScene
 
 MAX_LISTED_RUNS = 200
 
@@ -238,6 +240,13 @@ class Backend:
         changes = _changed_settings(record, plan.request.resolved)
         offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
         return RestartOffer(_restart_question(plan, changes), offered)
+
+    @translate_errors()
+    def write_report(self, scene: EndScene, name: str) -> Path:
+        """Write the report of a run that has ended to a new file, of the kind that its ending says."""
+        path = Path(name).expanduser().absolute()
+        write_durable(path, render_report(scene, path.suffix).encode(), overwrite=False)
+        return path
 
     @translate_errors()
     def list_runs(self) -> Sequence[RunRow]:

@@ -15,9 +15,11 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.read.comparison import compare, over_samples
 from tuner_tui.runs.read.log_reader import LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.read.run_context import RunContext, read_run_context
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.view.comparison_rows import ComparisonScene
+from tuner_tui.view.machine_rows import training_gpus
 from tuner_tui.view.run_rows import outcome_sentence
 
 FIRST_LOG_LINES = 200
@@ -52,23 +54,29 @@ class RunDiagnoser:
 
 
 class RunNews(NamedTuple):
-    """A run as it is now, the part of its log that is shown, and its findings."""
+    """A run as it is now, the part of its log that is shown, its findings, and what surrounds it."""
 
     view: RunView
     log: LogWindow
     findings: tuple[Finding, ...]
+    context: RunContext | None
 
 
 @dataclass
 class FollowedRun:
-    """Reads the folder and the log of a run. `diagnose` keeps state between calls, so that findings do not flicker."""
+    """Reads the folder and the log of a run. `diagnose` keeps state between calls, so that findings do not flicker.
+
+    `read_context` reads what surrounds the run, which may take longer.
+    """
 
     reader: RunReader
     log: LogReader
     diagnose: Callable[[RunView, Inventory | None], tuple[Finding, ...]]
     inventory: Inventory | None = None
+    read_context: Callable[[RunView], RunContext | None] = lambda view: None
 
     def __post_init__(self) -> None:
+        self._context: tuple[bool, RunContext | None] | None = None
         self._part = LogWindowWanted(None, FIRST_LOG_LINES)
         self._lock = Lock()  # the readers are for one thread at a time
 
@@ -77,8 +85,13 @@ class FollowedRun:
         while True:
             with self._lock:
                 view = self.reader.poll()
-                news = RunNews(view, self._log_window(), self.diagnose(view, self.inventory))
+                context = None if self._context is None else self._context[1]
+                news = RunNews(view, self._log_window(), self.diagnose(view, self.inventory), context)
             yield news
+            # After the run itself was shown: other runs are read once when it is opened and once when it has ended.
+            ended = view.state.finished is not None
+            if view.record is not None and (self._context is None or self._context[0] != ended):
+                self._context = ended, self.read_context(view)
 
     def find(self, request: LogWindowWanted | LogSearchWanted) -> LogWindow | str:
         """Return another part of the log, which `news` has from then on; or a sentence if there is no match.
@@ -106,7 +119,12 @@ class FollowedRun:
 
 def follow_run(run: RunFolder) -> FollowedRun:
     """Open the readers of a run."""
-    return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run))
+
+    def read_context(view: RunView) -> RunContext | None:
+        ended = view.state.finished is not None
+        return None if view.record is None else read_run_context(run, view.record, ended, training_gpus)
+
+    return FollowedRun(RunReader(run), LogReader(run.output_log), RunDiagnoser(run), read_context=read_context)
 
 
 def compare_runs(first: RunFolder, second: RunFolder) -> Iterator[ComparisonScene]:

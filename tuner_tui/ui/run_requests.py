@@ -13,12 +13,15 @@ from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import UNREADABLE, poll
+from tuner_tui.ui.records import TrainingConfig
+from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
-from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen
+from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_items
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
+from tuner_tui.view.end_card import checkpoint_path, end_scene
 
 COMPARE_PERIOD_S = 5.0
 
@@ -49,7 +52,7 @@ class RunRequests(Requests):
         if folder is not None:
             self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
         self._show_run(folder)
-        self._store.update(replace(self._state, folder=folder, view=None, findings=()))
+        self._store.update(replace(self._state, folder=folder, view=None, findings=(), context=None))
 
     def show_view(self, view: RunView) -> None:
         """Show news of the followed run."""
@@ -80,8 +83,10 @@ class RunRequests(Requests):
         )
         if picked is None:
             return
-        if not picked.compare:
+        if picked.order == "open":
             self.follow(picked.folder)
+        elif picked.order == "resume":
+            await self._restart(picked.folder, None)
         elif self._state.folder in (None, picked.folder):
             await self.compare(picked.folder)
         else:
@@ -122,14 +127,43 @@ class RunRequests(Requests):
 
     async def restart(self) -> None:
         """Restart the followed run with the settings shown, after a confirmation."""
-        folder, current = self._state.folder, self._state.current
-        if folder is None:
+        if self._state.folder is None:
             self._app.show_note("No run is open.", severity="warning")
             return
-        offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, current))
-        if await self._app.ask(ConfirmScreen("Restart", offer.question, "restart")):
-            self._app.show_note(f"Restarting {folder.name}: stopping it first.")
+        await self._restart(self._state.folder, self._state.current)
+
+    async def _restart(self, folder: Path, config: TrainingConfig | None) -> None:
+        """Restart a run with the settings of `config`, or its own, after a confirmation."""
+        offer = await to_daemon_thread(lambda: self._backend.offer_restart(folder, config))
+        if await self._app.ask(ConfirmScreen("Resume", offer.question, "resume")):
+            self._app.show_note(f"{folder.name} continues as a new run.")
             self.follow(await to_daemon_thread(offer.restart))
+
+    # what a run leaves
+
+    async def share(self) -> None:
+        """Write the report of the followed run, which has ended, to a file that the user names."""
+        folder, view, findings = self._state.folder, self._state.view, self._state.findings
+        if folder is None or view is None or view.state.finished is None:
+            self._app.show_note("There is a report once a run has ended.", severity="warning")
+            return
+        scene = end_scene(folder.name, view, self._state.context, findings)
+        about = "A file in this folder, by its ending Markdown (.md), a picture (.svg) or a page (.html)"
+        name = await self._app.ask(NameScreen("Share", f"{folder.name}.html", report_problem, about))
+        if name is not None:
+            path = await to_daemon_thread(lambda: self._backend.write_report(scene, name))
+            copied = self._app.copy_text(render_report(scene, ".md"))
+            self._app.show_note(f"Written to {path}." + (" Its Markdown is on the clipboard." if copied else ""))
+
+    async def copy_path(self) -> None:
+        """Put the path of the newest checkpoint of the followed run on the clipboard, else that of its folder."""
+        folder, view = self._state.folder, self._state.view
+        if folder is None or view is None:
+            self._app.show_note("No run is open.", severity="warning")
+            return
+        path = checkpoint_path(end_scene(folder.name, view, self._state.context, ())) or str(folder)
+        copied = self._app.copy_text(path)
+        self._app.show_note(f"Copied {path}" if copied else path)
 
     # stopping
 

@@ -56,6 +56,8 @@ class ScreenSession:
             "stop": self._runs.stop,
             "checkpoint": self._runs.save_checkpoint,
             "runs": self._runs.pick,
+            "share": self._runs.share,
+            "copy_path": self._runs.copy_path,
             "queue": self._runs.open_queue,
             "tune": self._tuning.open,
             "start tuning": self._tuning.start_another,
@@ -126,8 +128,8 @@ class ScreenSession:
             self._use_sample(news.view)
             self._runs.show_view(news.view)
         self._main.log_window = news.log
-        if news.findings != self.state.findings:
-            self._store.update(replace(self.state, findings=news.findings))
+        if (news.findings, news.context) != (self.state.findings, self.state.context):
+            self._store.update(replace(self.state, findings=news.findings, context=news.context))
 
     def _use_sample(self, view: RunView) -> None:
         """Show the newest sample of a live run in place of the screen's own while it is fresh."""

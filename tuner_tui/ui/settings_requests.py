@@ -236,7 +236,8 @@ class SettingsRequests(Requests):
     async def save_as(self) -> None:
         """Ask for a name and save under it."""
         now = self._state.loaded.preset if self._state.loaded else None
-        name = await self._app.ask(NameScreen("Save as", now or "", preset_name_problem))
+        about = "Name: letters, digits, dot, dash, underscore"
+        name = await self._app.ask(NameScreen("Save as", now or "", preset_name_problem, about))
         if name is not None:
             await self._save(name)
 

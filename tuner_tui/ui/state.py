@@ -16,6 +16,7 @@ from tuner_tui.core.text import format_observed
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.runs.read.reader import RunView
+from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import CommandJob, Job
@@ -51,10 +52,10 @@ class UiState:
     """What the main screen shows.
 
     `loaded` is what was loaded or saved last, `editing` the history of settings since then. `findings` are those of
-    the followed run, in `folder`; `view` is None until it was read. `accelerate` is the file with which accelerate
-    starts the job. `tuning` is the one that runs, or the last one until its result was looked at. `past` and `future`
-    are what was shown before and after presets were loaded, newest last. `first_start`: nobody has used the screen here
-    before.
+    the followed run, in `folder`; `view` is None until it was read, and `context` until earlier runs were. `accelerate`
+    is the file with which accelerate starts the job. `tuning` is the one that runs, or the last one until its result
+    was looked at. `past` and `future` are what was shown before and after presets were loaded, newest last.
+    `first_start`: nobody has used the screen here before.
     """
 
     loaded: TrainingConfig | None = None
@@ -64,6 +65,7 @@ class UiState:
     folder: Path | None = None
     view: RunView | None = None
     findings: tuple[Finding, ...] = ()
+    context: RunContext | None = None
     job_edited: bool = False
     accelerate: AccelerateConfig | None = None
     tuning: TuningView | None = None

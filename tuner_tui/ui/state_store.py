@@ -55,7 +55,7 @@ class StateStore:
         self._screen.idle_line = status_text.idle_line(state)
         self._screen.next_training = status_text.next_training(state)
         self._screen.tuning_sign = status_text.tuning_sign(state)
-        self._screen.outcome_line = status_text.outcome_line(state)
+        self._screen.context = state.context
         self._screen.quiet_line = status_text.quiet_line(state, self._screen.settings_view)
 
     @property

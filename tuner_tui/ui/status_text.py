@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import NamedTuple
 
 from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import UNKNOWN_DURATION, summarise_duration
-from tuner_tui.core.units import format_duration
 from tuner_tui.runs.events.run_state import RunState
-from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.store.folder import RunFolder
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.settings.job import CommandJob
@@ -18,7 +15,6 @@ from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of
-from tuner_tui.view.run_rows import format_metrics, steps_made
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
 
@@ -157,39 +153,7 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
         return f"The machine is fine, but the settings cannot train yet: {wrong}"
     if state.folder is None:
         return "No problems found. t trains with these settings, p loads a preset, ? shows all keys."
-    if state.view is None or state.view.state.finished is None:
-        return "No problems found in this run. t starts another one."
-    return _ended_text(state.folder, state.view.state, state.view.state.finished)
-
-
-def outcome_line(state: UiState) -> str:
-    """Return the result of a run that completed or was stopped, shown above the findings; otherwise empty."""
-    finished = None if state.view is None else state.view.state.finished
-    if state.view is None or finished is None or finished.outcome not in ("completed", "stopped"):
-        return ""
-    return "\n".join(_result_lines(state.view.state, finished))
-
-
-def _result_lines(run: RunState, finished: Finished) -> list[str]:
-    """Steps, time and metrics, and the path of the last checkpoint."""
-    ended = "Finished" if finished.outcome == "completed" else finished.outcome.capitalize()
-    parts = [f"{ended}: {steps_made(run)}"]
-    if run.launched_t is not None:
-        parts[0] += f" in {format_duration(finished.t - run.launched_t)}"
-    parts += format_metrics(run.evaluations[-1].metrics) if run.evaluations else []
-    if run.checkpoint is None:
-        return [" · ".join(parts), "It saved no checkpoint."]
-    return [" · ".join(parts), f"Checkpoint of step {f.count(run.checkpoint.step)}: {run.checkpoint.path}"]
-
-
-def _ended_text(folder: Path, run: RunState, finished: Finished) -> str:
-    """The result of a run and what can be done next."""
-    again = "t trains again with these settings, r lists the runs."
-    if run.checkpoint is None:
-        return "\n".join(_result_lines(run, finished)) + f" {again}"
-    if finished.outcome == "stopped":
-        again = f"`tuner-tui run --resume {RunFolder(folder).argument}` continues from it; {again}"
-    return "\n".join([*_result_lines(run, finished), again])
+    return "No problems found in this run. t starts another one."
 
 
 def tuning_sign(state: UiState) -> str:

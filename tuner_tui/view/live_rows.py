@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.progress import History, Series
     from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.view.end_card import EndScene
 
 MAX_CPU_CHART, MAX_CPU_CHART_BELOW_GPUS = 16, 5
 PLOT_HEIGHTS = ((True, True, 8), (False, True, 6), (False, False, 4))
@@ -29,7 +30,8 @@ class LiveScene(NamedTuple):
     """What there is to show: a run or none, the newest sample or none, recent ones, and now (epoch seconds).
 
     `limit_bytes` is the memory that the run may take at most. `plots_loss` is False where the loss curve is drawn in
-    another panel. `next_training` is what would be trained, as labels and texts, shown while there is no run.
+    another panel. `next_training` is what would be trained, as labels and texts, shown while there is no run. `end` is
+    how the run ended, `usual_startup_s` how long earlier ones took until their first step.
     """
 
     now_s: float
@@ -40,12 +42,20 @@ class LiveScene(NamedTuple):
     limit_bytes: int | None = None
     plots_loss: bool = True
     next_training: tuple[tuple[str, str], ...] = ()
+    end: EndScene | None = None
+    usual_startup_s: float | None = None
 
 
 def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
     """Return the run, then the machine, in an order that is the same at every size; the last rows may not fit."""
     # The first of these that fits is shown: all rows and the loss curve, if need be without details and blank lines;
     # all rows, with histories of GPUs and processor in the rows that are left; all rows without blank lines.
+    if scene.end is not None:
+        from tuner_tui.view.end_card import end_rows  # not needed for the first frame
+
+        machine = _sections(scene._replace(state=None, next_training=()), width, details=False)
+        room = height - len(join_sections(machine)) - 1
+        return join_sections([end_rows(scene.end, width, room), *machine])
     loss = None if scene.history is None or scene.state is None else scene.history.loss
     if scene.plots_loss and loss is not None and len(loss.xs) > 1:
         for details, apart, least in PLOT_HEIGHTS:
@@ -77,8 +87,9 @@ def _sections(
         run = [labelled_row(label, shorten(text, width - LABEL)) for label, text in scene.next_training]
         trains, ranks = False, []
     else:
-        run = run_rows(RunScene(scene.state, scene.sample, scene.now_s, scene.limit_bytes), width)
-        trains, ranks = scene.state.finished is None, rank_rows(scene.state, width)
+        shown = RunScene(scene.state, scene.sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s)
+        run = run_rows(shown, width)
+        trains, ranks = True, rank_rows(scene.state, width)
     if scene.sample is None:
         return [run, ranks]
     judged = trains and scene.state is not None and scene.state.phase == "training"

@@ -1,11 +1,10 @@
-"""A run as rows: speed, loss, shares of its time, memory, evaluation, its ranks, and how it ended.
+"""A run as rows: its start, speed, loss, shares of its time, memory, evaluation, and its ranks.
 
 The modules of events are imported in functions: the first frame shows no run, and their many dataclasses take time.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +30,7 @@ from tuner_tui.view.cells import (
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.events.run_state import RankState, RunState
-    from tuner_tui.runs.events.types import Evaluated, Finished, Steps
+    from tuner_tui.runs.events.types import Steps
 
 
 def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
@@ -45,10 +44,16 @@ def outcome_sentence(state: RunState, limit_bytes: int | None) -> str:
 
 
 PHASES = {
+    "importing": "importing torch",
+    "loading-model": "loading the model",
+    "loading-data": "loading data",
     "saving": "saving a checkpoint",
     "skipping": "skipping batches done before",
 }
 """Longer texts for phases."""
+NO_PROGRESS_S = 600.0
+"""A phase of the start that lasts so long says what it waits for."""
+BUSY_PCT, IDLE_PCT, READING_BYTES_S = 50.0, 5.0, 5e6
 OUTCOMES: dict[str, tuple[str, Style]] = {
     "completed": (f"{GOOD} completed", "good"),
     "stopped": (f"{WARN} stopped", "warn"),
@@ -65,52 +70,61 @@ OUTCOMES: dict[str, tuple[str, Style]] = {
 
 
 class RunScene(NamedTuple):
-    """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit."""
+    """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit.
+
+    `usual_startup_s` is how long earlier runs of the same training took until their first step.
+    """
 
     state: RunState
     sample: Sample | None
     now_s: float
     limit_bytes: int | None = None
+    usual_startup_s: float | None = None
 
 
 def run_rows(scene: RunScene, width: int) -> list[Row]:
-    """Return the figures of a run, or how it ended and what it spent its time on."""
-    if scene.state.finished is not None:
-        return finish_rows(scene, scene.state.finished, width)
-    return [*_sentence_rows(scene, width), *_figure_rows(scene, width), *_eval_rows(scene.state, width)]
+    """Return the figures of a run that has not ended, and how its start goes."""
+    return [*startup_rows(scene, width), *_figure_rows(scene, width), *_eval_rows(scene.state, width)]
 
 
-def finish_rows(scene: RunScene, finished: Finished, width: int) -> list[Row]:
-    """Return the finish card: outcome, where the time went, the best evaluation, the checkpoint, the next keys."""
+def startup_rows(scene: RunScene, width: int) -> list[Row]:
+    """Return the phases before the first step with their seconds, and what the newest one waits for if it is long."""
+    from tuner_tui.runs.events.progress import startup_phases
+
     state = scene.state
-    words, style = OUTCOMES.get(finished.outcome, (f"{BAD} {finished.outcome}", "bad"))
-    took = f" after {format_duration(finished.t - state.launched_t)}" if state.launched_t is not None else ""
-    rows = [Row(line(TextSpan(words, style), took, TextSpan(f"  {steps_made(state)}", "dim")))]
-    rows += _sentence_rows(scene, width)
-    rows += _time_rows(scene, finished, width)
-    best = best_evaluation(state)
-    if best is not None:
-        value = f"eval loss {f.metric(best.metrics['eval_loss'])} at step {f.count(best.step)}"
-        rows.append(_group("best", value, format_metrics(best.metrics), width))
-    elif state.loss is not None:
-        rows.append(_group("last loss", f.metric(state.loss), [], width))
-    from tuner_tui.runs.events.progress import mean_rates
-
-    speed = mean_rates(state.ranks.values())
-    if speed.steps_s is not None:
-        rest = [f"{f.significant(speed.tokens_s)} tokens/s" if speed.tokens_s else "", _peak(scene)]
-        rows.append(_group("speed", f"{f.significant(speed.steps_s)} steps/s", rest, width))
-    if state.checkpoint is not None:
-        kept = f"step {f.count(state.checkpoint.step)}  {state.checkpoint.path}"
-        rows.append(labelled_row("saved", shorten(kept, width - LABEL)))
-    return [*rows, Row(line(*_next_keys(finished.outcome)))]
+    phases = startup_phases(state, scene.now_s) if state.first_step_t is None and state.step is None else ()
+    if not phases:
+        return []
+    texts = [f"{PHASES.get(phase, phase)} {format_duration(seconds)}" for phase, seconds in phases]
+    usual = "" if scene.usual_startup_s is None else f"usually {format_duration(scene.usual_startup_s)} in all"
+    done = join_fitting(texts[:-1], width - LABEL - text_width(texts[-1]) - 3)
+    rest = [usual] if text_width(f"{done}{texts[-1]}{usual}") + 6 <= width - LABEL else []
+    shown = (TextSpan(f"{done} · " if done else "", "dim"), TextSpan(texts[-1], "strong"))
+    rows = [labelled_row("start-up", *shown, *(TextSpan(f"   {text}", "dim") for text in rest if text))]
+    if phases[-1][1] >= NO_PROGRESS_S and (reason := waiting_reason(state, scene.sample)):
+        rows += [Row(line(TextSpan(text, "warn"))) for text in wrap_text(f"{WARN} {reason}", max(20, width))]
+    return rows
 
 
-def _next_keys(outcome: str) -> list[TextSpan]:
-    keys = (("t", "train again"), ("v", "compare"), ("o", "tune"), ("r", "runs"))
-    if outcome in ("failed", "out-of-memory"):
-        keys = (("a", "apply the remedy"), ("t", "train again"), ("w", "why"), ("r", "runs"))
-    return [span for key, does in keys for span in (TextSpan(key, "strong"), TextSpan(f" {does}   ", "dim"))]
+def waiting_reason(state: RunState, sample: Sample | None) -> str:
+    """Return what a start without progress waits for, by the ranks and the newest sample; empty if nothing is known."""
+    started = len(state.ranks)
+    if state.world_size is not None and started < state.world_size:
+        return f"It waits for {state.world_size - started} of {state.world_size} ranks, which have not started."
+    processes = () if sample is None else sample.processes
+    loads = [process.cpu_pct for process in processes if process.cpu_pct is not None]
+    if sample is None or not loads:
+        return ""
+    busy = [gpu.index for gpu in sample.gpus if (gpu.utilisation_pct or 0.0) >= BUSY_PCT]
+    if busy:
+        return f"GPU {', '.join(map(str, busy))} is busy; no step has ended yet."
+    if sum(loads) >= BUSY_PCT:
+        return f"It computes on the CPU ({sum(loads):.0f} % of one core): preparing data, or compiling."
+    if (sample.host.disk_read_bytes_s or 0.0) >= READING_BYTES_S:
+        return f"It waits for the disk, which reads {f.mb_s(sample.host.disk_read_bytes_s)} MB/s."
+    if sum(loads) < IDLE_PCT:
+        return "It neither computes nor reads from the disk: it waits for the network, a lock or another process."
+    return ""
 
 
 def steps_made(state: RunState) -> str:
@@ -118,43 +132,6 @@ def steps_made(state: RunState) -> str:
     if state.step is None:
         return "no step"
     return f"{f.count(state.step)}{f' of {f.count(state.total_steps)}' if state.total_steps else ''} steps"
-
-
-def best_evaluation(state: RunState) -> Evaluated | None:
-    """Return the evaluation with the lowest loss."""
-    finite = [
-        evaluation for evaluation in state.evaluations if math.isfinite(evaluation.metrics.get("eval_loss", math.nan))
-    ]
-    return min(finite, key=lambda evaluation: evaluation.metrics["eval_loss"], default=None)
-
-
-def time_spent(state: RunState, seconds: float) -> list[tuple[str, float]]:
-    """Return what a run of `seconds` spent its time on, as shares of the whole, the largest first."""
-    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
-    if not latest or seconds <= 0:
-        return []
-    longest = max(latest, key=lambda steps: steps.train_s)
-    parts = {
-        "computing": longest.train_s - longest.data_wait_s,
-        "waiting for data": longest.data_wait_s,
-        "evaluation": longest.eval_s,
-        "saving": longest.save_s,
-        "start-up": seconds - longest.train_s - longest.eval_s - longest.save_s,
-    }
-    shares = [(name, spent / seconds) for name, spent in parts.items() if spent / seconds >= LEAST_SHARE]
-    return sorted(shares, key=lambda share: -share[1])
-
-
-LEAST_SHARE = 0.005
-
-
-def _time_rows(scene: RunScene, finished: Finished, width: int) -> list[Row]:
-    if scene.state.launched_t is None:
-        return []
-    shares = [
-        f"{name} {format_share(part)}" for name, part in time_spent(scene.state, finished.t - scene.state.launched_t)
-    ]
-    return [_group("time", shares[0], shares[1:], width)] if shares else []
 
 
 def _group(label: str, first: str, rest: Iterable[str], width: int, style: Style = "strong") -> Row:
@@ -194,7 +171,7 @@ def _figure_rows(scene: RunScene, width: int) -> list[Row]:
         shares.append(f"running for {format_short_duration(scene.now_s - state.launched_t)}")
     if rates.data_wait_share is not None:
         rows.append(_group("time", f"{format_share(rates.data_wait_share)} waiting for data", shares, width))
-    if peak := _peak(scene):
+    if peak := peak_memory(state, scene.sample):
         rows.append(_group("memory", peak, [], width))
     return rows
 
@@ -207,28 +184,15 @@ def _share_text(label: str, share: float | None) -> str:
     return f"{label} {format_share(share)}" if share else ""
 
 
-def _peak(scene: RunScene) -> str:
+def peak_memory(state: RunState, sample: Sample | None) -> str:
     """Return the allocator's peak against the memory of the smallest GPU: ranks may have different GPUs."""
-    latest = [rank.latest for rank in scene.state.ranks.values() if rank.latest is not None]
+    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
     peaks = [steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None]
     if not peaks:
         return ""
-    totals = [gpu.memory_total_bytes for gpu in scene.sample.gpus if gpu.memory_total_bytes] if scene.sample else []
+    totals = [gpu.memory_total_bytes for gpu in sample.gpus if gpu.memory_total_bytes] if sample else []
     of = f" of {f.gib(min(totals))}" if totals else ""
     return f"peak {f.gib(max(peaks))}{of} GiB"
-
-
-def _sentence_rows(scene: RunScene, width: int) -> list[Row]:
-    """Return the outcome and what the fallback did, at most two rows each."""
-    state = scene.state
-    fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
-    sentences = (outcome_sentence(state, scene.limit_bytes), fallback)
-    return [row for sentence in sentences if sentence for row in _wrapped(sentence, width)]
-
-
-def _wrapped(sentence: str, width: int) -> list[Row]:
-    first, *rest = wrap_text(sentence, max(1, width))
-    return [Row(line(first)), *([Row(line(shorten(" ".join(rest), width)))] if rest else [])]
 
 
 def _padding(part: float | None, latest: Sequence[Steps]) -> str:

@@ -19,7 +19,7 @@ from tuner_tui.view.cells import (
     line_width,
 )
 from tuner_tui.view.charts import half_cell_bar
-from tuner_tui.view.run_rows import OUTCOMES, PHASES, finite_style, format_metrics, outcome_sentence, steps_made
+from tuner_tui.view.run_rows import OUTCOMES, PHASES, finite_style
 
 if TYPE_CHECKING:
     from tuner_tui.runs.events.run_state import RunState
@@ -68,21 +68,12 @@ def _parts(scene: StatusScene, width: int) -> Line:
 
 
 def _ended_line(scene: StatusScene, state: RunState) -> Line:
-    """Return outcome, time, and the sentence that matters: what went wrong, or what came of it."""
+    """Return outcome and time; the rest is on the card of the end."""
     assert state.finished is not None
     words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
     mark, _, outcome = words.partition(" ")
     took = "" if state.launched_t is None else f" after {format_duration(state.finished.t - state.launched_t)}"
-    sentence = outcome_sentence(state, scene.limit_bytes)
-    if state.finished.outcome == "completed" or not sentence:
-        sentence = " · ".join(result_parts(state))
-    return line(TextSpan(f"{mark} {scene.name} {outcome}", style), f"{took}  {sentence}")
-
-
-def result_parts(state: RunState) -> list[str]:
-    """Return steps made, last loss and metrics of a run."""
-    parts = [steps_made(state)] + ([] if state.loss is None else [f"loss {f.metric(state.loss)}"])
-    return parts + (format_metrics(state.evaluations[-1].metrics) if state.evaluations else [])
+    return line(TextSpan(f"{mark} {scene.name} {outcome}", style), took)
 
 
 def _running_line(scene: StatusScene, state: RunState, width: int) -> Line:
@@ -127,8 +118,14 @@ def _fitting(parts: dict[str, Line], width: int) -> dict[str, Line]:
 
 
 def _phase_words(state: RunState, phase: str, now_s: float) -> str:
+    from tuner_tui.runs.events.progress import startup_phases
+
     if phase == "stalled":
         return f"stalled: no step for {format_duration(now_s - (state.last_step_t or state.phase_since_t or now_s))}"
+    phases = startup_phases(state, now_s) if state.first_step_t is None and state.step is None else ()
+    if phases:  # of the start; it ends with the first step, not with the loop that makes it
+        name, seconds = phases[-1]
+        return f"{PHASES.get(name, name)} {format_duration(seconds)}"
     since = "" if phase == "training" or not state.phase_since_t else f" {format_duration(now_s - state.phase_since_t)}"
     return PHASES.get(phase, phase) + since
 

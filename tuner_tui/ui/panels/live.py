@@ -13,8 +13,11 @@ from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
 from tuner_tui.view.sample_history import SampleHistory, samples_after
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.read.run_context import RunContext
+    from tuner_tui.view.end_card import EndScene
 
 
 def _extend(history: SampleHistory, samples: Sequence[Sample]) -> None:
@@ -35,16 +38,20 @@ RUN_SAMPLES_STALE_S = 4.0
 class LivePanel(Canvas):
     """Shows `view`, the followed run, or only the machine by `sample`. `now_s` is in seconds since the epoch.
 
-    `plots_loss`: the loss curve is drawn here, and nowhere else on the screen.
+    `plots_loss`: the loss curve is drawn here, and nowhere else on the screen. `context` and `findings` are for the
+    card of a run that has ended.
     """
 
-    REDRAW_ON = ("now_s", "plots_loss", "next_training")
+    REDRAW_ON = ("now_s", "plots_loss", "next_training", "context", "findings")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
     plots_loss: reactive[bool] = reactive(True, repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), repaint=False)
+    context: reactive[RunContext | None] = reactive(None, repaint=False)
+    findings: reactive[tuple[Finding, ...]] = reactive((), repaint=False)
+    run_name: reactive[str] = reactive("", repaint=False)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -68,9 +75,18 @@ class LivePanel(Canvas):
         if view is None:
             return LiveScene(self.now_s, None, None, self.sample, seen, next_training=self.next_training)
         limit = None if view.record is None else view.record.memory_limit_bytes
+        scene = LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit, self.plots_loss)
+        if view.state.finished is not None:
+            return scene._replace(end=self._end(view))
+        usual_s = None if self.context is None else self.context.usual_startup_s
         if view.sample is not None and not self._is_behind(view.sample):
-            return LiveScene(self.now_s, view.state, view.history, view.sample, self._of_run, limit, self.plots_loss)
-        return LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit, self.plots_loss)
+            scene = scene._replace(sample=view.sample, recent=self._of_run)
+        return scene._replace(usual_startup_s=usual_s)
+
+    def _end(self, view: RunView) -> EndScene:
+        from tuner_tui.view.end_card import end_scene  # not needed for the first frame
+
+        return end_scene(self.run_name, view, self.context, self.findings)
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""

@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 
 
 class TroubleshootingPanel(Canvas, can_focus=True):
-    """Shows findings and their remedies, one of which is selected. `quiet_line` is shown without findings, and
-    `outcome_line`, the result of a run, above them.
-    """
+    """Shows findings and their remedies, one of which is selected; `quiet_line` is shown without findings."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(TROUBLES_KEYS)
 
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     quiet_line: reactive[str] = reactive("", init=False, repaint=False)
-    outcome_line: reactive[str] = reactive("", init=False, repaint=False)
     selected: reactive[int] = reactive(0, init=False, repaint=False)
 
     class RowsChanged(Message):
@@ -68,9 +65,6 @@ class TroubleshootingPanel(Canvas, can_focus=True):
     def watch_quiet_line(self) -> None:
         self._change()
 
-    def watch_outcome_line(self) -> None:
-        self._change()
-
     def on_resize(self, _event: Resize) -> None:
         self.post_message(self.RowsChanged())
 
@@ -97,5 +91,6 @@ class TroubleshootingPanel(Canvas, can_focus=True):
 
     def _rows(self) -> list[ChoiceRow]:
         width = self.size.width
-        note = good_rows(self.outcome_line if self.findings else self.quiet_line, width)
-        return [*((row, None) for row in note), *finding_rows(self.findings, self.selected, width)]
+        if not self.findings:
+            return [(row, None) for row in good_rows(self.quiet_line, width)]
+        return finding_rows(self.findings, self.selected, width)

@@ -112,21 +112,22 @@ class ConfirmScreen(Dialog[bool]):
 
 
 class NameScreen(Dialog[str]):
-    """Asks for the name of a preset and returns it.
+    """Asks for a name, which `about` describes, and returns it.
 
     `problem` returns what is wrong with a name; it is shown, and the dialog stays.
     """
 
     hint = "enter save · esc back"
 
-    def __init__(self, heading: str, name: str, problem: Callable[[str], str | None]) -> None:
+    def __init__(self, heading: str, name: str, problem: Callable[[str], str | None], about: str) -> None:
         super().__init__()
         self.heading = heading
+        self._about = about
         self._first = name
         self._problem = problem
 
     def body(self) -> Iterable[Widget]:
-        yield Static("Name: letters, digits, dot, dash, underscore", markup=False, classes="quiet")
+        yield Static(self._about, markup=False, classes="quiet")
         yield LineInput(self._first)
         yield Static("", markup=False, id="message", classes="-wrong")
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.log_reader import LogWindow
     from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.read.run_context import RunContext
 
 
 class MainScreen(FullScreen):
@@ -49,7 +50,7 @@ class MainScreen(FullScreen):
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
     quiet_line: reactive[str] = reactive("", init=False, repaint=False)
-    outcome_line: reactive[str] = reactive("", init=False, repaint=False)
+    context: reactive[RunContext | None] = reactive(None, init=False, repaint=False)
     running: reactive[bool] = reactive(False, init=False, repaint=False)
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_name: reactive[str] = reactive("", init=False, repaint=False)
@@ -64,8 +65,10 @@ class MainScreen(FullScreen):
         yield StatusLine(id="status").data_bind(here.view, here.now_s, here.run_name, here.idle_line)
         panels = (
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
-            LivePanel(id="live").data_bind(here.view, here.sample, here.now_s, here.next_training),
-            TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line, here.outcome_line),
+            LivePanel(id="live").data_bind(
+                here.view, here.sample, here.now_s, here.next_training, here.context, here.findings, here.run_name
+            ),
+            TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line),
             OutputPanel(id="output").data_bind(here.log_window),
             PlotsPanel(id="plots").data_bind(here.view),
         )

@@ -193,30 +193,31 @@ class PresetScreen(PickScreen[str]):
 
 
 class RunPicked(NamedTuple):
-    """The run picked: to follow, or with `compare` to compare with another one."""
+    """The run picked, and what for: to follow it, to compare it with another one, or to go on from its checkpoint."""
 
     folder: Path
-    compare: bool = False
+    order: Literal["open", "compare", "resume"] = "open"
 
 
 class RunsScreen(PickScreen[RunPicked]):
     """Lists runs; returns the one picked and what for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "compare", "Compare", id="runs.pick-compare", tooltip="Compare this run with another"),
+        Binding("v", "pick('compare')", "Compare", id="runs.pick-compare", tooltip="Compare this run with another"),
+        Binding("R", "pick('resume')", "Resume", id="runs.pick-resume", tooltip="Resume from its checkpoint"),
     ]
-    LETTERS = frozenset("jkqv")
-    hint = "type to filter · enter open · v compare · esc back"
+    LETTERS = frozenset("jkqvR")
+    hint = "type to filter · enter open · v compare · R resume · esc back"
 
     def __init__(self, runs: Sequence[PickerItem[Path]]) -> None:
         items = [PickerItem(run.label, run.about, RunPicked(run.value), run.open, run.detail) for run in runs]
         super().__init__("Runs", items, "No runs yet; t starts one.")
 
-    def action_compare(self) -> None:
+    def action_pick(self, order: Literal["compare", "resume"]) -> None:
         for options in self.query(OptionList):
             run = self._picked_item(options.highlighted)
             if run is not None:
-                self.dismiss(RunPicked(run.value.folder, compare=True))
+                self.dismiss(RunPicked(run.value.folder, order))
 
 
 class QueuePicked(NamedTuple):
@@ -282,10 +283,18 @@ def run_items(runs: Sequence[RunRow], columns: int = 80) -> list[PickerItem[Path
             run.run,
             f"{line}  {_cut_start(run.what, max(MIN_COMMAND_CELLS, room - len(run.run)))}".rstrip(),
             Path(run.path),
-            detail="\n".join(filter(None, (run.what, strip_allocator_message(run.damage or run.sentence)))),
+            detail="\n".join(
+                filter(None, (run.what, strip_allocator_message(run.damage or run.sentence), _resume_note(run)))
+            ),
         )
         for run, line in zip(runs, lines, strict=True)
     ]
+
+
+def _resume_note(run: RunRow) -> str:
+    """Return that a run which ended early can be resumed; whether it saved a checkpoint is looked up on `R`."""
+    early = run.outcome is not None and run.outcome != "completed" and bool(run.step) and not run.damage
+    return "R resumes from its last checkpoint." if early else ""
 
 
 def _run_figures(run: RunRow) -> tuple[str, ...]:

@@ -1,0 +1,50 @@
+"""Earlier runs of the same training, the energy of a run, and its price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tuner_tui.hardware.sample import GpuSample, Sample
+from tuner_tui.runs.read.run_context import PastRun, RunContext, cost_text, gpu_energy_kwh
+
+
+def sample(time_s: float, *powers_w: float | None) -> Sample:
+    return Sample(time_s, tuple(GpuSample(index, "H100", power_w=power) for index, power in enumerate(powers_w)))
+
+
+def energy(samples: Sequence[Sample], *gpus: int) -> float | None:
+    return gpu_energy_kwh(samples, lambda sample: frozenset(gpus))
+
+
+def test_energy_is_the_power_of_the_gpus_of_the_training_over_the_time() -> None:
+    hour = [sample(0.0, 400.0, 50.0), sample(1800.0, 600.0, 50.0), sample(3600.0, 600.0, 50.0)]
+    assert energy(hour, 0) == pytest.approx((0.5 * 500 + 0.5 * 600) / 1000)
+    assert energy(hour, 0, 1) == pytest.approx(0.6)
+    assert energy(hour) is None
+    assert energy(hour[:1], 0) is None, "one sample spans no time"
+    assert energy([*hour, sample(5400.0, None, 50.0)], 0) is None
+    assert energy([sample(0.0), sample(60.0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("price", "text"),
+    [
+        ("0.30 €", "0.15 €"), ("€ 0.30", "€ 0.15"), ("$0.12", "$ 0.06"), ("0,30 EUR", "0.15 EUR"), ("0.3", "0.15"),
+        ("", ""), ("cheap", ""), ("1.2.3", ""),
+    ],
+)  # fmt: skip
+def test_a_price_is_a_number_with_a_currency(price: str, text: str) -> None:
+    assert cost_text(0.5, price) == text
+    assert cost_text(None, price) == ""
+
+
+def test_the_usual_start_is_the_median_and_the_fastest_run_has_a_speed() -> None:
+    rows = (("r003", None, 50.0), ("r002", 9.0, 41.0), ("r001", 8.0, None), ("r000", 7.0, 30.0))
+    context = RunContext(tuple(PastRun(*row) for row in rows))
+    assert context.usual_startup_s == 41.0
+    assert context.fastest is not None
+    assert context.fastest.id == "r002"
+    assert RunContext().usual_startup_s is None
+    assert RunContext().fastest is None

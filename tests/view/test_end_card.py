@@ -1,0 +1,124 @@
+"""The card of a run that has ended, at any width, and what it leaves out because it is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fakes.live_run import START_S, finished, history, sample
+from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
+from tuner_tui.runs.events.progress import History
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Checkpoint, Finished
+from tuner_tui.runs.read.checkpoints import SavedCheckpoint
+from tuner_tui.runs.read.run_context import PastRun, RunContext
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.end_card import EndScene, end_facts, end_rows, next_keys, speed_against_earlier
+
+CHECKPOINT = SavedCheckpoint(Path("/data/runs/r007/output/checkpoint-1200"), 1200)
+CONTEXT = RunContext((PastRun("r006", 150.0, 40.0), PastRun("r005", 190.0, 44.0)), CHECKPOINT, 0.61, "€ 0.18")
+
+
+def scene(outcome: str = "completed", sentence: str = "", **changes: Any) -> EndScene:
+    shown = EndScene(finished(outcome, sentence), history(), "r007", "llama-1b-sft", CONTEXT, (), sample())
+    return shown._replace(**changes)
+
+
+def lines(shown: EndScene, width: int = 118, height: int = 24) -> list[str]:
+    return [plain_text(row.line).rstrip() for row in end_rows(shown, width, height)]
+
+
+def facts(shown: EndScene) -> dict[str, str]:
+    return {fact.label: fact.text for fact in end_facts(shown)}
+
+
+def test_the_headline_says_outcome_length_speed_and_cost() -> None:
+    # 1,240 steps of 64 samples in 396.8 s of training are 200 samples/s; it was launched 460 s before the last moment
+    # and ended 5 s before it.
+    assert lines(scene(), width=150)[0] == (
+        "✓ Completed   r007 llama-1b-sft   1,240 of 9,000 steps in 7 min 35 s"
+        "   5 % faster than r005, the fastest of 2 before   GPUs 0.61 kWh · € 0.18"
+    )
+    assert len(lines(scene(), width=60)[:2]) == 2
+
+
+@pytest.mark.parametrize(
+    ("speeds", "text"),
+    [
+        ((200.5,), "as fast as r006"), ((100.0,), "100 % faster than r006"), ((250.0,), "20 % slower than r006"),
+        ((None,), None), ((), None),
+    ],
+)  # fmt: skip
+def test_the_speed_is_compared_with_the_fastest_earlier_run_of_this_training(
+    speeds: tuple[float | None, ...], text: str | None
+) -> None:
+    past = tuple(PastRun("r006", speed, None) for speed in speeds)
+    compared = speed_against_earlier(scene(context=RunContext(past)))
+    assert (None if compared is None else compared.text) == text
+
+
+def test_the_facts_are_loss_evaluation_speed_memory_checkpoint_and_the_best_change() -> None:
+    shown = facts(scene(findings=(DATA_WAIT,)))
+    assert shown["loss"].startswith("4.0")
+    assert shown["loss"].endswith("→ 1.8404")
+    assert shown["best eval"] == "1.7131 at step 1,000"
+    assert shown["metrics"] == "accuracy 0.8412"
+    assert shown["speed"] == "3.12 steps/s · 48.0k tokens/s"
+    assert shown["peak memory"] == "61.2 of 79.6 GiB"
+    assert shown["checkpoint"] == str(CHECKPOINT.path)
+    assert shown["next time"].startswith(DATA_WAIT.remedies[0].title)
+
+
+def test_what_is_unknown_is_absent() -> None:
+    bare = RunState(finished=Finished(t=START_S, outcome="failed", sentence="It raised."))
+    shown = EndScene(bare, History(), "r001")
+    assert lines(shown)[:3] == ["✗ Failed   r001   no step", "It raised.", ""]
+    assert facts(shown) == {}
+    assert not any("kWh" in text or "time " in text or "loss" in text for text in lines(shown))
+    assert "checkpoint" not in facts(scene(context=None))
+    assert facts(scene(context=RunContext()))["checkpoint"] == "none saved"
+
+
+def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
+    shown = "\n".join(lines(scene()))
+    # 396.8 s of training in 455 s, of which 2 % waited; 16 s of evaluation and 4 s of saving.
+    for part in ("waiting for data 2 %", "computing 85 %", "evaluation 4 %", "saving 1 %", "start-up 8 %"):
+        assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("outcome", "findings", "keys"),
+    [
+        ("completed", (), "t v S C x"),
+        ("completed", (DATA_WAIT,), "t a v S C x"),
+        ("stopped", (), "R t v S C x"),
+        ("out-of-memory", (OUT_OF_MEMORY,), "a R t v S C x"),
+    ],
+)
+def test_the_keys_are_those_that_can_do_something(outcome: str, findings: tuple[Any, ...], keys: str) -> None:
+    assert " ".join(key for key, _ in next_keys(scene(outcome, findings=findings))) == keys
+    assert [key for key, _ in next_keys(scene("stopped", context=RunContext()))] == ["t", "v", "S", "x"]
+
+
+def test_the_reason_stands_once_and_a_long_path_keeps_its_end() -> None:
+    sentence = "The training was ended at step 3 by SIGKILL."
+    shown = lines(scene("killed", sentence), width=46)
+    assert sum("SIGKILL" in text for text in shown) == 1
+    saved = next(text for text in shown if text.startswith("checkpoint"))
+    assert saved.endswith("output/checkpoint-1200")
+    assert "…" in saved
+    by_event = replace(finished("stopped", ""), checkpoint=Checkpoint(t=START_S, step=40, path="/o/checkpoint-40"))
+    assert facts(scene(state=by_event, context=None))["checkpoint"] == "/o/checkpoint-40"
+
+
+@given(st.integers(48, 200), st.integers(4, 60), st.sampled_from(["completed", "failed", "out-of-memory", "odd"]))
+def test_no_row_is_wider_than_the_card(width: int, height: int, outcome: str) -> None:
+    rows = end_rows(
+        scene(outcome, "A reason of some length that needs two rows.", findings=(DATA_WAIT,)), width, height
+    )
+    assert all(line_width(row.line) <= width for row in rows)

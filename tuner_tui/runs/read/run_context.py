@@ -1,0 +1,162 @@
+"""What the events of a run do not say: earlier runs of the same training, its checkpoint, and the energy it took."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner_tui.core.files import open_regular
+from tuner_tui.hardware.sample import Sample
+from tuner_tui.runs.events.fold import fold_all
+from tuner_tui.runs.events.progress import mean_rates, startup_phases
+from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
+from tuner_tui.runs.read.reader import read_brief
+from tuner_tui.runs.store.codec import decode_events, decode_sample
+from tuner_tui.runs.store.folder import RunFolder, list_runs
+from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
+from tuner_tui.settings.job import same_training
+
+PRICE_VARIABLE = "TUNER_KWH_PRICE"
+"""Environment variable with the price of a kilowatt hour, such as `0.30 €` or `$0.12`."""
+PRICE = re.compile(r"(\D{0,4}?)\s*(\d+(?:[.,]\d+)?)\s*(\D{0,4})")
+MAX_LISTED, MAX_PAST = 50, 8
+HEAD_BYTES = 32 << 10
+"""The start of a run stands in so many bytes of its events."""
+SAMPLE_BLOCKS, BLOCK_BYTES = 240, 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """An earlier run of the same training: its mean speed, and the seconds that its start took in all.
+
+    `startup_s` is None where the run made no step, `samples_s` where nothing was counted.
+    """
+
+    id: str
+    samples_s: float | None
+    startup_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """`past` are earlier runs of the same training on this machine, newest first.
+
+    `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, and `cost` its price
+    in words. They are read once the run has ended.
+    """
+
+    past: tuple[PastRun, ...] = ()
+    checkpoint: SavedCheckpoint | None = None
+    energy_kwh: float | None = None
+    cost: str = ""
+
+    @property
+    def fastest(self) -> PastRun | None:
+        """The fastest of the earlier runs; None if none measured its speed."""
+        return max((run for run in self.past if run.samples_s), key=lambda run: run.samples_s or 0.0, default=None)
+
+    @property
+    def usual_startup_s(self) -> float | None:
+        """The median time of the earlier starts; None without any."""
+        times = sorted(run.startup_s for run in self.past if run.startup_s is not None)
+        return times[len(times) // 2] if times else None
+
+
+def read_run_context(
+    folder: RunFolder,
+    record: RunRecord,
+    ended: bool,
+    training_gpus: Callable[[Sample], frozenset[int]],
+    environ: Mapping[str, str] = os.environ,
+) -> RunContext:
+    """Read what surrounds a run. `training_gpus` are those of a sample that the training uses."""
+    past = tuple(_past_runs(folder, record))
+    if not ended:
+        return RunContext(past)
+    try:
+        checkpoint = lineage_checkpoint(folder)
+    except RecordError:
+        checkpoint = None
+    energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
+    return RunContext(past, checkpoint, energy_kwh, cost_text(energy_kwh, environ.get(PRICE_VARIABLE, "")))
+
+
+def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
+    count = 0
+    for other in list_runs(folder.path.parent)[:MAX_LISTED]:
+        before = readable_record(other)
+        if before is None or before.created_t >= record.created_t or before.tuning is not None:
+            continue
+        if before.host == record.host and same_training(before.job, record.job):
+            ranks = read_brief(other).state.ranks.values()
+            yield PastRun(other.id, mean_rates(ranks).samples_s, _startup_s(other))
+            count += 1
+        if count == MAX_PAST:
+            return
+
+
+def _startup_s(folder: RunFolder) -> float | None:
+    """Seconds from the launch to the first step, from the first events of the run."""
+    try:
+        descriptor = open_regular(folder.events)
+    except OSError:
+        return None
+    try:
+        head = os.pread(descriptor, HEAD_BYTES, 0)
+    finally:
+        os.close(descriptor)
+    state = fold_all(RunState(), decode_events(head.split(b"\n")))
+    return None if state.first_step_t is None else sum(seconds for _, seconds in startup_phases(state, 0.0))
+
+
+def _spread_samples(path: Path) -> Iterator[Sample]:
+    """Samples at even distances of the whole file, oldest first; all of a short one."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return
+    try:
+        size = os.fstat(descriptor).st_size
+        if size <= SAMPLE_BLOCKS * BLOCK_BYTES:
+            lines: Iterable[bytes] = os.pread(descriptor, size, 0).split(b"\n")
+        else:
+            offsets = (size * number // SAMPLE_BLOCKS for number in range(SAMPLE_BLOCKS))
+            blocks = (os.pread(descriptor, BLOCK_BYTES, offset).split(b"\n")[1:-1][:1] for offset in offsets)
+            lines = (line for block in blocks for line in block)
+        yield from (sample for line in lines if (sample := decode_sample(line)) is not None)
+    finally:
+        os.close(descriptor)
+
+
+def gpu_energy_kwh(samples: Iterable[Sample], training_gpus: Callable[[Sample], frozenset[int]]) -> float | None:
+    """The energy that the GPUs of the training took between the first and the last sample, in kWh.
+
+    None without a GPU, or where the power of one of them is unknown.
+    """
+    joules, before, before_w = 0.0, None, 0.0
+    used: frozenset[int] = frozenset()
+    for sample in samples:
+        used |= training_gpus(sample)
+        watts = [gpu.power_w for gpu in sample.gpus if gpu.index in used]
+        known = [power for power in watts if power is not None]
+        if len(known) < len(watts):
+            return None
+        power_w = sum(known)
+        if before is not None:
+            joules += (sample.time_s - before) * (power_w + before_w) / 2
+        before, before_w = sample.time_s, power_w
+    return joules / 3.6e6 if used and joules > 0 else None
+
+
+def cost_text(energy_kwh: float | None, price: str) -> str:
+    """The cost of `energy_kwh` at a `price` such as `0.30 €`; empty if either is unknown."""
+    match = PRICE.fullmatch(price.strip())
+    if energy_kwh is None or match is None:
+        return ""
+    before, number, after = match.groups()
+    amount = f"{energy_kwh * float(number.replace(',', '.')):.2f}"
+    return " ".join(filter(None, (before.strip(), amount, after.strip())))

@@ -1,0 +1,297 @@
+"""How a run ended, as one card: outcome, loss, speed against earlier runs, where the time went, what to press next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import format_duration, format_share
+from tuner_tui.runs.events.progress import mean_rates
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import (
+    BAD,
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    align_left,
+    join_sections,
+    line,
+    line_width,
+    shorten,
+    side_by_side,
+    text_width,
+)
+from tuner_tui.view.charts import Curve, curve_rows, stacked_bar
+from tuner_tui.view.finding_rows import choices
+from tuner_tui.view.run_rows import OUTCOMES, format_metrics, outcome_sentence, peak_memory, steps_made
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.finding import Finding, Remedy
+    from tuner_tui.hardware.sample import Sample
+    from tuner_tui.runs.events.progress import History
+    from tuner_tui.runs.events.run_state import RunState
+    from tuner_tui.runs.events.types import Evaluated
+    from tuner_tui.runs.read.reader import RunView
+    from tuner_tui.runs.read.run_context import RunContext
+
+
+class EndScene(NamedTuple):
+    """A run that has ended, with its name and what trained.
+
+    `context` is None until it was read, `limit_bytes` the run's memory limit.
+    """
+
+    state: RunState
+    history: History
+    name: str
+    title: str = ""
+    context: RunContext | None = None
+    findings: Sequence[Finding] = ()
+    sample: Sample | None = None
+    limit_bytes: int | None = None
+
+
+def end_scene(name: str, view: RunView, context: RunContext | None, findings: Sequence[Finding]) -> EndScene:
+    """Return the scene of a run that has ended, read from its folder."""
+    record = view.record
+    limit_bytes = None if record is None else record.memory_limit_bytes
+    title = "" if record is None else record.title
+    return EndScene(view.state, view.history, name, title, context, findings, view.sample, limit_bytes)
+
+
+class Fact(NamedTuple):
+    """A labelled value of the card."""
+
+    label: str
+    text: str
+    style: Style = ""
+
+
+LEAST_SHARE = 0.005
+TIME_STYLES: dict[str, Style] = {
+    "computing": "gauge", "waiting for data": "warn", "evaluation": "curve", "saving": "good", "start-up": "dim",
+}  # fmt: skip
+LABEL = 12
+LONGEST_TITLE = 32
+"""Cells of a remedy's title up to which it stands at its key."""
+WIDE_FROM, FACTS_SHARE = 90, 0.42
+"""From this width on the loss stands beside the facts, which have this share of it."""
+LEAST_CHART, MOST_CHART = 6, 12
+EQUAL_SPEED = 0.015
+"""Speeds that differ by less are called the same: the noise between identical runs."""
+
+
+def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> list[Row]:
+    """Return the card in `width` cells; the chart takes what the rest leaves of `height` rows.
+
+    It ends with the `keys` of the screen.
+    """
+    facts = [_fact_row(fact, width) for fact in end_facts(scene)]
+    head = [*_flowing_rows(map(line, headline(scene)), width), *_sentence_rows(scene, width)]
+    texts = (line(TextSpan(key, "curve"), f" {does}") for key, does in next_keys(scene))
+    foot = [_time_rows(scene, width), _flowing_rows(texts, width) if keys else []]
+    if width >= WIDE_FROM:
+        at = width - round(width * FACTS_SHARE)
+        facts = [_fact_row(fact, width - at) for fact in end_facts(scene)]
+        chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
+        return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
+    room = height - len(head) - len(facts) - sum(map(len, foot)) - 4
+    chart = loss_chart(scene, width, min(MOST_CHART, room)) if room >= LEAST_CHART else []
+    return join_sections([head, facts, chart, *foot], apart=room >= 0)
+
+
+def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
+    """Return the loss of the run; nothing where it has fewer than two points."""
+    loss = scene.history.loss
+    if len(loss.xs) < 2:
+        return []
+    return list(curve_rows("loss", (Curve("", loss.xs, loss.ys),), f.significant, width, height, last=scene.state.step))
+
+
+def headline(scene: EndScene) -> list[TextSpan]:
+    """Return the parts of the first line: outcome, run, steps and time, speed against earlier runs, energy."""
+    state = scene.state
+    assert state.finished is not None
+    words, style = OUTCOMES.get(state.finished.outcome, (f"{BAD} {state.finished.outcome}", "bad"))
+    mark, _, outcome = words.partition(" ")
+    took = "" if state.launched_t is None else f" in {format_duration(state.finished.t - state.launched_t)}"
+    parts = [
+        TextSpan(f"{mark} {outcome.capitalize()}", style),
+        TextSpan(f"{scene.name} {scene.title}".strip(), "strong"),
+        TextSpan(f"{steps_made(state)}{took}"),
+    ]
+    if (compared := speed_against_earlier(scene)) is not None:
+        parts.append(compared)
+    if scene.context is not None and scene.context.energy_kwh is not None:
+        energy = f"GPUs {f.significant(scene.context.energy_kwh)} kWh"
+        parts.append(TextSpan(" · ".join(filter(None, (energy, scene.context.cost))), "dim"))
+    return parts
+
+
+def speed_against_earlier(scene: EndScene) -> TextSpan | None:
+    """Return `12 % faster than r007`, the fastest earlier run of the same training; None if either is unknown."""
+    fastest = None if scene.context is None else scene.context.fastest
+    speed = mean_rates(scene.state.ranks.values()).samples_s
+    if fastest is None or not fastest.samples_s or speed is None or scene.context is None:
+        return None
+    gain = speed / fastest.samples_s - 1
+    count = sum(run.samples_s is not None for run in scene.context.past)
+    of = f", the fastest of {count} before" if count > 1 else ""
+    if abs(gain) < EQUAL_SPEED:
+        return TextSpan(f"as fast as {fastest.id}{of}", "dim")
+    text = f"{format_share(abs(gain))} {'faster' if gain > 0 else 'slower'} than {fastest.id}{of}"
+    return TextSpan(text, "good" if gain > 0 else "warn")
+
+
+def end_facts(scene: EndScene) -> list[Fact]:
+    """Return what is known of the run, the most important first; what is unknown is left out."""
+    state = scene.state
+    speed = mean_rates(state.ranks.values())
+    rates = (
+        "" if speed.steps_s is None else f"{f.significant(speed.steps_s)} steps/s",
+        "" if not speed.tokens_s else f"{f.significant(speed.tokens_s)} tokens/s",
+        "" if speed.tokens_s or not speed.samples_s else f"{f.significant(speed.samples_s)} samples/s",
+    )
+    facts = [
+        Fact("loss", _loss_text(state, scene.history)),
+        Fact("best eval", _best_text(best_evaluation(state))),
+        Fact("metrics", "" if not state.evaluations else " · ".join(format_metrics(state.evaluations[-1].metrics))),
+        Fact("speed", " · ".join(filter(None, rates))),
+        Fact("peak memory", peak_memory(state, scene.sample).removeprefix("peak ")),
+        Fact("checkpoint", _checkpoint_text(scene)),
+    ]
+    if (remedy := best_remedy(scene)) is not None:
+        facts.append(Fact("next time", ": ".join(filter(None, (remedy.title, remedy.effect))), "warn"))
+    return [fact for fact in facts if fact.text]
+
+
+def _loss_text(state: RunState, history: History) -> str:
+    if state.loss is None:
+        return ""
+    first = next((y for y in history.loss.ys if y is not None), None)
+    begin = f"{f.metric(first)} → " if first is not None and len(history.loss.xs) > 1 else ""
+    lowest = state.lowest_loss
+    best = f", lowest {f.metric(lowest)}" if lowest is not None and f.metric(lowest) != f.metric(state.loss) else ""
+    return f"{begin}{f.metric(state.loss)}{best}"
+
+
+def _best_text(best: Evaluated | None) -> str:
+    return "" if best is None else f"{f.metric(best.metrics['eval_loss'])} at step {f.count(best.step)}"
+
+
+def _checkpoint_text(scene: EndScene) -> str:
+    """Return the folder of the newest checkpoint; `none saved` only where an observer would have seen one."""
+    if (path := checkpoint_path(scene)) is not None:
+        return path
+    return "none saved" if scene.context is not None and scene.state.ranks else ""
+
+
+def checkpoint_path(scene: EndScene) -> str | None:
+    """Return the path of the newest checkpoint, which may be that of a run that this one continued."""
+    saved = None if scene.context is None else scene.context.checkpoint
+    if saved is not None:
+        return str(saved.path)
+    return None if scene.state.checkpoint is None else scene.state.checkpoint.path
+
+
+def best_remedy(scene: EndScene) -> Remedy | None:
+    """Return the first remedy of the most severe finding: the one change that would have helped most."""
+    return next((choice.remedy for choice in choices(scene.findings) if choice.remedy is not None), None)
+
+
+def best_evaluation(state: RunState) -> Evaluated | None:
+    """Return the evaluation with the lowest loss."""
+    finite = [
+        evaluation for evaluation in state.evaluations if math.isfinite(evaluation.metrics.get("eval_loss", math.nan))
+    ]
+    return min(finite, key=lambda evaluation: evaluation.metrics["eval_loss"], default=None)
+
+
+def can_resume(scene: EndScene) -> bool:
+    """True if a new run can go on from a checkpoint: one is there, and the run did not complete."""
+    return checkpoint_path(scene) is not None and scene.state.outcome != "completed"
+
+
+def next_keys(scene: EndScene) -> list[tuple[str, str]]:
+    """Return the keys that matter after this end, the most useful first, and what they do."""
+    remedy = best_remedy(scene)
+    keys = [("R", "resume from the checkpoint")] if can_resume(scene) else []
+    keys.append(("t", "run again"))
+    if remedy is not None and remedy.can_apply:
+        title = f"“{remedy.title}”" if len(remedy.title) <= LONGEST_TITLE else "the remedy below"
+        applies = ("a", f"apply {title}")
+        keys = [applies, *keys] if scene.state.outcome in ("failed", "out-of-memory") else [*keys, applies]
+    keys += [("v", "compare"), ("S", "save as preset")]
+    if checkpoint_path(scene) is not None:
+        keys.append(("C", "copy the checkpoint's path"))
+    return [*keys, ("x", "share")]
+
+
+def time_spent(state: RunState) -> list[tuple[str, float]]:
+    """Return what the run spent its time on, as shares of the whole in the order of a step; empty if unknown."""
+    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    if not latest or state.launched_t is None or state.finished is None:
+        return []
+    seconds = state.finished.t - state.launched_t
+    longest = max(latest, key=lambda steps: steps.train_s)
+    parts = {
+        "waiting for data": longest.data_wait_s,
+        "computing": longest.train_s - longest.data_wait_s,
+        "evaluation": longest.eval_s,
+        "saving": longest.save_s,
+        "start-up": seconds - longest.train_s - longest.eval_s - longest.save_s,
+    }
+    return [(name, spent / seconds) for name, spent in parts.items() if seconds > 0 and spent / seconds >= LEAST_SHARE]
+
+
+def _flowing_rows(parts: Iterable[Line], width: int) -> list[Row]:
+    """Return the parts with gaps between them, in as many rows as they need."""
+    rows: list[Line] = [()]
+    for part in parts:
+        longer = line(*rows[-1], "   " if rows[-1] else "", *part)
+        if rows[-1] and line_width(longer) > width:
+            rows.append(part)
+        else:
+            rows[-1] = longer
+    return [Row(cells) for cells in rows]
+
+
+def sentences(scene: EndScene) -> list[str]:
+    """Return why it ended, and what the fallback did; a completed run needs no reason."""
+    state = scene.state
+    fallback = state.fallback_ended if state.fell_back is None else state.fell_back.sentence
+    reason = "" if state.outcome == "completed" else outcome_sentence(state, scene.limit_bytes)
+    return [sentence for sentence in (reason, fallback) if sentence]
+
+
+def _sentence_rows(scene: EndScene, width: int) -> list[Row]:
+    texts = (wrap_text(sentence, max(10, width))[:MOST_SENTENCE_ROWS] for sentence in sentences(scene))
+    return [Row(line(text)) for part in texts for text in part]
+
+
+MOST_SENTENCE_ROWS = 3
+
+
+def _fact_row(fact: Fact, width: int) -> Row:
+    text = shorten_path(fact.text, width - LABEL) if fact.label == "checkpoint" else shorten(fact.text, width - LABEL)
+    return Row(line(TextSpan(align_left(fact.label, LABEL), "dim"), TextSpan(text, fact.style)))
+
+
+def shorten_path(path: str, width: int) -> str:
+    """Return a path in at most `width` cells, cut from the left: its end says more."""
+    return path if text_width(path) <= width else f"…{path[max(0, len(path) - max(0, width - 1)) :]}"
+
+
+def _time_rows(scene: EndScene, width: int) -> list[Row]:
+    shares = time_spent(scene.state)
+    if not shares:
+        return []
+    bar = stacked_bar([(share, "█", TIME_STYLES[name]) for name, share in shares], width - LABEL)
+    legend = (line(TextSpan(f"{name} {format_share(share)}", TIME_STYLES[name])) for name, share in shares)
+    return [
+        Row(line(TextSpan(align_left("time", LABEL), "dim"), *bar)),
+        *(Row(line(" " * LABEL, *row.line)) for row in _flowing_rows(legend, width - LABEL)),
+    ]
