@@ -12,10 +12,10 @@ from typing import Literal
 
 from msgspec import structs
 
-from tuner_tui.core.files import read_regular
 from tuner_tui.settings.dialects.dialect import dialect_of_command, dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
 from tuner_tui.settings.dialects.python_source import declared_options, keyword_value, parse_python
+from tuner_tui.settings.dialects.script_search import own_modules
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, other_task_pattern
@@ -201,9 +201,6 @@ def _text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-MAX_SOURCE_BYTES = 1 << 18
-MAX_FILES = 30
-"""Modules of a script's own folder that are read with it."""
 TRAINER = re.compile(
     r"\b(?:Seq2Seq|SFT|DPO|GRPO|PPO|ORPO|KTO|Reward|RLOO)?Trainer\b|TrainingArguments|\bSetFitTrainer\b"
 )
@@ -242,7 +239,11 @@ def read_training_script(command: Sequence[str], cwd: Path) -> TrainingScript | 
     switches: list[str] = []
     configured: tuple[str, ...] = ()
     has_trainer = loads_itself = False
-    for file, text, tree in _own_files(path):
+    for file, text in own_modules(path):
+        try:
+            tree = parse_python(text)
+        except SyntaxError:
+            continue
         for words, is_switch in _options(tree):
             spellings = switches if is_switch else options
             if words not in spellings:
@@ -273,36 +274,6 @@ def _script_path(command: Sequence[str], cwd: Path) -> Path | None:
             if script is not None:
                 return script
     return None
-
-
-def _own_files(path: Path) -> Iterator[tuple[Path, str, ast.Module]]:
-    """The script and the modules of its folder that it imports, and theirs, as far as they can be read."""
-    # Breadth first from the script over the modules of its own folder: options are often declared in `config.py` or
-    # `args.py`. Installed packages are not followed.
-    waiting, seen = [path], {path}
-    while waiting:
-        file = waiting.pop(0)
-        try:
-            text = read_regular(file, MAX_SOURCE_BYTES, follow_links=True).decode("utf-8", "replace")
-            tree = parse_python(text)
-        except (OSError, SyntaxError):
-            continue
-        yield file, text, tree
-        for name in _imports(tree):
-            base = path.parent / name.replace(".", "/")
-            for module in (base.with_suffix(".py"), base / "__init__.py"):
-                if module not in seen and len(seen) < MAX_FILES and module.is_file():
-                    seen.add(module)
-                    waiting.append(module)
-
-
-def _imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:

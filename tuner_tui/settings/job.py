@@ -23,6 +23,8 @@ SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 """The built-in models, which start from random weights."""
 DATA_TO_NAME = "YOUR_DATA.csv"
 """Stands for the data in a preset that leaves it to the user."""
+COMMAND_TO_NAME = "YOUR_COMMAND"
+"""Stands for the command where a tool's file is opened and nothing shows what reads it: for advice, never started."""
 MODEL_NAMES = (
     "model_name_or_path", "model", "base_model", "model_id", "pretrained_model_name_or_path", "model_path",
     "model_name", "pretrained_model", "base_model_name",

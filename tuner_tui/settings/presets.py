@@ -39,10 +39,11 @@ from tuner_tui.settings.dialects.file_formats import (
 )
 from tuner_tui.settings.dialects.hf import PRESET_SPELLINGS
 from tuner_tui.settings.dialects.hydra import compose, group_of, is_named
+from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.shell_script import read_overrides
-from tuner_tui.settings.dialects.tool_job import UNKNOWN_SCRIPT, job_of_file
+from tuner_tui.settings.dialects.tool_job import training_of_file
 from tuner_tui.settings.errors import FieldError, PresetError, PresetExistsError, SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, without_hydra
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, without_hydra
 from tuner_tui.settings.model import (
     FIELDS,
     Settings,
@@ -53,7 +54,7 @@ from tuner_tui.settings.model import (
     parse_value,
     shorten_text,
 )
-from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text, texts_of
+from tuner_tui.settings.yaml_reader import ToolFile, texts_of
 
 PRESET_VERSION = 1
 
@@ -144,7 +145,8 @@ class LoadedPreset:
     """A preset, its file, and warnings for the user (keys ignored, names translated).
 
     For a tool's configuration file, `dialect` is the tool's `ignored` names the keys that are no setting,
-    and `left_open` the settings that the tool chooses when it starts: `bf16: auto`.
+    and `left_open` the settings that the tool chooses when it starts: `bf16: auto`. `training` is what the file says of
+    its model and data where it shows no command: a job for advice, whose command is `COMMAND_TO_NAME`.
     """
 
     preset: Preset
@@ -153,6 +155,7 @@ class LoadedPreset:
     dialect: Dialect | None = None
     ignored: tuple[str, ...] = ()
     left_open: tuple[str, ...] = ()
+    training: CommandJob | None = None
 
 
 def load_preset(path: Path) -> LoadedPreset:
@@ -168,8 +171,8 @@ def load_preset(path: Path) -> LoadedPreset:
 
 def parse_preset(text: str, source: str, path: Path | None = None) -> LoadedPreset:
     """Read a preset, or a tool's configuration, from YAML `text`; `source` names it in errors."""
-    file = parse_tool_text(text, source)
-    if is_preset(file.values):
+    file = parse_config(text, source)
+    if not file.kind and is_preset(file.values):
         return LoadedPreset(_parse_preset(file, source, _default_name(path)), path)
     return import_tool_file(file, source, path)
 
@@ -187,13 +190,14 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         file = replace(file, values=with_references(file.values))
     try:
         imported = read_settings(dialect, file.values)
-        job = None if path is None else job_of_file(dialect, file, path)
+        training = None if path is None else training_of_file(dialect, file, path)
     except FieldError as error:
         line = file.lines.get(error.field, file.lines.get(dialect.names.get(error.field, "")))
         raise PresetError(f"{source}{'' if line is None else f':{line}'}: {error}") from None
     except SettingsError as error:
         raise PresetError(f"{source}: {error}") from None
-    if not imported.settings and job is None:
+    job = None if training is None or training.command == (COMMAND_TO_NAME,) else training
+    if not (file.words or imported.settings or imported.left_open or dialect.certain_keys) and job is None:
         raise PresetError(
             f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
         )
@@ -203,12 +207,24 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         # The tool reads its other keys from the file: nothing is lost.
         ignored = tuple(key for key in ignored if key not in {*dialect.model_keys, *dialect.data_keys})
         notes = tuple(note for note in notes if note not in imported.unknown)
-        if job is not None and job.cwd is None and not file.command and UNKNOWN_SCRIPT in job.command:
-            notes += (f"{UNKNOWN_SCRIPT} stands for your script: none is found that reads this file",)
     elif len(imported.unknown) > MOST_NAMED:
         notes = tuple(note for note in notes if note not in imported.unknown)
         notes += (f"{len(imported.unknown)} keys are no settings and stay in the file",)
-    return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open)
+    if file.incomplete:
+        then = (
+            "give it whole, as in `tuner-tui run -- python train.py`"
+            if job is None
+            else "the script is started as a whole"
+        )
+        notes += (f"the command in {Path(source).name} is not complete: {'; '.join(file.incomplete)}; {then}",)
+    elif path is not None and job is None:
+        notes += (command_to_name(path.name),)
+    return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
+
+
+def command_to_name(name: str) -> str:
+    """The sentence for a file whose command is not known."""
+    return f"no command is shown to read {name}: name it, as in `tuner-tui run --preset {name} -- python train.py`"
 
 
 def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:
@@ -216,7 +232,7 @@ def tool_of_file(file: ToolFile, path: Path | None) -> Dialect:
 
     A file of one of Hydra's groups is Hydra's.
     """
-    form = "yaml" if path is None else form_of_file(path)
+    form = "yaml" if path is None else "arguments" if file.words else form_of_file(path)
     dialect = dialect_of_file(file.values, form)
     if file.words:
         started = dialect_of_command(file.words)
@@ -267,6 +283,8 @@ def update_tool_file(
     before = text.replace("\r\n", "\n") if line_end == "\r\n" else text
     file = parse_file(before, path)
     file_values = file.values
+    if file.kind:
+        raise SettingsError(f"{path} is a {file.kind}: change the command in it by hand")
     if form_of_file(path) in ("yaml", "json") and is_preset(file_values):
         raise SettingsError(f"{path} is a preset; --write changes the file of a training tool")
     tool = tool_of_file(file, path)

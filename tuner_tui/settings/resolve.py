@@ -18,7 +18,7 @@ from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.job import ApplyMode, CommandJob, Job, Launcher, fallback_limit
+from tuner_tui.settings.job import COMMAND_TO_NAME, ApplyMode, CommandJob, Job, Launcher, fallback_limit
 from tuner_tui.settings.model import (
     FIELDS,
     Origin,
@@ -32,7 +32,7 @@ from tuner_tui.settings.model import (
     shorten_text,
     spec_of,
 )
-from tuner_tui.settings.presets import LoadedPreset, Preset, find_preset, load_preset, shipped_folder
+from tuner_tui.settings.presets import LoadedPreset, Preset, command_to_name, find_preset, load_preset, shipped_folder
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"
@@ -46,8 +46,8 @@ class LaunchOptions:
 
     `preset` is a name or a path. `flags` maps setting to text as typed (see `parse_flags`). `environment` holds all
     variables; those that name a field are read. `project` is the project file; a missing file is skipped.
-    `default_job` is the job where neither file has one and no command is given. From `command` on, the options choose
-    or change the job. `resume` names the run to continue.
+    `default_job` is the job where neither file has one or says what it trains, and no command is given. From `command`
+    on, the options choose or change the job. `resume` names the run to continue.
     """
 
     preset: str | None = None
@@ -90,7 +90,8 @@ def resolve_training(options: LaunchOptions) -> Training:
 
     The job is that of the project file, else of the preset; with the file of a training tool, that of the file, else
     of the project file. The job options change it; a command among them replaces the command and keeps the other keys
-    of a command job.
+    of a command job. Where a tool's file shows no command, the job says what it trains, and its command is
+    `COMMAND_TO_NAME`.
     """
     loaded = None if options.preset is None else find_preset(options.preset)
     project = load_project(options.project)
@@ -105,7 +106,7 @@ def resolve_training(options: LaunchOptions) -> Training:
     files = (loaded, project) if opened else (project, loaded)
     given, job_file = next(
         ((file.preset.job, file.path) for file in files if file is not None and file.preset.job is not None),
-        (options.default_job, None),
+        (options.default_job if loaded is None or loaded.training is None else loaded.training, None),
     )
     job = apply_job_options(given, options)
     fallback = fallback_limit(options.fallback, options.environment)
@@ -113,7 +114,8 @@ def resolve_training(options: LaunchOptions) -> Training:
         job = structs.replace(job, fallback=fallback)
     notes = () if loaded is None else loaded.notes
     if project is not None:
-        notes += tuple(f"{options.project}: {note}" for note in project.notes)
+        of_project = (note for note in project.notes if note != command_to_name(PROJECT_FILE))
+        notes += tuple(f"{options.project}: {note}" for note in of_project)
     replaced = options.command and not isinstance(given, CommandJob)
     if replaced or (job_file is not None and job_file.parent == shipped_folder()):
         job_file = None
@@ -203,9 +205,12 @@ def apply_job_options(base: Job | None, options: LaunchOptions) -> Job | None:
     A new command receives settings as `default_apply_mode` chooses. Raises `SettingsError`.
     """
     changes = _job_changes(options)
-    if options.command and not isinstance(base, CommandJob):
+    unnamed = isinstance(base, CommandJob) and base.command == (COMMAND_TO_NAME,)
+    if options.command and (unnamed or not isinstance(base, CommandJob)):
         dialect = dialect_of_command(options.command).name
-        defaults = {"apply": default_apply_mode(options.command), "dialect": dialect}
+        defaults: dict[str, Any] = {"apply": default_apply_mode(options.command), "dialect": dialect}
+        if isinstance(base, CommandJob):
+            defaults |= {"model": base.model, "task": base.task, "data": base.data}
         return _check_launcher(convert(defaults | changes | _command_changes(options.command), CommandJob))
     if isinstance(base, CommandJob):
         command = _command_changes(options.command) if options.command else {}

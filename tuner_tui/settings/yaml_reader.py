@@ -12,7 +12,7 @@ import os
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,8 +111,9 @@ class ToolFile:
     """The values in a tool's configuration file, and the line of each key at its top, counted from 1.
 
     `words` are those of the training command of a shell script, `command` the same where it can be started without
-    the script, `environment` the variables that the script sets for it. YAML has its `node`, and with `refused` what
-    it has that no preset may have.
+    the script, `environment` the variables that the script sets for it, `folder` where it changes to before, and
+    `incomplete` says what the words lack. `kind` names a file of another program that holds the command. YAML has its
+    `node`, and with `refused` what it has that no preset may have.
     """
 
     values: dict[str, Any]
@@ -120,6 +121,9 @@ class ToolFile:
     command: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
+    folder: str = ""
+    incomplete: tuple[str, ...] = ()
+    kind: str = ""
     node: yaml.MappingNode | None = field(default=None, repr=False, compare=False)
     refused: _RefusedError | None = field(default=None, repr=False, compare=False)
 
@@ -141,6 +145,9 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             file = _parse_tool_yaml(text, source)
         else:
             file = ToolFile(json.loads(text) if kind == "JSON" else tomllib.loads(text))
+        if isinstance(file.values, dict):  # `on:` is true in YAML 1.1
+            on: Any = True
+            file = replace(file, values={"on" if key is on else key: value for key, value in file.values.items()})
         _check_size(file.values, source)
     if not isinstance(file.values, dict) or not all(isinstance(key, str) for key in file.values):
         raise PresetError(f"{source}: must contain `key: value` lines with words as keys")

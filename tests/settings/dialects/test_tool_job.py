@@ -108,6 +108,8 @@ def applied(path: Path, **flags: str) -> AppliedCommand:
 
 def test_a_file_for_deepspeed_takes_settings_and_stays_json(tmp_path: Path) -> None:
     (tmp_path / "z3.json").write_text(ZERO_3)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "README.md").write_text("Start it by `deepspeed train.py --deepspeed z3.json`.")
     command = applied(tmp_path / "z3.json", per_device_train_batch_size="4")
     assert command.argv == ("deepspeed", "train.py", "--deepspeed", "{config}")
     assert json.loads(command.config_yaml or "") == json.loads(ZERO_3) | {"train_micro_batch_size_per_gpu": 4}
@@ -126,7 +128,8 @@ ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nm
 def test_a_launchers_file_in_a_tree_of_hydra_is_no_group_of_it(tmp_path: Path) -> None:
     checkout(tmp_path, {"train.py": "@hydra.main(config_path='configs')\ndef main(cfg): ...\n"})
     (tmp_path / "configs" / "train.yaml").write_text("defaults: [_self_, {launcher: fsdp}]\n")
-    opened_in(tmp_path, "configs/launcher/fsdp.yaml", ACCELERATE)
+    (tmp_path / "configs" / "launcher").mkdir()
+    (tmp_path / "configs" / "launcher" / "fsdp.yaml").write_text(ACCELERATE)
     loaded = load_preset(tmp_path / "configs" / "launcher" / "fsdp.yaml")
     assert loaded.dialect is dialects()["accelerate"]
     strategy = tmp_path / "configs" / "launcher" / "deepspeed.yaml"
@@ -149,11 +152,6 @@ def checkout(root: Path, files: dict[str, str]) -> None:
     for name, text in {"pyproject.toml": "", "configs/.keep": "", **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-
-
-def opened_in(root: Path, name: str, text: str) -> CommandJob:
-    (root / name).parent.mkdir(parents=True, exist_ok=True)
-    return opened((root / name).parent, text, (root / name).name)
 
 
 REFERENCES = """\

@@ -23,7 +23,7 @@ from tuner_tui.settings.apply import CONFIG, AppliedCommand, find_config_argumen
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
 from tuner_tui.settings.distributed import SINGLE_PROCESS_TYPES, AccelerateConfig, process_count, requested_processes
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.yaml_reader import read_tool_file
 
@@ -111,6 +111,10 @@ def check_command(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Non
         raise LaunchError(f"The command's folder {cwd} does not exist.")
     if "/" in argv[0]:
         _check_path(cwd / argv[0], argv[0])
+    elif argv[0] == COMMAND_TO_NAME:
+        raise LaunchError(
+            "The file does not show which command reads it. Name it (`-- python train.py`, e on the screen)."
+        )
     elif shutil.which(argv[0], path=env.get("PATH", os.defpath)) is None:
         raise LaunchError(f"The command {argv[0]!r} was not found on PATH.")
 

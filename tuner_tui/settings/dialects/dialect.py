@@ -56,15 +56,14 @@ class Dialect:
     otherwise they are unsupported. A file belongs to the tool that shares most `file_keys` with it. With `nested`, a
     key such as `optimizer.lr` is in a section. The tool takes only whole numbers for the settings `whole`.
 
-    `command` starts the tool, one of whose `programs` it is; `choose_command` gives another by the values and the path
-    of the file, or None. `model_keys` and `data_keys` name model and dataset, the first that is given counts. A key of
-    `environment` that the file sets needs a variable and its value.
+    `command` starts the tool, one of whose `programs` it is, empty where the user's own script reads the file;
+    `choose_command` gives another by the values and the path of the file, or None. `model_keys` and `data_keys` name
+    model and dataset, the first that is given counts. A key of `environment` that the file sets needs a variable and
+    its value.
 
     Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
     `optimizer.init_args.lr`); it counts where just one key of the file ends so. `certain_keys` are in no other tool's
-    files. `script_marker` is a pattern in the source of the script that reads the file; the command's `{script}` is the
-    one script near the file that has it, or `train.py` in its place. Of a file `of_launcher`, which says nothing of the
-    training, the command is that of a shell script near it that names the file, where there is one. `users_sections`
+    files. A file `of_launcher` says nothing of the training. `users_sections`
     are arguments of the user's own classes, to which none is added; `takes_more` says of a file and a section of it
     whether its reader takes an argument that it lacks. `calls` are the beginnings of the
     calls in Python whose arguments hold the values.
@@ -97,7 +96,6 @@ class Dialect:
     form: Form = "yaml"
     leaves: Mapping[str, Sequence[str]] = field(default_factory=dict)
     certain_keys: Collection[str] = ()
-    script_marker: str | None = None
     of_launcher: bool = False
     calls: Mapping[str, str] = field(default_factory=dict)
     takes_more: Callable[[Mapping[str, Any], str], bool] | Literal[False] | None = None
@@ -275,8 +273,9 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
         if name not in read and own_key is not None and own_key in plain:
             read[name] = plain.pop(own_key)
     # A near miss of an argument is one only among arguments.
-    hf_keys = sum(setting_of_argument(key) in FIELDS for key in plain)
-    strict = dialect.extends_hf and not dialect.names and dialect.form == "yaml" and hf_keys > 1
+    hf_keys = sum(setting_of_argument(key) in FIELDS or key in hf.IGNORED_ARGUMENTS for key in plain)
+    of_arguments = hf_keys > max(1, MOSTLY * len(plain))
+    strict = dialect.extends_hf and not dialect.names and dialect.form == "yaml" and of_arguments
     imported = from_hf({**plain, **read}, strict=strict)
     # A key that the tool has by that name is no old spelling, as it would be for transformers.
     keys_of_tool = {key for name in FIELDS for _, written in _spellings(dialect, name) for key in written}
@@ -398,6 +397,8 @@ OF_TRANSFORMERS = re.compile(
     r"|model_name_or_path|lora_|load_in_|bnb_|gradient_accumulation_steps|max_seq_length|train(ing|er)?_arg"
 )
 """Names that only `TrainingArguments` and the scripts of Hugging Face's examples use."""
+MOSTLY = 0.6
+"""The share of keys of TrainingArguments in a file of arguments: only there is another key a misspelt one."""
 CERTAIN = 10
 """What a key that only one tool has counts for, in keys that others may have as well."""
 

@@ -24,6 +24,7 @@ from tuner_tui.settings.dialects.dialect import (
     write_settings,
 )
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
+from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
     patch_notebook,
@@ -71,7 +72,7 @@ def parse_file(text: str, path: Path) -> ToolFile:
         case _ if SCRIPT_FORMS.get(suffix) == "arguments":
             return read_shell(text, source)
         case _:
-            return parse_tool_text(text, source, suffix)
+            return parse_config(text, source, suffix)
 
 
 def patch_file(text: str, changes: Mapping[KeyPath, Any], path: Path) -> str:

@@ -17,6 +17,7 @@ from tuner_tui.settings.dialects.script_search import (
     find_scripts,
     names_file,
     read_source,
+    reads_keys,
 )
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.model import FIELDS, Value
@@ -68,7 +69,7 @@ def complete_axolotl_keys(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 LIGHTNING_CLI = r"LightningCLI[()]"
-"""A call or a subclass of Lightning's command line."""
+"""A call or a subclass of Lightning's command line, whose parser has the fields of every file of its kind."""
 
 
 def lightning_command(_values: Mapping[str, Any], path: Path) -> str | None:
@@ -76,7 +77,7 @@ def lightning_command(_values: Mapping[str, Any], path: Path) -> str | None:
     program = console_script(find_scripts(path, LIGHTNING_CLI))
     if program is not None:
         return f"{program} fit --config {{config}}"
-    script = find_script(path, LIGHTNING_CLI)
+    script = find_script(path, LIGHTNING_CLI, lambda _script, _source: True)
     if script is None:
         return None
     runs = not re.search(r"\brun\s*=\s*False", read_source(script))
@@ -189,26 +190,41 @@ TRL_PARSES = r"(?m)^(?!\s*class\b).*\b(H4ArgumentParser|TrlParser)\("
 """What the source of a script that reads the file calls; a module that defines the parser is none."""
 
 
-def trl_command(values: Mapping[str, Any], path: Path) -> str:
-    """The script of the checkout that the file lies in, as of the alignment handbook; else TRL's own command."""
+def trl_command(values: Mapping[str, Any], path: Path) -> str | None:
+    """The script of the checkout that the file lies in, as of the alignment handbook; else TRL's own command.
+
+    None where neither keys nor names say how the file trains, and for keys that TRL's commands refuse.
+    """
     method = _training_method(values, path)
-    script = find_script(path, TRL_PARSES, method)
+    others = {*_words_of("trl_methods")} - {method}
+
+    def shown(script: Path, source: str) -> bool:
+        words = {*re.split(r"[^a-z0-9]+", script.stem.lower())}
+        return reads_keys(path, dict.fromkeys(values), {*of_trl, *_words_of("handbook")})(script, source) and not (
+            method and words & others
+        )
+
+    of_trl = {key for key in values if _is_argument_of_trl(key)}
+    script = find_script(path, TRL_PARSES, shown, method)
     if script is not None:
         option = "" if "H4ArgumentParser(" in read_source(script) else "--config "
         return f"accelerate launch {shlex.quote(str(script))} {option}{{config}}"
-    if not values.keys().isdisjoint(_words_of("handbook")):
-        return f"accelerate launch scripts/{method}.py --config {{config}}"
-    return f"trl {method} --config {{config}}"
+    return f"trl {method} --config {{config}}" if method and of_trl >= values.keys() else None
 
 
-def _training_method(values: Mapping[str, Any], path: Path) -> str:
-    """How the file trains: said by the names of file and folders, the nearest first, else by keys; else `sft`."""
+def _is_argument_of_trl(key: str) -> bool:
+    """Whether one of TRL's own commands takes the key."""
+    return key in KNOWN or re.fullmatch(_words_of("trl_arguments"), key, re.VERBOSE) is not None
+
+
+def _training_method(values: Mapping[str, Any], path: Path) -> str | None:
+    """How the file trains: said by the names of file and folders, the nearest first, else by keys."""
     for part in (path.stem, *(folder.name for folder in path.absolute().parents[:2])):
         for word in re.split(r"[^a-z0-9]+", part.lower()):
             if word in _words_of("trl_methods"):
-                return word
+                return str(word)
     keys_of_methods = _words_of("trl_method_keys")
-    return next((method for method, keys in keys_of_methods.items() if values.keys() & set(keys)), "sft")
+    return next((method for method, keys in keys_of_methods.items() if values.keys() & set(keys)), None)
 
 
 def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
@@ -235,19 +251,6 @@ def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
     return all(not options.keys().isdisjoint(_words_of(name)) for name in ("batches", "of_trainer"))
 
 
-READS_YAML = r"(?s)\A(?=.*\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML)\().*\b\w*Trainer\("
-"""The source of a script that reads YAML itself and trains."""
-
-
-def sections_command(_values: Mapping[str, Any], path: Path) -> str | None:
-    """The script near the file that reads YAML and trains, with its option for the file if it has one."""
-    script = find_script(path, READS_YAML)
-    if script is None:
-        return None
-    option = CONFIG_OPTION.search(read_source(script))
-    return f"python {shlex.quote(str(script))} {'' if option is None else f'{option[1]} '}{{config}}"
-
-
 KNOWN = {
     *FIELDS, *hf.IGNORED_ARGUMENTS, *hf.RENAMED, *(name for field in FIELDS for name in hf.argument_names(field)),
     "predict_with_generate", "generation_config", "generation_max_length", "generation_num_beams",
@@ -262,6 +265,9 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
     return isinstance(inner, Mapping) and inner.keys() <= KNOWN
 
 
+READS_YAML = r"(?s)\A(?=.*\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML)\().*\b\w*Trainer\("
+"""The source of a script that reads YAML itself and trains."""
+PARSES_FILE = r"\.parse_(yaml|json)_file\("
 READS = (
     r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
     r"|\w*(?:load|read|from|get|parse)_(?:yaml|json|toml|config|cfg|hparams)\w*)\("
@@ -276,23 +282,27 @@ TAKES_WORDS = re.compile(
 )
 
 
-def own_script_command(_values: Mapping[str, Any], path: Path) -> str | None:
-    """The command of the script near the file that reads settings and trains; None without such a script.
+def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
+    """The command of the script near the file that is shown to read it and trains; None without such a script.
 
     The file is the value of the script's option for it, or an argument. A script without a command line opens the file
     by a path of its own: the file is no argument then. A module of a package that is not run as a script is none.
     """
-    script = find_script(path, READS_AND_TRAINS)
-    if script is None or script.name == "__main__.py":  # a program with commands of its own
-        return None
-    source = read_source(script)
-    if (script.parent / "__init__.py").exists() and "__main__" not in source:
-        return None
-    words = f"python {shlex.quote(str(script))}"
-    if (option := CONFIG_OPTION.search(source)) is not None:
-        return f"{words} {option[1]} {{config}}"
-    if FROM_WORDS.search(source):
-        return f"{words} config={{config}}"
-    if TAKES_WORDS.search(source):
-        return f"{words} {{config}}"
-    return words if names_file(source, path) else None
+    shown = reads_keys(path, values, KNOWN)
+    for marker in (PARSES_FILE, READS_YAML, READS_AND_TRAINS):
+        script = find_script(path, marker, shown)
+        if script is None or script.name == "__main__.py":  # a program with commands of its own
+            continue
+        source = read_source(script)
+        if (script.parent / "__init__.py").exists() and "__main__" not in source:
+            continue
+        words = f"python {shlex.quote(str(script))}"
+        if (option := CONFIG_OPTION.search(source)) is not None:
+            return f"{words} {option[1]} {{config}}"
+        if FROM_WORDS.search(source):
+            return f"{words} config={{config}}"
+        if marker == PARSES_FILE or TAKES_WORDS.search(source):
+            return f"{words} {{config}}"
+        if names_file(source, path):
+            return words
+    return None

@@ -6,13 +6,14 @@ A configuration is composed of several files: the defaults list of the primary o
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner_tui.settings.dialects.dialect import dialects, set_nested, unflatten
-from tuner_tui.settings.dialects.script_search import find_scripts, names_file
+from tuner_tui.settings.dialects.dialect import set_nested, unflatten
+from tuner_tui.settings.dialects.script_search import find_script, find_scripts, names_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
 
@@ -59,11 +60,33 @@ def group_of(path: Path) -> Group | None:
     return None
 
 
+HYDRA_MAIN = r"@hydra\.main\(|@hydra_runner\("
+
+
 def is_named(path: Path) -> bool:
     """Whether a script near the file that Hydra starts names it, or its folder, as its configuration."""
-    folder = re.compile(rf"config_path\s*=\s*[\"']([^\"']*/)?{re.escape(path.absolute().parent.name)}/?[\"']")
-    sources = find_scripts(path, dialects()["hydra"].script_marker or "").values()
-    return any(names_file(source, path) or folder.search(source) for source in sources)
+    return any(_names_configuration(source, path) for source in find_scripts(path, HYDRA_MAIN).values())
+
+
+def hydra_command(path: Path) -> str | None:
+    """The command of the script whose decorator names the file, or its folder, as its configuration.
+
+    A file of a group is its choice for the primary configuration.
+    """
+    group = group_of(path)
+    primary = path if group is None else group.primary
+    script = find_script(path, HYDRA_MAIN, lambda _script, source: _names_configuration(source, primary))
+    if script is None:
+        return None
+    words = f"python {shlex.quote(str(script))}"
+    if group is not None:
+        return f"{words} {shlex.quote(f'{group.override}={path.stem}')}"
+    return f"{words} --config-path {{folder}} --config-name {{stem}}"
+
+
+def _names_configuration(source: str, path: Path) -> bool:
+    folder = rf"config_path\s*=\s*[\"']([^\"']*/)?{re.escape(path.absolute().parent.name)}/?[\"']"
+    return names_file(source, path) or re.search(folder, source) is not None
 
 
 def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:

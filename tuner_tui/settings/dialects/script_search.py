@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tuner_tui.core.files import open_regular
 
@@ -19,7 +20,7 @@ ROOT_MARKS = (
 """What the top of a checkout has; only there is the whole checkout searched."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
-EVALUATES = ("eval", "predict", "infer", "generate", "test", "bench")
+EVALUATES = re.compile(r"(eval|predict|infer|generat|test|bench|merg|export|convert|prepar|download|plot)")
 ENTRIES = frozenset({"main", "run"})
 """Names of the script that a project is started by, where none is named after training."""
 CONFIG_OPTION = re.compile(
@@ -27,7 +28,17 @@ CONFIG_OPTION = re.compile(
     r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams)(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
 )
 """The option for a script's file of settings; not that of a part of the training or of another program."""
+MOST_MODULES = 40
+MOST_MISSING = 0.2
+"""The share of a file's keys that its script may lack: what it hands over as a whole."""
+WORD = re.compile(r"[A-Za-z_]\w*")
+IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+)?import[ \t]+([\w., \t]+|\([^)]*\))", re.MULTILINE)
+ARGUMENT_CLASSES = re.compile(r"\bTrainingArguments\b|\b(?:Trl|H4Argument)Parser\b")
 SKIPPED = frozenset({"tests", "test", "docs", "build", "dist", "node_modules", "site-packages", "venv"})
+
+
+Shown = Callable[[Path, str], bool]
+"""Whether a script with its source is shown to read the file."""
 
 
 def find_scripts(path: Path, marker: str) -> dict[Path, str]:
@@ -35,7 +46,7 @@ def find_scripts(path: Path, marker: str) -> dict[Path, str]:
     return next(_matches(path, marker), {})
 
 
-def _matches(path: Path, marker: str) -> Iterator[dict[Path, str]]:
+def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[dict[Path, str]]:
     """The scripts with `marker`, by the folders above the file, the nearest first; then those of the whole checkout."""
     pattern = re.compile(marker)
     for folder in _folders_above(path):
@@ -43,40 +54,90 @@ def _matches(path: Path, marker: str) -> Iterator[dict[Path, str]]:
             script for inner in (folder, folder / "src", folder / "scripts") for script in sorted(inner.glob("*.py"))
         ]
         for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
-            if scripts := {script: source for script in candidates if pattern.search(source := read_source(script))}:
+            scripts = {script: source for script in candidates if pattern.search(source := read_source(script))}
+            if shown is not None:
+                scripts = {script: source for script, source in scripts.items() if shown(script, source)}
+            if scripts:
                 yield scripts
 
 
-def find_script(path: Path, marker: str, wanted: str | None = None) -> Path | None:
-    """The script near the file whose source has `marker`; None if there is none, or several are as likely.
+def find_script(path: Path, marker: str, shown: Shown, wanted: str | None = None) -> Path | None:
+    """The script near the file whose source has `marker` and that is `shown` to read the file.
 
-    Of several in a folder, the one that names the file counts, then the only one with a word of training in its name,
-    then the one whose path shares most words with the file's: an evaluation reads the same file. A script with the
-    word `wanted` in its name counts before nearer ones without.
+    None if there is none, or several are as likely. Of several in a folder, the one that names the file counts, then
+    the only one with a word of training in its name, then the one whose path shares most words with the file's: an
+    evaluation reads the same file. A script with the word `wanted` in its name counts before nearer ones without.
     """
     if wanted is not None:
-        for scripts in _matches(path, marker):
+        for scripts in _matches(path, marker, shown):
             named = {
                 script: source for script, source in scripts.items() if wanted in re.split(r"[^a-z0-9]+", script.stem)
             }
             if named and (script := _likeliest(path, named)):
                 return script
-    scripts = find_scripts(path, marker)
+    scripts = next(_matches(path, marker, shown), {})
     return _likeliest(path, scripts) if scripts else None
 
 
-def find_shell_scripts(path: Path) -> Iterator[Path]:
-    """The shell scripts above the file that name it, the nearest first."""
+def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str]) -> Shown:
+    """Whether a script names the file at `path`, or nearly all keys of its `values`, itself or in its own modules.
+
+    The names `of_trainer` belong to every script that has `TrainingArguments` or a class of theirs.
+    """
+    names = {name for name in _keys(values) if name.isidentifier()}
+
+    def shown(script: Path, source: str) -> bool:
+        if names_file(source, path):
+            return True
+        text = "\n".join(text for _, text in own_modules(script))
+        needed = names - {*of_trainer} if ARGUMENT_CLASSES.search(text) else names
+        missing = needed - set(WORD.findall(text))
+        return bool(names) and len(missing) <= MOST_MISSING * len(names)
+
+    return shown
+
+
+def _keys(values: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from _keys(value)
+
+
+def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
+    """The script and the modules of its checkout that it imports, and theirs, each with its source."""
+    # Breadth first: options are often declared in `config.py` or `args.py`. Installed packages are not followed.
+    roots = [script.parent, *(folder for folder in _folders_above(script) if folder != script.parent)]
+    waiting, seen = [script], {script}
+    while waiting:
+        file = waiting.pop(0)
+        source = read_source(file)
+        yield file, source
+        for dots, name, imported in IMPORT.findall(source):
+            bases = [file.parents[min(len(dots), len(file.parents)) - 1]] if dots else roots
+            names = re.findall(r"[\w.]+", imported)
+            of_package = [f"{name}.{inner}".strip(".") for inner in names]
+            parts = [part.replace(".", "/") for part in ([name, *of_package] if name or dots else names) if part]
+            for module in (
+                base / f"{part}{end}" for base in bases for part in parts for end in (".py", "/__init__.py")
+            ):
+                if module not in seen and len(seen) < MOST_MODULES and module.is_file():
+                    seen.add(module)
+                    waiting.append(module)
+
+
+def texts_above(path: Path) -> Iterator[Path]:
+    """The texts near the file in which a command line may name it, the nearest first: READMEs, shell scripts."""
     for folder in _folders_above(path):
-        near = [
-            script for inner in (folder, folder / "scripts", folder / "shell") for script in sorted(inner.glob("*.sh"))
-        ]
-        yield from (script for script in near[:MOST_SCRIPTS] if path.name in read_source(script))
+        for inner in (folder, folder / "scripts", folder / "shell"):
+            for pattern in ("README*", "*.md", "*.sh", "*.slurm", "*.sbatch", "Makefile"):
+                yield from sorted(inner.glob(pattern))[:MOST_SCRIPTS]
 
 
 def names_file(source: str, path: Path) -> bool:
-    """Whether a text in the source is the name of the file, with its suffix or without."""
-    return re.search(rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']", source) is not None
+    """Whether a text in the source is the name of the file, with its suffix or without, or a path that ends so."""
+    name = rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']|[\"'/]{re.escape(path.name)}[\"']"
+    return re.search(name, source) is not None
 
 
 def read_source(path: Path) -> str:
@@ -124,7 +185,7 @@ def _whole_checkout(folder: Path) -> list[Path]:
 
 
 def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
-    training = {script: source for script, source in scripts.items() if not script.stem.lower().startswith(EVALUATES)}
+    training = {script: source for script, source in scripts.items() if not EVALUATES.match(script.stem.lower())}
     scripts = training or scripts
     named = [script for script, source in scripts.items() if names_file(source, path)]
     if len(named) == 1 or len(scripts) == 1:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
+from pathlib import PurePosixPath
 from typing import Any
 
 from tuner_tui.settings.dialects import hf
@@ -35,7 +36,36 @@ _ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.+)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
-_END = re.compile(r"&&|\|\|?|;|>>?|2>&1|&|#.*")
+_BETWEEN = re.compile(r"[;&|]+")
+_END = re.compile(r"\d?>.*|<.*|#.*")
+_REST = "\0"
+"""Stands for what follows a redirection or begins a comment."""
+_NEEDED = re.compile(r"\$\(…\)|\$\{?[\w@*#]+|`")
+_OPENS = re.compile(r"(?:^|[;&|]|\bdo\b|\bthen\b|\belse\b)\s*(?:if|for|while|until|case)\b")
+_CLOSES = re.compile(r"(?:^|[;&|])\s*(?:fi|done|esac)\b")
+_CUT = "a comment between its lines ends it"
+_ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
+"""Files that a script sources for its Python, not for the settings of its training."""
+_LAUNCHES = re.compile(
+    r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
+)
+_TRAINS = re.compile(r"train|finetun|fine[-_]tun|sft|dpo|grpo|main\.py|run_", re.IGNORECASE)
+_OTHER_WORK = re.compile(
+    r"(?:^|/|[_.])(?:eval|test|infer|predict|generat|export|convert|merg|prepar|preproc|download|plot|setup|upload|score|bench)",
+    re.IGNORECASE,
+)
+LAUNCH_MODULES = frozenset(
+    {
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "pip",
+        "venv",
+        "pytest",
+        "unittest",
+        "http.server",
+        "accelerate.commands.launch",
+    }
+)
 
 
 @cache
@@ -52,6 +82,7 @@ class _Command:
     """The command that trains: its words, and the part of the script that it stands in.
 
     `starts` says whether the script itself starts it; else its words are those of a variable or of another shell.
+    `folder` is where the script has changed to, `reasons` what its words lack.
     """
 
     words: tuple[str, ...] = ()
@@ -59,6 +90,8 @@ class _Command:
     end: int = 0
     starts: bool = False
     exported: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+    reasons: tuple[str, ...] = ()
 
 
 def read_shell(text: str, source: str) -> ToolFile:
@@ -68,17 +101,28 @@ def read_shell(text: str, source: str) -> ToolFile:
     """
     best = _find_command(text)
     if not best.words:
-        raise PresetError(f"{source}: contains no training command with options")
+        raise PresetError(
+            f"{source}: is a shell script that contains no training command: open the one that starts the training"
+        )
     environment, words = dict(best.exported), best.words
     while words and (match := _ASSIGNMENT.fullmatch(words[0])):
         environment[match[1]] = match[2]
         words = words[1:]
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
     # a loop. Such a command can only be started through its script.
-    unknown = any("$" in word or "`" in word for word in (*words, *environment.values()))
-    runs = best.starts and not unknown and bool(words) and not words[0].startswith("-")
+    open_words = [word for word in (*words, *environment.values()) if "$" in word or "`" in word]
+    needed = dict.fromkeys(match[0] for word in open_words for match in _NEEDED.finditer(word))
+    reasons = (*((f"it needs {', '.join(needed)}",) if needed else ()), *best.reasons)
+    runs = best.starts and not open_words and not best.reasons and bool(words) and not words[0].startswith("-")
     values = {**read_options(words), **read_overrides(words)}
-    return ToolFile(values, command=words if runs else (), environment=environment if runs else {}, words=words)
+    return ToolFile(
+        values,
+        command=words if runs else (),
+        environment=environment if runs else {},
+        words=words,
+        folder=best.folder,
+        incomplete=reasons,
+    )
 
 
 def patch_shell(text: str, changes: Mapping[tuple[str, ...], Any], source: str) -> str:
@@ -171,51 +215,106 @@ def option_word(value: Any) -> str:
 
 
 def _find_command(text: str) -> _Command:
-    """The command with most options of a training; where no line has one, the text of a variable with options."""
+    """The command with most options of a training; where no line has one, the text of a variable with options.
+
+    Where nothing has options, the last command that starts a script.
+    """
     variables: dict[str, str] = {}
     exported: dict[str, str] = {}
     best, of_variable = _Command(), _Command()
+    started: list[_Command] = []
     document: str | None = None
+    folder, depth = "", 0
+    reasons: list[str] = []
     # One pass from top to bottom, as the shell runs it: assignments are remembered, variables in later lines are put
     # in, and the command with most options of a training wins. Branches and loops are not followed. Of a command that
     # this script does not start itself (in a here document or behind `bash -c`) only the options are known.
     for start, end in _logical_lines(text):
         line = re.sub(r"\\[ \t]*(\r?\n|\Z)", " ", text[start:end])
+        depth = max(0, depth + len(_OPENS.findall(line)) - len(_CLOSES.findall(line)))
         array = _ARRAY.match(line)
-        if array is not None:  # what is added in an indented line depends on a condition
-            if not (array[2] and line[:1].isspace()):
-                before = f"{variables.get(array[1], '')} " if array[2] else ""
-                variables[array[1]] = before + _elements(line[array.end() :])
-            continue
-        words = tuple(_words(_computed(_filled(line, variables), variables)))
-        assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
-        if words and all(assigned):
-            assignments = {
-                match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE
-            }
-            assignments = {name: value for name, value in assignments.items() if not _CALLERS.fullmatch(value)}
-            variables |= assignments
-            exported |= assignments if words[0] == "export" else {}
-            for value in assignments.values():
-                inner = tuple(_words(value))
-                if _score(inner) > _score(of_variable.words):
-                    of_variable = _Command(inner, start, end)
-            continue
-        if words[:1] in (("echo",), ("printf",)):
+        if array is not None:
+            if array[2] and line[:1].isspace():
+                reasons.append(f"{array[1]} is extended under a condition")
+                continue
+            before = f"{variables.get(array[1], '')} " if array[2] else ""
+            variables[array[1]] = before + _elements(line[array.end() :])
             continue
         starts = document is None
-        if words and (words[0] == "eval" or any(word in ("-c", "-lc") for word in words)):
-            begin = 1 if words[0] == "eval" else next(at for at, word in enumerate(words) if word in ("-c", "-lc")) + 1
-            inner = tuple(_words(" ".join(words[begin:] if begin == 1 else words[begin : begin + 1])))
-            if _score(inner) > _score(words):
-                words, starts = inner, starts and words[0] == "eval"
-        if _score(words) > _score(best.words):
-            best = _Command(words, start, end, starts, dict(exported))
+        cut = starts and _is_cut(text, start, end)
+        for words in _commands(_computed(_filled(line, variables), variables)):
+            assigned = [_ASSIGNMENT.fullmatch(word) for word in words if word not in DECLARATIONS]
+            if words and all(assigned):
+                assignments = {
+                    match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE
+                }
+                assignments = {name: value for name, value in assignments.items() if not _CALLERS.fullmatch(value)}
+                for name in [
+                    name for name, value in assignments.items() if depth and variables.get(name, value) != value
+                ]:
+                    reasons.append(f"{name} has several values")
+                    assignments[name] = f"${name}"
+                variables |= assignments
+                exported |= assignments if words[0] == "export" else {}
+                for value in assignments.values():
+                    inner = next(iter(_commands(value)), ())
+                    if _score(inner) > _score(of_variable.words):
+                        of_variable = _Command(inner, start, end)
+                continue
+            if words[:1] in (("echo",), ("printf",)):
+                continue
+            if words[:1] in (("cd",), ("pushd",)) and len(words) == 2:
+                folder = str(PurePosixPath(folder, words[1]))
+            if words[:1] in (("source",), (".",)) and len(words) > 1 and not _ENVIRONMENT.search(words[1]):
+                reasons.append(f"{words[1]} is sourced before it")
+            runs = starts
+            if words and (words[0] == "eval" or any(word in ("-c", "-lc") for word in words)):
+                begin = (
+                    1 if words[0] == "eval" else next(at for at, word in enumerate(words) if word in ("-c", "-lc")) + 1
+                )
+                inner = _best_of(_commands(" ".join(words[begin:] if begin == 1 else words[begin : begin + 1])))
+                if _score(inner) > _score(words):
+                    words, runs = inner, runs and words[0] == "eval"
+            command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *((_CUT,) if cut else ())))
+            if _starts_script(words) and starts:
+                started.append(command)
+            if _score(words) > _score(best.words):
+                best = command
         opened = _HERE_DOCUMENT.search(line)
         document = opened[1] if opened else None if line.strip() == document else document
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
         return of_variable
+    started = [command for command in started if not _OTHER_WORK.search(_script_of(command.words))]
+    if not best.words:
+        named = [command for command in started if _TRAINS.search(" ".join(command.words))]
+        best = (named or started or [best])[-1]
+    # Another training of the same script is lost with all that the best one says.
+    others = [command for command in started if 2 * _score(command.words) >= _score(best.words)]
+    if len({command.words for command in (*others, best)}) > 1:
+        best = replace(best, reasons=(*best.reasons, f"it starts {len(others)} commands, of which this is one"))
     return best
+
+
+def _is_cut(text: str, start: int, end: int) -> bool:
+    """Whether a comment ends a continued command of which the next line has more options."""
+    lines = text[start:end].splitlines()
+    following = text[end:].lstrip(" \t").removeprefix("\\").lstrip()
+    return len(lines) > 1 and lines[-1].lstrip().startswith("#") and following.startswith("--")
+
+
+def _best_of(commands: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return max(commands, key=_score, default=())
+
+
+def _starts_script(words: tuple[str, ...]) -> bool:
+    """Whether a command starts a Python script or module, or a known tool."""
+    program = next((PurePosixPath(word).name for word in words if not _ASSIGNMENT.fullmatch(word)), "")
+    return bool(_LAUNCHES.fullmatch(program)) and bool(_script_of(words))
+
+
+def _script_of(words: tuple[str, ...]) -> str:
+    modules = (following for word, following in pairwise(words) if word == "-m" and following not in LAUNCH_MODULES)
+    return next((word for word in words if word.endswith(".py")), next(modules, ""))
 
 
 def _elements(text: str) -> str:
@@ -274,17 +373,30 @@ def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
     return options
 
 
-def _words(line: str) -> list[str]:
-    """The words of the first command in a line, without a comment; none if its quotes do not end here."""
+def _commands(line: str) -> list[tuple[str, ...]]:
+    """The words of each command in a line, without comments; none if its quotes do not end here."""
     try:
-        words = shlex.split(line)
+        words = _split(line)
     except ValueError:  # perhaps of an apostrophe in a comment
         try:
-            words = shlex.split(_without_comment(line))
+            words = _split(_without_comment(line))
         except ValueError:
             return []
-    end = next((index for index, word in enumerate(words) if _END.fullmatch(word)), len(words))
-    return words[:end]
+    commands: list[list[str]] = [[]]
+    for word in words:
+        if _BETWEEN.fullmatch(word):
+            commands.append([])
+        elif commands[-1][-1:] != [_REST]:
+            commands[-1].append(_REST if _END.fullmatch(word) else word)
+        if word.startswith("#"):
+            break
+    return [tuple(word for word in command if word != _REST) for command in commands if command]
+
+
+def _split(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return list(lexer)
 
 
 def _computed(line: str, variables: Mapping[str, str]) -> str:

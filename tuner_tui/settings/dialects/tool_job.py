@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import convert, structs
+from msgspec import convert
 
 from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.dialects.dialect import (
@@ -17,20 +18,19 @@ from tuner_tui.settings.dialects.dialect import (
     TEMPLATE,
     Dialect,
     Form,
-    dialect_by_name,
     dialect_keys,
     dialect_of_command,
     flatten,
     keys_in_file,
 )
+from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.dialects.hf import RENAMED
-from tuner_tui.settings.dialects.hooks import own_script_command
-from tuner_tui.settings.dialects.hydra import group_of
+from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
-from tuner_tui.settings.dialects.script_search import find_script, find_shell_scripts, read_source
-from tuner_tui.settings.dialects.shell_script import read_shell
+from tuner_tui.settings.dialects.script_search import EVALUATES, FOLDERS_UP, read_source, texts_above
+from tuner_tui.settings.dialects.shell_script import read_options, read_shell
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import MODEL_NAMES, ApplyMode, CommandJob, names_other_task
+from tuner_tui.settings.job import COMMAND_TO_NAME, MODEL_NAMES, ApplyMode, CommandJob, names_other_task
 from tuner_tui.settings.model import FIELDS, shorten_text
 from tuner_tui.settings.yaml_reader import ToolFile
 
@@ -38,12 +38,18 @@ APPLY_MODES: Mapping[Form, ApplyMode] = {"python": "inject", "overrides": "place
 """How settings reach a file of a form that is not rewritten for each run."""
 NO_PROGRAMS = (".ipynb", ".args")
 CPU_KEYS = ("use_cpu", "no_cuda", "trainer.accelerator", "fit.trainer.accelerator")
-UNKNOWN_SCRIPT = "train.py"
-"""Stands for the user's own script in a command where none is found: the launch says that it is not there."""
 SHELL_DATA_KEYS = (
     "dataset", "dataset_name", "data_path", "dataset_path", "train_file", "train_data", "train_file_dir",
     "train_data_path", "data_name",
 )  # fmt: skip
+PROGRAM = re.compile(
+    r"(?:^|[\s`$>])((?:(?:uv|poetry) run )?(?:python3?|torchrun|accelerate|deepspeed|bash|sh|trl|axolotl|litgpt|tune"
+    r"|swift|llamafactory-cli)\s[^`]*)"
+)
+"""The beginning of a command that may start a training."""
+PYTHON = re.compile(r"(?:uv|poetry|python3?|torchrun|accelerate|deepspeed|bash|sh)$")
+NO_TRAININGS = frozenset({"eval", "evaluate", "predict", "export", "infer", "test", "validate"})
+"""Words of a command that does something else with the file."""
 ENTRY_KEYS = ("path", "id", "name", "dataset_name", "dataset")
 """What an entry of a list of datasets calls its dataset."""
 BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text"})
@@ -51,71 +57,107 @@ BUILDERS = frozenset({"json", "csv", "parquet", "arrow", "text"})
 LONGEST_NAME = 200
 
 
-def job_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob | None:
-    """The command that trains by the file, with settings put into it; None if only the user knows the script.
+def training_of_file(dialect: Dialect, file: ToolFile, path: Path) -> CommandJob:
+    """The command that trains by the file, with settings put into it, and what the file says that it trains.
 
-    Paths are absolute, so that the job may be saved and started anywhere. Raises `SettingsError` for a file of the tool
-    that trains nothing.
+    `COMMAND_TO_NAME` stands for a command that nothing near the file shows to read it. Paths are absolute, so that the
+    job may be saved and started anywhere. Raises `SettingsError` for a file of the tool that trains nothing.
     """
-    if path.suffix in NO_PROGRAMS:
-        return None
     flat = flatten(file.values) if dialect.nested else file.values
-    if file.words or dialect.form == "arguments":
+    if (file.words or dialect.form == "arguments") and path.suffix not in NO_PROGRAMS:
         return _job_of_shell(dialect, file, path, flat)
-    if dialect.of_launcher and (job := _job_of_launcher(dialect, path)) is not None:
-        return job
-    chosen = None if dialect.choose_command is None else dialect.choose_command(file.values, path)
-    command = chosen or dialect.command
-    script = None if dialect.script_marker is None else find_script(path, dialect.script_marker)
-    if script is None and dialect.name == HF:
-        reading = own_script_command({}, path)
-        if reading is None:
-            return None  # a file of arguments alone may belong to any command
-        command = reading
-    file_path = path.absolute()
-    group = group_of(path) if dialect.form == "overrides" else None
-    if group is not None:
-        command = f"python {{script}} {shlex.quote(f'{group.override}={path.stem}')}"
-    paths = {"{config}": file_path, "{script}": script or UNKNOWN_SCRIPT, "{folder}": file_path.parent}
-    paths |= {"{stem}": Path(path.stem)}
-    words = tuple(
-        str(paths.get(word, word.replace("{config}", str(file_path)))) for word in shlex.split(command) if word
-    )
+    words, environment, folder = _command_of_file(dialect, file, path)
+    known = words[0] != COMMAND_TO_NAME
     apply: ApplyMode = APPLY_MODES.get(dialect.form, "yaml")
     if apply == "yaml" and dialect.name == HF and path.suffix.lower() == ".json":
         apply = "inject"  # the script looks at the suffix: it would not read a YAML file in its place
-    if apply == "yaml" and ("{config}" not in command or path.suffix.lower() == ".toml"):
+    if apply == "yaml" and (str(path.absolute()) not in " ".join(words) or path.suffix.lower() == ".toml"):
         apply = "inject"  # the script opens the file by a path of its own, or reads what is not written here
-    model = _first_text(flat, dialect.model_keys)
+    model = _first_text(flat, dialect.model_keys) or _first_text(read_options(words), MODEL_NAMES)
     return CommandJob(
         command=words,
-        apply=apply,
-        dialect=HF if apply == "inject" else dialect.name,
+        apply=apply if known else "none",
+        dialect=HF if apply == "inject" and known else dialect.name,
         aliases=_aliases(dialect, flat) if dialect.form == "overrides" else {},
         model=model,
         task=_task(flat, model, words),
         data=_first_text(flat, dialect.data_keys),
+        cwd=None if folder is None else str(folder),
         on_cpu=any(flat.get(key) in (True, "cpu") for key in CPU_KEYS),
-        env={name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
+        env=environment | {name: value for key, (name, value) in dialect.environment.items() if flat.get(key)},
     )
 
 
-def _job_of_launcher(dialect: Dialect, path: Path) -> CommandJob | None:
-    """The command of the first shell script near a launcher's file that starts a training with it."""
-    for shell in find_shell_scripts(path):
-        try:
-            file = read_shell(read_source(shell), str(shell))
-        except SettingsError:
+def _command_of_file(
+    dialect: Dialect, file: ToolFile, path: Path
+) -> tuple[tuple[str, ...], dict[str, str], Path | None]:
+    """The words of the command, its variables, and the folder that it is meant for if that is not any."""
+    if path.suffix in NO_PROGRAMS:
+        return (COMMAND_TO_NAME,), {}, None
+    if dialect.form == "overrides":
+        command = hydra_command(path)
+    else:
+        chosen = None if dialect.choose_command is None else dialect.choose_command(file.values, path)
+        command = chosen or dialect.command
+    if not dialect.programs and dialect.form != "python" and (written := _written_command(path)) is not None:
+        return written
+    if not command:
+        return (COMMAND_TO_NAME,), {}, None
+    places = {"{folder}": str(path.absolute().parent), "{stem}": path.stem}
+    words = (places.get(word, word.replace("{config}", str(path.absolute()))) for word in shlex.split(command) if word)
+    return tuple(words), {}, None
+
+
+def _written_command(path: Path) -> tuple[tuple[str, ...], dict[str, str], Path] | None:
+    """The words of a command line that trains with the file, its variables, and the folder that it is meant for.
+
+    It is in a comment of the file, a README, a shell script or a Makefile near it. Script and file exist where the line
+    says, seen from that folder; a line with anything left to fill in does not count.
+    """
+    config = path.absolute()
+    for text_file in (config, *texts_above(path)):
+        text = read_source(text_file)
+        if config.name not in text:
             continue
-        at = [index for index, word in enumerate(file.command) if Path(word).name == path.name]
-        scripts = [word for word in file.command if word.endswith(".py")]
-        folders = [folder for folder in shell.parents if scripts and (folder / scripts[0]).is_file()]
-        if len(at) != 1 or not folders:
-            continue
-        words = tuple(str(path.absolute()) if index in at else word for index, word in enumerate(file.command))
-        job = _job_of_shell(dialect_by_name("hf-args"), replace(file, command=words), shell, file.values)
-        return structs.replace(job, apply="yaml", dialect=dialect.name, aliases={}, cwd=str(folders[0]))
+        lines = _command_lines(text, of_comments=text_file == config)
+        commands: list[tuple[Sequence[str], dict[str, str]]] = [(words, {}) for words in lines]
+        if SCRIPT_FORMS.get(text_file.suffix) == "arguments" and text_file != config:
+            with suppress(SettingsError):
+                shell = read_shell(text, str(text_file))
+                commands.insert(0, (shell.command, shell.environment))
+        for words, environment in commands:
+            for folder in text_file.absolute().parents[: FOLDERS_UP + 1]:
+                at = [index for index, word in enumerate(words) if folder / word.rpartition("=")[2] == config]
+                if len(at) == 1 and _starts_training(words, folder):
+                    begin, equals, _ = words[at[0]].rpartition("=")
+                    named = (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :])
+                    return named, environment, folder
     return None
+
+
+def _command_lines(text: str, of_comments: bool) -> Iterator[list[str]]:
+    """The words of each command in a text, from its program on; none with something left to fill in."""
+    joined = re.sub(r"\\[ \t]*\n[ \t]*#?", " ", text)
+    for line in joined.splitlines():
+        start = PROGRAM.search(line) if "#" in line or not of_comments else None
+        if start is not None:
+            with suppress(ValueError):
+                words = shlex.split(re.split(r"`|\s(?:&&|\|\||[|;>#])", line[start.start(1) :])[0])
+                if not any(re.search(r"[$<{]|\.\.\.$", word) for word in words):
+                    yield words
+
+
+def _starts_training(words: Sequence[str], folder: Path) -> bool:
+    """Whether the first script or module of the command is there, and none of an evaluation by its name."""
+    if {*words} & NO_TRAININGS:
+        return False
+    for word, following in pairwise((*words, "")):
+        if word.endswith(".py"):
+            return (folder / word).is_file() and not EVALUATES.match(Path(word).name)
+        if word == "-m":
+            base = folder / following.replace(".", "/")
+            return base.with_suffix(".py").is_file() or base.is_dir()
+    return not PYTHON.match(words[0])
 
 
 def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[str, Any]) -> CommandJob:
@@ -123,8 +165,11 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     model = _first_text(flat, (*dialect.model_keys, *MODEL_NAMES))
     data = _first_text(flat, (*dialect.data_keys, *SHELL_DATA_KEYS))
     common: dict[str, Any] = {"model": model, "task": _task(flat, model, (str(path), *file.command)), "data": data}
-    if not file.command:
-        return CommandJob(command=("bash", str(path.absolute())), apply="inject", **common)
+    folder = _folder_of_script(file, path)
+    if not file.command or (file.folder and folder is None):
+        whole = (COMMAND_TO_NAME,) if file.kind else ("bash", str(path.absolute()))
+        return CommandJob(command=whole, apply="none" if file.kind else "inject", **common)
+    common["cwd"] = folder
     if dialect.form == "overrides":
         job_keys = {"apply": "placeholders", "dialect": dialect.name, "aliases": _aliases(dialect, flat)}
         return convert({**common, **job_keys, "command": file.command, "env": file.environment}, CommandJob)
@@ -134,6 +179,14 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
     mode = default_apply_mode(file.command)
     mode = "hf-args" if mode == "inject" else mode
     return CommandJob(command=file.command, apply=mode, dialect=tool, aliases=aliases, env=file.environment, **common)
+
+
+def _folder_of_script(file: ToolFile, path: Path) -> str | None:
+    """The folder that the script changes to before the command, seen from the file's or from one above it."""
+    if not file.folder or re.search(r"[$~`]", file.folder):
+        return None
+    folders = (above / file.folder for above in (path.absolute().parent, *path.absolute().parents[1:FOLDERS_UP]))
+    return next((str(folder.resolve()) for folder in folders if folder.is_dir()), file.folder if file.kind else None)
 
 
 def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
