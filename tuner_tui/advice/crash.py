@@ -119,7 +119,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
     advice = _advice_in(cause.message)
-    if not remedies or remedies == (remedy("correct-command"),):
+    unexplained = cause.cause == "unknown" and cause.topic is None
+    if unexplained or not remedies or remedies == (remedy("correct-command"),):
         remedies = (*(advice or cause.checks), *remedies)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
