@@ -124,7 +124,7 @@ async def test_the_palette_has_the_actions_of_every_panel() -> None:
 
 
 def test_the_screen_was_opened_once_or_a_run_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path))
     assert [Backend().is_first_start() for _ in range(2)] == [True, False]
 
 
