@@ -27,7 +27,7 @@ from tuner_tui.ui.screens.main import MainScreen
 from tuner_tui.ui.settings_requests import SettingsRequests
 from tuner_tui.ui.state import UiState
 from tuner_tui.ui.state_store import StateStore
-from tuner_tui.ui.status_text import exit_message
+from tuner_tui.ui.status_text import FIRST_KEYS, exit_message
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.ui.tuning_requests import TuningRequests
 
@@ -97,10 +97,10 @@ class ScreenSession:
         except BackendError as error:
             self._app.exit(return_code=2, message=str(error))
             return
-        first_start = await to_daemon_thread(self._backend.is_first_start)
-        self._store.update(replace(self.state, first_start=first_start))
         self.settings.load(config)
         self._runs.follow(folder)
+        if await to_daemon_thread(self._backend.is_first_start):
+            self._app.show_note(FIRST_KEYS)
 
     async def _read_inventory(self) -> None:
         inventory = await to_daemon_thread(self._backend.read_inventory)

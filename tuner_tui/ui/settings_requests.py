@@ -300,7 +300,7 @@ def _preset_item(
     marked = f"{_preset_figures(outlook)}{', '.join(filter(None, marks))}".rstrip()
     changes = " · ".join(differences(preset.loaded.preset.settings)) or "changes no setting"
     source = " ".join((preset.loaded.preset.source or "").split())
-    detail = "\n".join(filter(None, (preset.about, changes, source and f"from {source}")))
+    detail = "\n".join(filter(None, (preset.about, changes, source and f"source: {source}")))
     return PickerItem(preset.name, marked, preset.name, detail=detail, group=group)
 
 
@@ -322,4 +322,4 @@ def _preset_figures(outlook: PresetOutlook | None) -> str:
     estimate, duration = outlook.memory.estimate, outlook.memory.duration
     memory = "not known" if estimate is None else f"{VERDICTS[estimate.verdict][0]} {figures_of(estimate)}"
     time = "time not known" if duration is None or duration.range_s is None else summarise_duration(duration)
-    return f"{memory:<28}  {time:<14}  "
+    return f"{memory:<29} {time:<14}  "

@@ -55,7 +55,6 @@ class UiState:
     the followed run, in `folder`; `view` is None until it was read, and `context` until earlier runs were. `accelerate`
     is the file with which accelerate starts the job. `tuning` is the one that runs, or the last one until its result
     was looked at. `past` and `future` are what was shown before and after presets were loaded, newest last.
-    `first_start`: nobody has used the screen here before.
     """
 
     loaded: TrainingConfig | None = None
@@ -71,7 +70,6 @@ class UiState:
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
     future: tuple[LoadedSettings, ...] = ()
-    first_start: bool = False
 
     @property
     def running(self) -> bool:

@@ -114,11 +114,10 @@ def idle_line(state: UiState) -> str:
     return f"No run yet · t trains {trains} · e your own command · p a preset"
 
 
-FIRST_KEYS = (
-    ("press t", "to start this training"),
-    ("press p", "for a preset that fits your GPU, or e for your own command"),
-    ("press ?", "for the keys; ctrl+p finds every action as you type"),
-)
+FIRST_KEYS = """\
+t  train · e  your own command
+p  presets that fit your GPU
+?  keys · ctrl+p  every action"""
 """What the first start says, once."""
 
 
@@ -139,7 +138,7 @@ def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
         ("data", " · ".join(part for part in (job.data, f"at most {f.count(most)} samples" if most else "") if part)),
         ("length", "" if command else length),
     )
-    return tuple((label, text) for label, text in (*pairs, *(FIRST_KEYS if state.first_start else ())) if text)
+    return tuple((label, text) for label, text in pairs if text)
 
 
 def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
