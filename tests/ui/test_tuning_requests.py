@@ -30,7 +30,7 @@ from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.ui.records import TrialPlacement
 from tuner_tui.ui.screens.tune import INVALID_MINUTES, TuneScreen, next_minutes, parse_minutes
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.tuning_rows import skipped_rows, trial_rows, tuning_rows
+from tuner_tui.view.tuning_rows import LiveTrial, format_gain, race_rows, skipped_rows, tuning_rows
 
 Compare = Callable[..., bool]
 
@@ -44,15 +44,15 @@ def shown(pilot: ScreenPilot) -> TuningView | None:
     return screen.snapshot.view if isinstance(screen, TuneScreen) and screen.snapshot is not None else None
 
 
-def lines(view: TuningView | None, width: int = 116) -> list[str]:
-    return [plain_text(row.line).rstrip() for row in trial_rows(view, width)]
+def lines(view: TuningView | None, width: int = 116, **live: LiveTrial) -> list[str]:
+    return [plain_text(row.line).rstrip() for row in race_rows(view, live, width)]
 
 
 async def test_o_shows_the_newest_tuning_and_escape_leaves_it() -> None:
     async with on_screen(box_with(under_way(), at_its_end())) as pilot:
         await press_until(pilot, lambda: shown(pilot) == under_way(id="t003"), "o")
         await until(pilot, lambda: "at most +11 % to gain" in screen_text(pilot.app))
-        assert "Tune · t003 · llama-1b-sft · running" in screen_text(pilot.app)
+        assert "Tuning t003 · llama-1b-sft · running" in screen_text(pilot.app)
         await press_until(pilot, lambda: pilot.app.screen is app_of(pilot).main, "escape")
 
 
@@ -62,11 +62,9 @@ def test_trials_on_several_cards_are_shown_with_their_cards() -> None:
     running = structs.replace(EIGHTH, trial=first), TrialStarted(t=START_S - 20, trial=second, run="r039")
     view = under_way(running=running)
     assert [line.split("▸ ")[1] for line in lines(view, 140)[-2:]] == [
-        "in r038 on GPU …66a1b2",
-        "in r039 on GPU …77c3d4",
+        "running on GPU …66a1b2",
+        "running on GPU …77c3d4",
     ]
-    head = [plain_text(row.line).rstrip() for row in tuning_rows(view, START_S, 116)]
-    assert "trials  8 on GPU …66a1b2, 9 on GPU …77c3d4" in head
 
 
 async def test_the_first_tuning_starts_once_what_it_does_and_its_minutes_are_agreed_to() -> None:
@@ -204,46 +202,63 @@ async def test_a_training_beside_a_tuning_is_asked_about() -> None:
 
 async def test_on_a_small_terminal_the_panels_take_turns() -> None:
     async with on_screen(box_with(under_way()), size=(80, 24)) as pilot:
-        await press_until(pilot, lambda: "as given, again" in screen_text(pilot.app), "o")
+        await press_until(pilot, lambda: "start again" in screen_text(pilot.app), "o")
         await press_until(pilot, lambda: "bitsandbytes is not installed" in screen_text(pilot.app), "2")
-        await press_until(pilot, lambda: "as given, again" in screen_text(pilot.app), "tab")
+        await press_until(pilot, lambda: "start again" in screen_text(pilot.app), "tab")
 
 
-def test_a_trial_shows_what_it_changed_how_fast_it_was_and_how_it_ended() -> None:
-    shown_rows = lines(under_way())
-    assert shown_rows[3].split() == [
-        "3", "batch", "micro", "batch", "16,", "accumulation", "2", "26.9k", "×1.26", "37.9", "–",
-    ]  # fmt: skip
-    assert shown_rows[5].endswith("✗ out of memory")
-    assert shown_rows[6].endswith("✓ best so far")
-    assert shown_rows[7].endswith("! not applied: attn_implementation")
-    assert shown_rows[8].endswith("+11 %  ▸ in r038")
+def test_a_lane_shows_what_changes_the_speed_as_a_bar_the_memory_and_the_state() -> None:
+    lanes = lines(under_way(), 140, r038=LiveTrial(step=12, tokens_s=26_300.0))
+    number, changes, bar, speed, memory, state = (
+        lanes[2].split(maxsplit=1)[0],
+        *lanes[2].split("  ")[1:2],
+        *[part.strip() for part in lanes[2].split("  ")[2:] if part.strip()],
+    )
+    assert (number, changes) == ("3", "micro batch 8 → 16, accumulation 4 → 2")
+    # 26,900 of the fastest 52,600 tokens/s: a little more than half of the bar.
+    assert 0.49 < (bar.count("━") + bar.count("╸") / 2) / len(bar) < 0.53
+    assert (speed, memory, state) == ("26.9k tokens/s", "37.9 GiB", "26 % faster than the start")
+    assert lanes[0].endswith("the start")
+    assert lanes[4].split()[-6:] == ["–", "–", "✗", "out", "of", "memory"]
+    assert lanes[5].endswith("✓ best so far")
+    assert lanes[6].endswith("! not applied: attn_implementation")
+    assert lanes[7].endswith("▸ running, step 12")
+    assert "26.3k tokens/s" in lanes[7]
+    assert lines(under_way(), 140)[7].count("━") == 0, "no speed, no bar"
+
+
+def test_narrow_lanes_have_no_bar_but_all_else() -> None:
+    lanes = lines(under_way(), 70)
+    assert not any("━" in text for text in lanes)
+    assert all(part in lanes[5] for part in ("6", "precision", "52.6k tokens/s", "44.0 GiB", "✓ best so far"))
 
 
 def test_the_start_and_the_winner_are_named_where_they_are_run_again() -> None:
-    shown_rows = lines(at_its_end())
-    assert "as given, again" in shown_rows[9]
-    assert "the winner, again" in shown_rows[10]
-    assert shown_rows[10].endswith("✓ winner")
+    lanes = lines(at_its_end())
+    assert "start again" in lanes[8]
+    assert "winner again" in lanes[9]
+    assert lanes[9].endswith("✓ winner")
 
 
 def test_a_trial_beyond_the_limit_is_not_the_best() -> None:
     shown_rows = lines(under_way(limit_bytes=30 * GIB))
-    assert shown_rows[4].endswith("! too little memory left")
-    assert shown_rows[1].endswith("✓ best so far")
+    assert shown_rows[3].endswith("! too little memory left")
+    assert shown_rows[0].endswith("the start")
 
 
 def test_samples_are_compared_where_no_tokens_were_counted() -> None:
     first = under_way().tried[0]
     bare = replace(first, measurement=replace(first.measurement, tokens_s=None))
-    assert "samples/s" in lines(under_way(tried=(bare,), running=()))[0]
+    assert "89.2 samples/s" in lines(under_way(tried=(bare,), running=()))[0]
 
 
-def test_the_head_says_what_is_tried_why_and_how_long_it_may_take() -> None:
+def test_the_head_says_the_best_so_far_what_is_tried_why_and_how_long_it_may_take() -> None:
     shown_rows = [plain_text(row.line) for row in tuning_rows(under_way(), START_S, 116)]
-    assert shown_rows[0] == "▸ trial 8 · compile on · for 43 s · 4 min … 7 min left"
-    assert shown_rows[1].startswith("why     at most +11 % to gain: kernels")
-    assert shown_rows[2].startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6: precision bf16")
+    assert shown_rows[0] == (
+        "2.5× faster so far: micro batch 8 → 32, accumulation 4 → 1, precision fp32 → bf16   not confirmed yet"
+    )
+    assert shown_rows[1] == "▸ trial 8 · compile off → on · 43 s · 4 min … 7 min left"
+    assert shown_rows[2].startswith("why     at most +11 % to gain: kernels")
 
 
 def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> None:
@@ -254,24 +269,41 @@ def test_what_makes_the_machine_busy_is_said_and_the_whole_job_is_timed() -> Non
     verdict = at_its_end().verdict
     assert verdict is not None
     whole = replace(verdict, job_steps=400, start_job_s=41.1, best_job_s=35.2)
-    first = plain_text(tuning_rows(at_its_end(verdict=whole), None, 116)[0].line)
-    assert first.strip().endswith("of the start's speed over all 400 steps: 41 s → 35 s")
+    shown_rows = " ".join(plain_text(row.line) for row in tuning_rows(at_its_end(verdict=whole), None, 116))
+    assert "· all 400 steps 41 s → 35 s" in shown_rows
 
 
-def test_the_verdict_has_its_spread_and_says_what_to_do_with_it() -> None:
-    shown_rows = [plain_text(row.line) for row in tuning_rows(at_its_end(), None, 116)]
-    assert shown_rows[0] == "✓ ×2.69 (×2.64 … ×2.73) of the start's throughput"
+def test_the_result_is_one_sentence_first_and_no_reason_stands_twice() -> None:
+    verdict = at_its_end().verdict
+    assert verdict is not None
+    view = at_its_end(verdict=replace(verdict, pairs=5))
+    shown_rows = [plain_text(row.line) for row in tuning_rows(view, None, 150)]
+    assert shown_rows[0] == (
+        "2.7× faster: micro batch 8 → 32, accumulation 4 → 1, precision fp32 → bf16, compile off → on"
+        "   confirmed by 5 alternating pairs, ± 2 %"
+    )
+    assert verdict.sentence not in " ".join(shown_rows)
     assert any("llama-1b-sft-tuned" in row for row in shown_rows)
     assert shown_rows[-1].startswith("next    a shows")
+    narrow = [plain_text(row.line) for row in tuning_rows(view, None, 60)]
+    assert narrow[0].startswith("2.7× faster: micro batch")
+    assert "confirmed by 5 alternating pairs, ± 2 %" in narrow
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.8, "1.8× faster"), (12.34, "12.3× faster"), (1.07, "7 % faster"), (0.95, "5 % slower")]
+)
+def test_a_gain_is_a_factor_or_a_share(ratio: float, text: str) -> None:
+    assert format_gain(ratio) == text
 
 
 @pytest.mark.parametrize("status", ["aborted", "killed", "failed"])
 def test_a_tuning_that_ended_early_says_so(status: str) -> None:
     view = under_way(status=status, running=(), trouble="The disk is full.")
     shown_rows = [plain_text(row.line) for row in tuning_rows(view, None, 116)]
-    assert shown_rows[0][:1] in "!✗"
-    assert shown_rows[1] == "trouble The disk is full."
-    assert any(row.startswith("best") for row in shown_rows)
+    assert shown_rows[0].startswith("2.5× faster so far")
+    assert shown_rows[1][:1] in "!✗"
+    assert shown_rows[2] == "trouble The disk is full."
 
 
 def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
@@ -283,7 +315,7 @@ def test_a_tuning_without_a_trial_is_drawn_as_well() -> None:
 
 @given(st.integers(20, 200), st.sampled_from([under_way(), at_its_end(), aborted()]))
 def test_nothing_outgrows_its_place(width: int, view: TuningView) -> None:
-    for row in (*trial_rows(view, max(width, 60)), *skipped_rows(view, width)):
+    for row in (*race_rows(view, {}, max(width, 60)), *skipped_rows(view, width)):
         assert line_width(row.line) <= max(width, 60)
 
 
@@ -302,7 +334,7 @@ def test_it_looks(snap_compare: Compare) -> None:
     async def before(pilot: ScreenPilot) -> None:
         await until(pilot, settled(pilot, box))
         await press_until(pilot, lambda: shown(pilot) is not None, "o")
-        await until(pilot, lambda: "as given, again" in screen_text(pilot.app))
+        await until(pilot, lambda: "start again" in screen_text(pilot.app))
 
     assert snap_compare(box.app(), terminal_size=(120, 40), run_before=before)
 

@@ -204,7 +204,8 @@ class TuningConclusion:
     `ratio` is the winner's speed over the start's, measured alternately, with the 95 % confidence interval `ratio_low`
     to `ratio_high`; None if it was not confirmed. It compares the time of all `job_steps`, `start_job_s` and
     `best_job_s`; the throughput if these are None. `start` and `best` are representative measurements.
-    `learning_rate_note` is set if the effective batch changed. `disturbed`: the machine was too busy to judge.
+    `pairs` were run for it. `learning_rate_note` is set if the effective batch changed. `disturbed`: the machine was
+    too busy to judge.
     """
 
     winner: Settings
@@ -219,6 +220,7 @@ class TuningConclusion:
     job_steps: int | None = None
     start_job_s: float | None = None
     best_job_s: float | None = None
+    pairs: int | None = None
 
     @property
     def job_times(self) -> str | None:

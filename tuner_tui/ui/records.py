@@ -20,6 +20,7 @@ from tuner_tui.settings.model import Resolved
 from tuner_tui.settings.presets import Preset
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.feeds import BackendError
+from tuner_tui.view.tuning_rows import LiveTrial
 
 
 class NameTakenError(BackendError):
@@ -118,7 +119,11 @@ class TuningListing(NamedTuple):
 
 
 class TuningSnapshot(NamedTuple):
-    """A tuning at `now_s` (seconds since the epoch), which is None once the tuning has ended."""
+    """A tuning at `now_s` (seconds since the epoch), which is None once the tuning has ended.
+
+    `live` has what the runs of trials under way measure, by their names.
+    """
 
     view: TuningView
     now_s: float | None
+    live: Mapping[str, LiveTrial] = MappingProxyType({})

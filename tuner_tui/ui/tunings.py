@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.runs.launch.prepare import LaunchRequest, launch_summary, prepare
 from tuner_tui.runs.launch.start import find_duplicate_run
-from tuner_tui.runs.store.folder import state_dir
+from tuner_tui.runs.read.reader import read_brief
+from tuner_tui.runs.store.folder import RunNotFoundError, find_run, runs_dir, state_dir
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.errors import SettingsError
@@ -45,6 +47,7 @@ from tuner_tui.ui.records import (
     TuningWish,
     translate_errors,
 )
+from tuner_tui.view.tuning_rows import LiveTrial
 
 MAX_LISTED_TUNINGS = 100
 UNREACHABLE = "No setting can be passed to this command: e edits the job (pass settings via inject, for example)."
@@ -132,7 +135,7 @@ class Tunings:
             live = reader.folder.live  # a tuning that was just resumed still has the status of its end
             view = reader.poll(now_s)
             running = live or view.status == "running"
-            yield TuningSnapshot(view, now_s if running else None)
+            yield TuningSnapshot(view, now_s, _live_trials(view)) if running else TuningSnapshot(view, None)
 
     @translate_errors()
     def is_same_job(self, folder: Path, config: TrainingConfig) -> bool:
@@ -153,6 +156,16 @@ class Tunings:
         tuning = TuningFolder(folder)
         job = resumed_job(read_tuning_record(tuning), config)
         start_tuning(tuning, TunerSpec(job, dict(os.environ), minutes))
+
+
+def _live_trials(view: TuningView) -> dict[str, LiveTrial]:
+    """Return what the runs of trials under way measure; a run that is not there yet is left out."""
+    live = {}
+    for started in view.running:
+        with suppress(RunNotFoundError):
+            state = read_brief(find_run(started.run, runs_dir())).state
+            live[started.run] = LiveTrial(state.step, state.rates.samples_s, state.rates.tokens_s)
+    return live
 
 
 def _placements(request: LaunchRequest, free_cards: int) -> Mapping[TrialPlacement, str]:

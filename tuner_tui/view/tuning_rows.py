@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuner_tui.core.text import wrap_text
@@ -12,8 +12,26 @@ from tuner_tui.tuning.search.results import SearchResults
 from tuner_tui.tuning.trial import CompletedTrial, Measurement, Trial, TuningConclusion
 from tuner_tui.tuning.trial_log import TrialStarted, TuningView
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, GOOD, WARN, Row, Style, TextSpan, column_widths, line, table_line
+from tuner_tui.view.cells import (
+    BAD,
+    GOOD,
+    WARN,
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    align_left,
+    align_right,
+    fit,
+    line,
+    line_width,
+    shorten,
+    text_width,
+)
+from tuner_tui.view.charts import gauge
 
+LARGE_RATIO = 1.495
+"""Speeds from this ratio on are told as a factor with one digit, smaller ones in per cent."""
 OUTCOMES: Mapping[str, str] = {
     "out-of-memory": "out of memory",
     "failed": "failed",
@@ -51,32 +69,26 @@ class TuningSummary(NamedTuple):
         """Unit of the throughput that is compared."""
         return "tokens/s" if self.results.tokens else "samples/s"
 
-    def ratio(self, measurement: Measurement) -> float | None:
-        """Return the throughput relative to the initial settings; None if either is unknown."""
-        rate = self.rate(measurement)
-        return None if rate is None or not self.start else rate / self.start
+
+def format_gain(ratio: float) -> str:
+    """Return `1.8× faster`, or `7 % faster` for a small gain; `5 % slower` for a loss."""
+    if ratio >= LARGE_RATIO:
+        return f"{ratio:.1f}× faster"
+    return f"{format_share(abs(ratio - 1))} {'slower' if ratio < 1 else 'faster'}"
 
 
-def format_ratio(ratio: float | None) -> str:
-    """Return `×1.41`."""
-    return UNKNOWN if ratio is None else f"×{ratio:.2f}"
-
-
-def format_bound(bound: float | None) -> str:
-    """Return the largest possible gain: `+12 %`, or a factor from twice as fast on."""
-    if bound is None:
-        return UNKNOWN
-    return format_share(bound, signed=True) if bound < 1 else f"×{1 + bound:.1f}"
-
-
-def format_changes(trial: Trial, given: Settings | None) -> str:
-    """Return `micro batch 32, compile on`; for a repetition, which settings are repeated."""
+def format_changes(trial: Trial, given: Settings | None, winner: Settings | None = None) -> str:
+    """Return `micro batch 8 → 16, compile off → on`; for a repetition, which settings are repeated."""
     if not trial.changed:
-        label = "as given" if given in (None, trial.settings) else "the winner"
-        return label if trial.purpose == "start" else f"{label}, again"
-    return ", ".join(
-        f"{FIELDS[name].label} {format_value(name, getattr(trial.settings, name)) or 'none'}" for name in trial.changed
-    )
+        label = "start" if given in (None, trial.settings) else "winner" if trial.settings == winner else "best"
+        return label if trial.purpose == "start" else f"{label} again"
+    before = trial.base or given
+    return ", ".join(_change(name, before, trial.settings) for name in trial.changed)
+
+
+def _change(name: str, before: Settings | None, after: Settings) -> str:
+    old = "" if before is None or getattr(before, name) == getattr(after, name) else f"{_value(before, name)} → "
+    return f"{_field_label(name)} {old}{_value(after, name)}"
 
 
 def format_trial_outcome(completed: CompletedTrial) -> str:
@@ -121,34 +133,9 @@ def can_resume(view: TuningView) -> bool:
     return view.status in ("aborted", "killed", "failed") or (view.status == "finished" and bool(view.trouble))
 
 
-def trial_result(view: TuningView, completed: CompletedTrial) -> str:
-    """Return one trial as a line: `trial 6: precision bf16: 52.6k tokens/s ± 1 %, ×2.46, 44.0 GiB, 40 steps, 41 s`."""
-    summary, measurement = TuningSummary.of(view), completed.measurement
-    result = format_trial_outcome(completed) or measurement.outcome
-    if measurement.outcome == "measured":
-        spread = "" if measurement.spread is None else f" ± {format_share(measurement.spread, digits=1)}"
-        result = ", ".join(
-            [
-                f"{f.significant(summary.rate(measurement))} {summary.unit}{spread}",
-                format_ratio(summary.ratio(measurement)),
-                *([] if measurement.peak_bytes is None else [f"{f.gib(measurement.peak_bytes)} GiB"]),
-                f"{measurement.steps} steps",
-            ]
-        )
-    changes = format_changes(completed.trial, summary.given)
-    return f"trial {completed.trial.number}: {changes}: {result}, {format_short_duration(measurement.seconds)}"
-
-
 def result_rows(view: TuningView, width: int) -> list[Row]:
     """Return the conclusion of a tuning that has ended, or only its trouble: without the keys of the screen."""
-    rows = [] if view.verdict is None else _verdict_rows(view.verdict, view.preset, True, width)
-    if view.verdict is not None and view.tried:
-        start = view.tried[0].trial.settings
-        changed = [name for name in FIELDS if getattr(start, name) != getattr(view.verdict.winner, name)]
-        values = (
-            f"{_field_label(name)} {_value(start, name)} → {_value(view.verdict.winner, name)}" for name in changed
-        )
-        rows += _labelled_rows("changed", ", ".join(values), width) if changed else []
+    rows = [] if view.verdict is None else _verdict_rows(view, view.verdict, True, width)
     return rows + (_labelled_rows("note", view.trouble, width) if view.trouble else [])
 
 
@@ -165,38 +152,40 @@ STOPPED_SENTENCES: Mapping[str, tuple[str, Style, str]] = {
 
 
 def tuning_rows(view: TuningView | None, now_s: float | None, width: int) -> list[Row]:
-    """Return the rows at the top of the tune screen; `now_s` is in seconds since the epoch."""
+    """Return the rows at the top of the tune screen, the result first; `now_s` is in seconds since the epoch."""
     if view is None:
-        return [Row(line(TextSpan("Reading the tuning.", "dim")))]
-    rows = _ended_rows(view, width) if view.status != "running" else _running_rows(view, now_s, width)
+        return [Row(line(TextSpan("reading the tuning …", "dim")))]
+    ended = [] if view.status == "running" else _ended_rows(view, width)
     busy = f"{view.busy}: nothing is confirmed or saved meanwhile" if view.busy else ""
-    return (
-        rows
-        + (_labelled_rows("busy", busy, width, "warn") if busy and view.verdict is None else [])
-        + _best_rows(view, width)
-        + (_verdict_rows(view.verdict, view.preset, is_start_best(view), width) if view.verdict else [])
-    )
+    result = _verdict_rows(view, view.verdict, is_start_best(view), width) if view.verdict else _best_rows(view, width)
+    return [
+        *result,
+        *ended,
+        *(_labelled_rows("busy", busy, width, "warn") if busy and view.verdict is None else []),
+        *(running_rows(view, now_s, width) if view.status == "running" else []),
+    ]
 
 
-def _running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]:
+def running_rows(view: TuningView, now_s: float | None, width: int) -> list[Row]:
+    """Return what the running trials change and why, and the time left."""
     if not view.running:
         return [Row(line(TextSpan("Between trials. ", "strong")))]
     first, left = view.running[0], format_time_left(view)
-    trial = first.trial
     given = view.tried[0].trial.settings if view.tried else None
-    for_how_long = "" if now_s is None else f" · for {format_duration(now_s - first.t)}"
-    if now_s is not None and first.expected_s is not None:
-        for_how_long += f" of about {format_duration(first.expected_s)}"
     head = line(
-        TextSpan(f"▸ trial {trial.number}", "strong"),
-        f" · {format_changes(trial, given)}{for_how_long}",
+        TextSpan(f"▸ trial {first.trial.number}", "strong"),
+        f" · {format_changes(first.trial, given)}{_time_spent(first, now_s)}",
         f" · {left}" if left else "",
     )
-    cards = ", ".join(
-        f"{running.trial.number}{_on_card(running.trial)}" for running in view.running if running.trial.card
-    )
-    at_once = _labelled_rows("trials", cards, width) if cards else []
-    return [Row(head), *_labelled_rows("why", trial.reason, width), *at_once]
+    return [Row(head), *_labelled_rows("why", first.trial.reason, width)]
+
+
+def _time_spent(started: TrialStarted, now_s: float | None) -> str:
+    """Return ` · 43 s of about 60 s`; empty while the time is unknown."""
+    if now_s is None:
+        return ""
+    expected = "" if started.expected_s is None else f" of about {format_duration(started.expected_s)}"
+    return f" · {format_duration(now_s - started.t)}{expected}"
 
 
 def _on_card(trial: Trial) -> str:
@@ -215,46 +204,66 @@ def _ended_rows(view: TuningView, width: int) -> list[Row]:
 
 
 def _best_rows(view: TuningView, width: int) -> list[Row]:
-    """Return the best trial so far, until there is a conclusion."""
+    """Return the best settings so far in one sentence, until there is a conclusion."""
     standing = TuningSummary.of(view)
     best = standing.results.best
-    if view.verdict is not None or best is None or standing.start is None or best.throughput is None:
+    if best is None or standing.given is None or not standing.start or best.throughput is None:
         return []
-    first = next(completed.trial for completed in view.tried if completed.trial.settings == best.settings)
-    words = format_changes(first, standing.given)
-    ratio = format_ratio(best.throughput / standing.start)
-    figures = f"{ratio} of the start · {f.significant(best.throughput)} {standing.unit}"
-    return _labelled_rows("best", f"{figures} · {f.gib(best.peak_bytes)} GiB · trial {first.number}: {words}", width)
+    others = any(completed.trial.settings != standing.given for completed in view.tried)
+    if best.settings == standing.given:
+        return [Row(line(TextSpan("Nothing is faster than the start so far.", "dim")))] if others else []
+    gain = f"{format_gain(best.throughput / standing.start)} so far: "
+    return _sentence_rows(gain, changes_between(standing.given, best.settings), "not confirmed yet", width)
 
 
-def _verdict_rows(verdict: TuningConclusion, preset: str | None, stays: bool, width: int) -> list[Row]:
-    """Return the speedup with its range, the conclusion, and how to apply it."""
-    rows: list[Row] = []
-    if verdict.ratio is not None:
-        spread = ""
-        if verdict.ratio_low is not None and verdict.ratio_high is not None:
-            spread = f" ({format_ratio(verdict.ratio_low)} … {format_ratio(verdict.ratio_high)})"
-        rows.append(
-            Row(
-                line(
-                    TextSpan(f"{GOOD} {format_ratio(verdict.ratio)}", "good"),
-                    f"{spread} of the start's {_compared(verdict)}",
-                )
-            )
-        )
-    rows += [Row(line(text)) for text in wrap_text(verdict.sentence, max(20, width))]
+def changes_between(start: Settings, winner: Settings) -> str:
+    """Return `workers 0 → 4, micro batch 8 → 24`."""
+    changed = (name for name in FIELDS if getattr(start, name) != getattr(winner, name))
+    return ", ".join(_change(name, start, winner) for name in changed)
+
+
+def _verdict_rows(view: TuningView, verdict: TuningConclusion, stays: bool, width: int) -> list[Row]:
+    """Return the result in one sentence, what it needs, and how to apply it."""
+    start = view.tried[0].trial.settings if view.tried else None
+    if verdict.ratio is None or start is None or start == verdict.winner:
+        rows = [Row(line(TextSpan(text, "strong"))) for text in wrap_text(verdict.sentence, max(20, width))]
+    else:
+        gain, changes = f"{format_gain(verdict.ratio)}: ", changes_between(start, verdict.winner)
+        rows = _sentence_rows(gain, changes, _confirmation(view, verdict), width)
     if verdict.learning_rate_note:
         rows += _labelled_rows("LR", verdict.learning_rate_note, width)
-    if preset is not None:
-        rows += _labelled_rows("saved", preset, width)
-    if stays:
-        return rows
-    return [*rows, *_labelled_rows("next", "a shows what it would change and applies it", width)]
+    if view.preset is not None:
+        rows += _labelled_rows("saved", view.preset, width)
+    return rows if stays else [*rows, *_labelled_rows("next", "a shows what it would change and applies it", width)]
 
 
-def _compared(verdict: TuningConclusion) -> str:
-    """`throughput`, or `speed over all 400 steps: 41 s → 35 s`."""
-    return f"speed over all {verdict.job_steps:,} steps: {verdict.job_times}" if verdict.job_times else "throughput"
+def _sentence_rows(gain: str, changes: str, note: str, width: int) -> list[Row]:
+    """Return the gain in colour, what changes, and a note, in as many rows as they need."""
+    first, *more = wrap_text(f"{gain}{changes}", max(20, width))
+    rows = [line(TextSpan(gain, "good"), TextSpan(first[len(gain) :], "strong"))]
+    rows += [line(TextSpan(text, "strong")) for text in more]
+    fits = note and line_width(rows[-1]) + 3 + text_width(note) <= width
+    if fits:
+        rows[-1] = line(*rows[-1], TextSpan(f"   {note}", "dim"))
+    below = [] if fits else [line(TextSpan(text, "dim")) for text in wrap_text(note, max(20, width))]
+    return [Row(cells) for cells in (*rows, *below)]
+
+
+def _confirmation(view: TuningView, verdict: TuningConclusion) -> str:
+    """Return `confirmed by 5 alternating pairs, ± 3 %`, and what the speed is that of."""
+    parts = []
+    if verdict.ratio is not None and verdict.ratio_low is not None and verdict.ratio_high is not None:
+        half = (verdict.ratio_high - verdict.ratio_low) / 2 / verdict.ratio
+        pairs = "pairs" if verdict.pairs is None else f"{verdict.pairs} alternating pair{'s' * (verdict.pairs != 1)}"
+        how = "confirmed by" if verdict.ratio_low > 1 else "measured in"
+        parts.append(f"{how} {pairs}, ± {format_share(half)}")
+    if verdict.job_times:
+        parts.append(f"all {verdict.job_steps:,} steps {verdict.job_times}")
+    results = SearchResults.of(view.tried, view.limit_bytes, view.whole_job)
+    start = results.get(view.tried[0].trial.settings)
+    if start is not None and not results.fits(start):
+        parts.append("the start leaves too little memory free")
+    return " · ".join(parts)
 
 
 def skipped_rows(view: TuningView | None, width: int) -> list[Row]:
@@ -280,76 +289,130 @@ def _labelled_rows(label: str, text: str, width: int, style: Style = "") -> list
     ]
 
 
-COLUMN_SIDES = "rllrrrrl"
-CHANGED, OUTCOME = 2, 7
-QUIET_COLUMNS = (0, 1, 6)
-ALL_COLUMNS_FROM = 88
-OPTIONAL_COLUMNS = (1, 6)
-"""Columns omitted from a narrow table."""
+class LiveTrial(NamedTuple):
+    """What the run of a trial measures at this moment; None where it is not known yet."""
 
-TrialTexts = tuple[tuple[str, ...], Style]
-"""The texts of one row and the style of its outcome."""
+    step: int | None = None
+    samples_s: float | None = None
+    tokens_s: float | None = None
 
 
-def trial_rows(view: TuningView | None, width: int) -> list[Row]:
-    """Return a heading and a row per trial, newest last, then the running trial."""
+class Lane(NamedTuple):
+    """One candidate of the race. `rate` is its speed, None until it is measured."""
+
+    number: str
+    changes: str
+    rate: float | None
+    peak: str
+    state: str
+    style: Style
+    bar_style: Style
+
+
+LEAST_BAR, MOST_BAR, BAR_FROM = 8, 44, 72
+"""Cells of a bar, and the width from which there are bars."""
+MOST_STATE, LEAST_CHANGES = 34, 16
+LANE_GAP = 2
+
+
+def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: int) -> list[Row]:
+    """Return a lane for each trial, newest last: what it changes, its speed as a bar, its memory, its state.
+
+    `running` has what the runs of trials under way measure, by their names.
+    """
     if view is None:
-        return [Row(line(TextSpan("Reading the tuning.", "dim")))]
+        return [Row(line(TextSpan("reading the tuning …", "dim")))]
     standing = TuningSummary.of(view)
-    trials = [_finished_trial(view, standing, completed) for completed in view.tried]
+    lanes = [_finished_lane(view, standing, completed) for completed in view.tried]
     if view.status == "running":
-        trials += [_running_trial(running, standing) for running in view.running]
-    if not trials:
+        lanes += [_running_lane(started, standing, running.get(started.run)) for started in view.running]
+    if not lanes:
         return [Row(line(TextSpan("No trial yet.", "dim")))]
-    heads = ("#", "for", "changed", standing.unit, "×start", "peak GiB", "at most", "")
-    shown = [at for at in range(len(heads)) if at not in OPTIONAL_COLUMNS or width >= ALL_COLUMNS_FROM]
-    table = [[texts[at] for at in shown] for texts in (heads, *(texts for texts, _ in trials))]
-    columns = column_widths(table, [width] * len(shown), width)
-    sides = "".join(COLUMN_SIDES[at] for at in shown)
-    rows = [Row(table_line(table[0], columns, ["dim" for _ in shown], sides))]
-    for texts, (_, style) in zip(table[1:], trials, strict=True):
-        styles: dict[int, Style] = {**dict.fromkeys(QUIET_COLUMNS, "dim"), OUTCOME: style}
-        styles |= {CHANGED: "strong"} if style == "good" else {}
-        rows.append(Row(table_line(texts, columns, [styles.get(at, "") for at in shown], sides)))
-    return rows
+    unit = standing.unit
+    speeds = [f"{f.significant(lane.rate)} {unit}" if lane.rate is not None else UNKNOWN for lane in lanes]
+    columns = [
+        max(map(text_width, texts))
+        for texts in ([lane.number for lane in lanes], [lane.changes for lane in lanes], speeds,
+                      [lane.peak for lane in lanes], [lane.state for lane in lanes])
+    ]  # fmt: skip
+    columns[4] = min(columns[4], MOST_STATE)
+    # What is left belongs to the bar; without enough for one, changes are shortened first and then there is none.
+    bar = LEAST_BAR if width >= BAR_FROM else 0
+    others = columns[0] + columns[2] + columns[3] + columns[4] + LANE_GAP * (5 if bar else 4)
+    columns[1] = min(columns[1], max(LEAST_CHANGES, width - others - bar))
+    bar = min(MOST_BAR, width - others - columns[1]) if bar else 0
+    fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
+    return [
+        Row(fit(_lane_line(lane, speed, columns, bar, fastest), width))
+        for lane, speed in zip(lanes, speeds, strict=True)
+    ]
 
 
-def _finished_trial(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> TrialTexts:
-    trial, measurement = completed.trial, completed.measurement
-    outcome, style = _trial_outcome(view, standing, completed)
-    figures = (
-        f.significant(standing.rate(measurement)),
-        format_ratio(standing.ratio(measurement)),
-        f.gib(measurement.peak_bytes),
-        format_bound(trial.bound),
+def _lane_line(lane: Lane, speed: str, columns: Sequence[int], bar: int, fastest: float) -> Line:
+    gap = " " * LANE_GAP
+    part = None if lane.rate is None or fastest <= 0 else lane.rate / fastest
+    race = line(*gauge(part, bar, lane.bar_style), gap) if bar > 0 else ()
+    return line(
+        TextSpan(align_right(lane.number, columns[0]) + gap, "dim"),
+        TextSpan(align_left(lane.changes, columns[1]), "strong" if lane.style == "good" else ""),
+        gap,
+        *race,
+        TextSpan(align_right(speed, columns[2]), "strong"),
+        TextSpan(gap + align_right(lane.peak, columns[3]) + gap, "dim"),
+        TextSpan(shorten(lane.state, columns[4]), lane.style),
     )
-    changes = format_changes(trial, standing.given)
-    return (str(trial.number), trial.purpose, changes, *figures, outcome), style
 
 
-def _trial_outcome(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:
-    measurement = completed.measurement
+def _peak_text(peak_bytes: int | None) -> str:
+    return UNKNOWN if peak_bytes is None else f"{f.gib(peak_bytes)} GiB"
+
+
+def _finished_lane(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> Lane:
+    trial, measurement = completed.trial, completed.measurement
+    state, style = _trial_state(view, standing, completed)
+    winner = None if view.verdict is None else view.verdict.winner
+    bar_style: Style = "good" if style == "good" else "dim" if trial.settings == standing.given else "gauge"
+    return Lane(
+        str(trial.number), format_changes(trial, standing.given, winner), standing.rate(measurement),
+        _peak_text(measurement.peak_bytes), state, style, bar_style,
+    )  # fmt: skip
+
+
+def _trial_state(view: TuningView, standing: TuningSummary, completed: CompletedTrial) -> tuple[str, Style]:
+    """Return how a trial ended, and the style of that."""
+    trial, measurement = completed.trial, completed.measurement
     if measurement.outcome == "out-of-memory":
         return f"{BAD} {format_trial_outcome(completed)}", "bad"
     if measurement.outcome == "aborted":
         return format_trial_outcome(completed), "dim"
     if measurement.outcome != "measured":
         return f"{WARN} {format_trial_outcome(completed)}", "warn"
-    if (
-        view.limit_bytes is not None
-        and measurement.peak_bytes is not None
-        and measurement.peak_bytes > view.limit_bytes
-    ):
+    peak_bytes = measurement.peak_bytes
+    if view.limit_bytes is not None and peak_bytes is not None and peak_bytes > view.limit_bytes:
         return f"{WARN} too little memory left", "warn"
-    if completed.trial.settings == standing.best:
+    if trial.settings == standing.best and (trial.settings != standing.given or view.status == "finished"):
         final = "the start is kept" if is_start_best(view) else "winner"
         return f"{GOOD} {final if view.status == 'finished' else 'best so far'}", "good"
-    return "", ""
+    if trial.settings == standing.given:
+        return "the start", "dim"
+    base = None if trial.base is None else standing.results.get(trial.base)
+    before = standing.start if base is None else base.throughput
+    rate = standing.rate(measurement)
+    if not before or rate is None:
+        return "", "dim"
+    noise = max(LEAST_NOISE, measurement.spread or 0.0)
+    than = " than the start" if base is None or trial.base == standing.given else ""
+    if abs(rate / before - 1) <= noise:
+        return f"the same{' as the start' if than else ''}, within noise", "dim"
+    return f"{format_gain(rate / before)}{than}", "dim"
 
 
-def _running_trial(started: TrialStarted, standing: TuningSummary) -> TrialTexts:
+LEAST_NOISE = 0.01
+
+
+def _running_lane(started: TrialStarted, standing: TuningSummary, live: LiveTrial | None) -> Lane:
     trial = started.trial
-    figures = (UNKNOWN, UNKNOWN, UNKNOWN, format_bound(trial.bound))
-    outcome = f"▸ in {started.run}{_on_card(trial)}"
-    changes = format_changes(trial, standing.given)
-    return (str(trial.number), trial.purpose, changes, *figures, outcome), "strong"
+    at = "" if live is None or live.step is None else f", step {f.count(live.step)}"
+    rate = None if live is None else live.tokens_s if standing.results.tokens else live.samples_s
+    state = f"▸ running{at}{_on_card(trial)}"
+    return Lane(str(trial.number), format_changes(trial, standing.given), rate, UNKNOWN, state, "strong", "curve")

@@ -73,7 +73,7 @@ from tuner_tui.tuning.trial_log import (
     TuningView,
     encode_entry,
 )
-from tuner_tui.view.tuning_rows import result_rows, trial_result, tuning_rows
+from tuner_tui.view.tuning_rows import race_rows, result_rows, running_rows
 
 BUSY_NOTE = "trials continue, but nothing is confirmed or saved meanwhile."
 KNOBS_SHOWN = 4
@@ -89,16 +89,16 @@ def entry_lines(entry: LogEntry, view: TuningView, width: int) -> Iterator[str]:
             if entry.busy:
                 yield f"busy    {entry.busy[0].upper()}{entry.busy[1:]}: {BUSY_NOTE}"
         case TrialStarted():
-            started = replace(view, status="running", running=(entry,), verdict=None, busy="")
-            yield from row_lines(tuning_rows(started, None, width))
+            yield from row_lines(running_rows(replace(view, status="running", running=(entry,)), None, width))
         case TrialCompleted():
-            yield trial_result(view, entry.tried)
+            yield from row_lines([race_rows(replace(view, running=()), {}, width)[view.tried.index(entry.tried)]])
             measurement, number = entry.tried.measurement, entry.tried.trial.number
             earlier = (tried.measurement.sentence for tried in view.tried if tried.trial.number < number)
             if measurement.outcome == "measured" and measurement.sentence and measurement.sentence not in earlier:
                 yield f"        ({measurement.sentence})"
         case TuningEnded():
             yield from row_lines(result_rows(view, width))
+            yield from row_lines(race_rows(view, {}, width) if view.tried else ())
             yield from skipped_lines(view.skipped)
 
 

@@ -147,6 +147,7 @@ class Confirmation:
             job_steps=None if job is None else job.steps,
             start_job_s=None if start is None or before is None else _job_s(before, start),
             best_job_s=_job_s(after, winner),
+            pairs=None if test is None or test.interval is None else len(test.ratios),
         )
 
     def _nothing_ran(self) -> str:

@@ -24,14 +24,14 @@ from tuner_tui.view.cells import Row
 from tuner_tui.view.tuning_rows import (
     can_resume,
     is_start_best,
+    race_rows,
     skipped_rows,
-    trial_rows,
     tuning_rows,
 )
 
 
 class TrialsPanel(RowsPanel):
-    """The table of trials, which follows the newest one until it is scrolled."""
+    """The race of the trials, which follows the newest one until it is scrolled."""
 
     _at_end = True
 
@@ -158,10 +158,10 @@ class TuneScreen(SubScreen):
     def __init__(self) -> None:
         super().__init__()
         self._head = RowsPanel(tuning_rows, None, None, classes="panel")
-        self._trials = TrialsPanel(trial_rows, None, can_focus=True, id="trials", classes="panel")
+        self._trials = TrialsPanel(race_rows, None, {}, can_focus=True, id="trials", classes="panel")
         self._skipped = RowsPanel(skipped_rows, None, can_focus=True, id="skipped", classes="panel")
         for panel, title in (
-            (self._head, "Tune"),
+            (self._head, "Tuning"),
             (self._trials, "Trials"),
             (self._skipped, "Not tried"),
         ):
@@ -186,9 +186,10 @@ class TuneScreen(SubScreen):
     def watch_snapshot(self, snapshot: TuningSnapshot | None) -> None:
         view = None if snapshot is None else snapshot.view
         self._head.values = (view, None if snapshot is None else snapshot.now_s)
-        self._trials.values = self._skipped.values = (view,)
+        self._trials.values = (view, {} if snapshot is None else snapshot.live)
+        self._skipped.values = (view,)
         if view is not None:
-            self.set_panel_title(self._head, f"Tune · {view.id} · {view.title} · {view.status}")
+            self.set_panel_title(self._head, f"Tuning {view.id} · {view.title} · {view.status}")
         self._show_idle_keys()
         self._arrange()
 
