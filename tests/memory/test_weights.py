@@ -9,7 +9,7 @@ import pytest
 import yaml
 from msgspec import convert
 
-from tuner_tui.memory.closed_form import fixed_sizes
+from tuner_tui.memory.closed_form import TrainingCode, activation_bytes, fixed_sizes
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import (
@@ -24,6 +24,8 @@ from tuner_tui.settings.model import Settings
 
 GIB = 2**30
 PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text())
+
+GPU = Device(True, (8, 0))
 
 
 def shape(name: str) -> Any:
@@ -135,3 +137,64 @@ def test_an_estimate_by_name_is_that_by_configuration() -> None:
 def test_quantization_takes_a_7b_model_from_17_to_8_gib() -> None:
     assert qwen(quantization="int8").total_bytes / GIB == pytest.approx(11.3, abs=0.3)
     assert qwen(quantization="nf4", bnb_4bit_use_double_quant=True).total_bytes / GIB == pytest.approx(8.3, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("model", "each"),
+    [
+        ("unsloth/Qwen2.5-7B-bnb-4bit", 0.516), ("unsloth/qwen2.5-7b-instruct-unsloth-bnb-4bit", 0.6),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", 0.52), ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", 0.52),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 1.02), ("mlx-community/Qwen2.5-7B-4bit", 0.516),
+        ("neuralmagic/Qwen2.5-7B-FP8", 1.0), ("Qwen/Qwen2.5-7B-Instruct", None), ("org/Qwen2.5-7B-awqward", None),
+    ],
+)  # fmt: skip
+def test_a_name_says_that_the_weights_are_quantized(model: str, each: float | None) -> None:
+    settings, plain = Settings(peft_method="lora"), shape("qwen2.5-7b")
+    quantized = known_shape(model, "causal-lm")
+    assert quantized is not None
+    assert quantized.quantized_bytes == each
+    linear = 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18_944)
+    saved = 0 if each is None else linear * (2 - each)
+    assert fixed_sizes(plain, settings).weights - fixed_sizes(quantized, settings).weights == pytest.approx(saved)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "each"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.52), ({"quant_method": "gptq", "bits": 8}, 1.02),
+        ({"quant_method": "awq", "w_bit": 4}, 0.52), ({"quant_method": "unheard"}, None), ("nonsense", None),
+    ],
+)  # fmt: skip
+def test_a_configuration_says_that_the_weights_are_quantized(quantization: Any, each: float | None) -> None:
+    config = {**known_configs()["qwen2.5-7b"], "quantization_config": quantization}
+    quantized = shape_from_config(config, "here", "causal-lm")
+    assert quantized is not None
+    assert quantized.quantized_bytes == each
+
+
+def test_what_peft_prepares_has_embeddings_norms_and_output_layer_in_fp32() -> None:
+    """2 bytes more for each of Qwen2.5-7B's weights that are not quantized, and the output layer's copy in 16 bit."""
+    settings = Settings(precision="bf16", peft_method="lora", quantization="nf4")
+    plain, prepared = (
+        fixed_sizes(shape("qwen2.5-7b"), settings, code=TrainingCode(upcasts=on)) for on in (False, True)
+    )
+    linear = 28 * (2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18_944)
+    assert prepared.weights - plain.weights == 2 * (7_615_616_512 - linear)
+    assert prepared.copies - plain.copies == 2 * 152_064 * 3584
+    unquantized = Settings(precision="bf16", peft_method="lora")
+    same = (
+        fixed_sizes(shape("qwen2.5-7b"), unquantized, code=TrainingCode(upcasts=on)).weights for on in (False, True)
+    )
+    assert len(set(same)) == 1
+
+
+def test_each_adapter_on_16_bit_weights_keeps_a_copy_of_its_input_and_dropout_its_mask() -> None:
+    """Qwen2.5-7B: 7 layers read 5 × 3,584 + 3,584 + 18,944 numbers; masks of one byte each."""
+    dropped = [
+        activation_bytes(shape("qwen2.5-7b"), Settings(precision="bf16", peft_method="lora", lora_dropout=share), GPU)
+        for share in (0.0, 0.1)
+    ]
+    assert dropped[1].block - dropped[0].block == 128 * (6 * 3584 + 18_944)
+    in_16_bit = TrainingCode(adapter_bytes=2)
+    shared = activation_bytes(shape("qwen2.5-7b"), Settings(precision="bf16", peft_method="lora"), GPU, in_16_bit)
+    assert dropped[0].block - shared.block == 128 * 2 * (5 - 2 + 1) * 3584

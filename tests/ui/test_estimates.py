@@ -23,16 +23,19 @@ from tuner_tui.advice.estimate import (
     UNMEASURED_IMPORTS,
     DataOutlook,
     EstimateRequest,
+    JobMemoryEstimator,
     MemoryEstimator,
     MemoryOutlook,
+    training_code_of,
 )
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import HostMemory
-from tuner_tui.memory.closed_form import MemoryPhase
+from tuner_tui.memory.closed_form import BUILT_IN, MemoryPhase, TrainingCode, training_code
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import RanOut, estimate_from_phases
+from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.events.types import InEffect, Steps
 from tuner_tui.runs.store.codec import encode_event
 from tuner_tui.runs.store.folder import create_folder
@@ -355,3 +358,32 @@ def test_the_parts_of_the_tiny_model_add_up() -> None:
     assert sum(row.size_bytes for row in parts.by_kind) == parts.total_bytes
     assert sum(row.size_bytes for row in parts.by_module) == parts.total_bytes
     assert parts.title == "tiny · micro batch 8"
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "transformers", "expected"),
+    [
+        ("", (), "5.23.0", BUILT_IN),
+        ("", (), "4.48.3", training_code("older transformers")),
+        ("model = prepare_model_for_kbit_training(model)", (), "5.23.0", TrainingCode(upcasts=True)),
+        ("", ("--deepspeed", "zero2.json"), "5.23.0", training_code("deepspeed")),
+    ],
+)
+def test_what_the_code_does_with_memory_is_read_from_script_command_and_release(
+    tmp_path: Path, script: str, words: tuple[str, ...], transformers: str, expected: TrainingCode
+) -> None:
+    (tmp_path / "sft.py").write_text(script)
+    job = CommandJob(command=("python", "sft.py", *words), cwd=str(tmp_path))
+    python = replace(INTERPRETER, packages={"transformers": transformers})
+    assert training_code_of(job, python) == expected
+
+
+def test_a_tool_with_code_of_its_own_is_not_traced_and_says_what_is_unknown() -> None:
+    job = CommandJob(command=("litgpt", "finetune_lora", "x"), dialect="litgpt")
+    estimator = JobMemoryEstimator(BuiltinJob(task="causal-lm", model="gpt2"), H100, code=training_code_of(job, None))
+    best = estimator.closed_form(Settings(peft_method="lora"))
+    assert best is not None
+    assert best.rests_on == "by formula, not knowing which layers have adapters"
+    assert best.uncertainty > 0.1
+    with pytest.raises(TraceError, match="otherwise than a trace"):
+        estimator.traced(Settings())

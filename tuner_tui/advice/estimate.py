@@ -6,7 +6,7 @@ The closed form answers at once. A trace takes seconds, and is right for models 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from tuner_tui.core.units import format_size
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate, estimate_from_runs
+from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import known_shape
@@ -36,10 +37,12 @@ from tuner_tui.memory.trace import (
 )
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import read_command
+from tuner_tui.settings.command_training import CommandTraining, read_command
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
-from tuner_tui.settings.model import Resolved, Settings, Value
+from tuner_tui.settings.model import Resolved, Settings
+from tuner_tui.settings.rules import RuleContext
 
+OLDER_TRANSFORMERS = "older transformers"
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
 UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
 MICRO = "per_device_train_batch_size"
@@ -78,6 +81,19 @@ def training_device(
     )
 
 
+def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
+    """What the code that trains `job` does with memory: by its tool, its script and the installed Transformers."""
+    older = RuleContext((), interpreter, job).is_older("transformers", (4, 49))
+    code = training_code(OLDER_TRANSFORMERS if older else "")
+    if not isinstance(job, CommandJob):
+        return code
+    if job.launcher == "deepspeed" or any("deepspeed" in word for word in job.command):
+        return training_code("deepspeed")
+    if training_code(job.dialect) != BUILT_IN:
+        return training_code(job.dialect)
+    return replace(code, upcasts=_read_command(job.command, job.cwd or "").upcasts)
+
+
 @dataclass(frozen=True, slots=True)
 class JobMemoryEstimator:
     """Estimates the memory of one job on one device, corrected by measured runs (newest first).
@@ -90,10 +106,11 @@ class JobMemoryEstimator:
     processes: int = 1
     interpreter: Interpreter | None = None
     runs: Sequence[MeasuredRun] = ()
+    code: TrainingCode = BUILT_IN
 
     def at_once(self, settings: Settings) -> MemoryEstimate | None:
         """The estimate from a cached trace, else the closed form; None if there is neither. Reads one small file."""
-        python = self.interpreter
+        python = None if self._untraceable(settings) else self.interpreter
         trace = None if python is None else cached_trace(python, self.job, settings, self.device)
         return self.closed_form(settings) if trace is None else self._traced_estimate(trace, settings)
 
@@ -102,16 +119,27 @@ class JobMemoryEstimator:
         shape = known_shape(self.job.model, self.job.task)
         if shape is None:
             return None
-        return self._calibrate(settings, lambda tried: estimate(shape, tried, self.device, self.processes))
+        return self._calibrate(settings, lambda tried: estimate(shape, tried, self.device, self.processes, self.code))
 
     def traced(self, settings: Settings) -> MemoryEstimate:
         """The traced estimate; takes seconds unless the trace is cached. Raises `TraceError`."""
+        if problem := self._untraceable(settings):
+            raise TraceError(problem)
         return self._traced_estimate(trace_memory(self._python, self.job, settings, self.device), settings)
 
     def breakdown(self, settings: Settings) -> tuple[MemoryBreakdown, dict[str, MemoryRemedy]]:
         """The tensors at the peak, and the remedy of each kind that has one. Raises `TraceError`."""
         traced = trace_breakdown(self._python, self.job, settings, self.device)
         return traced, memory_remedies(self.closed_form, settings, traced.by(lambda part: part.kind))
+
+    def _untraceable(self, settings: Settings) -> str:
+        """Why a trace, which runs the built-in job's code, says nothing of this training; empty where it does."""
+        shape = known_shape(self.job.model, self.job.task)
+        if shape is not None and shape.quantized_bytes is not None:
+            return "The weights are saved quantized, which a trace does not compute with."
+        if self.code not in (BUILT_IN, training_code(OLDER_TRANSFORMERS)):
+            return "The tool of this command computes otherwise than a trace does."
+        return ""
 
     @property
     def _python(self) -> Interpreter:
@@ -299,7 +327,8 @@ class MemoryEstimator:
     def _estimator(
         self, request: EstimateRequest, job: BuiltinJob, target: TrainingTarget, device: Device
     ) -> JobMemoryEstimator:
-        return JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs)
+        code = training_code_of(request.job, request.interpreter)
+        return JobMemoryEstimator(job, device, target.processes, request.interpreter, self._runs, code)
 
 
 def _target(request: EstimateRequest) -> TrainingTarget:
@@ -311,12 +340,12 @@ def _settings(request: EstimateRequest) -> Settings:
     job = request.job
     if not isinstance(job, CommandJob):
         return request.resolved.settings
-    return request.resolved.with_own(_own_settings(job.command, job.cwd or "")).settings
+    return request.resolved.with_own(_read_command(job.command, job.cwd or "").in_effect).settings
 
 
 @lru_cache(maxsize=8)
-def _own_settings(command: tuple[str, ...], folder: str) -> Mapping[str, Value]:
-    return read_command(command, Path(folder)).in_effect
+def _read_command(command: tuple[str, ...], folder: str) -> CommandTraining:
+    return read_command(command, Path(folder))
 
 
 def _host_limit(request: EstimateRequest, target: TrainingTarget) -> int | None:

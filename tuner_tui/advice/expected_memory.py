@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory
+from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, training_code_of
 from tuner_tui.advice.findings.run_metrics import gpu_indexes
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
@@ -26,7 +26,7 @@ from tuner_tui.memory.calibration import (
     MeasuredRun,
     estimate_from_runs,
 )
-from tuner_tui.memory.closed_form import optimizer_bytes
+from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, PeakVerdict, fit_verdict
 from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
@@ -162,7 +162,8 @@ def _by_estimate(
     if job is None or device is None or device.capacity_bytes is None:
         return None
     runs = situation.measured if isinstance(situation.job, BuiltinJob) else ()
-    before, after = (_estimated(job, device, values, runs) for values in (settings, changed))
+    code = BUILT_IN if situation.job is None else training_code_of(situation.job, situation.interpreter)
+    before, after = (_estimated(job, device, values, runs, code) for values in (settings, changed))
     if before is None or after is None:
         return None
     capacity = device.capacity_bytes
@@ -181,9 +182,9 @@ def _by_estimate(
 # A ladder asks for many batches, and a live run asks again with each sample.
 @lru_cache(maxsize=256)
 def _estimated(
-    job: BuiltinJob, device: Device, settings: Settings, runs: tuple[MeasuredRun, ...]
+    job: BuiltinJob, device: Device, settings: Settings, runs: tuple[MeasuredRun, ...], code: TrainingCode
 ) -> MemoryEstimate | None:
-    return JobMemoryEstimator(job, device, runs=runs).closed_form(settings)
+    return JobMemoryEstimator(job, device, runs=runs, code=code).closed_form(settings)
 
 
 def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | None:

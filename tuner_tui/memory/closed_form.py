@@ -13,7 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
+from msgspec import convert
+
+from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import (
     ModelShape,
@@ -27,6 +32,41 @@ from tuner_tui.memory.model_shape import (
 )
 from tuner_tui.settings.dialects.hf import BITSANDBYTES_OPTIMIZERS
 from tuner_tui.settings.model import Settings
+
+CODE_FILE = Path(__file__).with_name("training_code.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCode:
+    """What the code that trains does with memory, beyond the settings; a row of `training_code.yaml` for each tool.
+
+    `logit_bytes` are the bytes per logit at the peaks of the loss in the forward and the backward pass, in 16 bit, and
+    `adapter_bytes` those of an adapter's number. `upcasts`: what is not quantized of a quantized model is fp32, as
+    `prepare_model_for_kbit_training` of peft makes it. `fused_gelu`: one kernel computes GELU, where the models' own
+    code keeps five tensors. `buffer_bytes` are buffers for gradients. What is `unknown` of it widens the uncertainty.
+    """
+
+    logit_bytes: tuple[float, float] = (10, 12)
+    adapter_bytes: int = 4
+    upcasts: bool = False
+    fused_gelu: bool = False
+    buffer_bytes: float = 0.0
+    uncertainty: float = 0.1
+    unknown: str = ""
+
+
+BUILT_IN = TrainingCode()
+
+
+@cache
+def training_code(name: str) -> TrainingCode:
+    """The row of `training_code.yaml`; the built-in job's for a tool without one."""
+    return convert(read_data_file(CODE_FILE).get(name, {}), TrainingCode)
+
+
+def is_quantized(shape: ModelShape, settings: Settings) -> bool:
+    """Whether the linear layers of the blocks are quantized under an adapter: by the settings, or as saved."""
+    return settings.peft_method != "none" and (settings.quantization != "none" or shape.quantized_bytes is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +89,15 @@ class NumberSizes:
         return self.compute if self.casts else self.stream
 
 
-def number_sizes(shape: ModelShape, settings: Settings, device: Device) -> NumberSizes:
+def number_sizes(shape: ModelShape, settings: Settings, device: Device, code: TrainingCode = BUILT_IN) -> NumberSizes:
     """The number sizes of a training; autocast keeps weights in fp32 and computes in 16 bit."""
     mixed = settings.precision != "fp32"
-    compute = 2 if mixed else shape.weight_bytes
-    casts = mixed and shape.weight_bytes == 4
+    stream = 4 if code.upcasts and is_quantized(shape, settings) else shape.weight_bytes
+    compute = 2 if mixed else stream
+    casts = mixed and stream == 4
     return NumberSizes(
         compute=compute,
-        stream=shape.weight_bytes,
+        stream=stream,
         mask=1 if device.on_gpu else compute,
         casts=casts,
         wide=casts and device.on_gpu,
@@ -131,31 +172,53 @@ def _math_kernel_bytes(shape: ModelShape, n: NumberSizes, scores: float, tokens:
     return scores * kept * 4 + 3 * (4 - n.compute) * tokens * shape.heads * shape.head_dim
 
 
-def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes) -> float:
+def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes, code: TrainingCode = BUILT_IN) -> float:
     """Bytes kept by one block per token; adapters add their inputs and outputs."""
     adapted = settings.peft_method != "none"
-    widths, units = block_widths(shape), unit_bytes(shape, numerics, adapted)
+    copied = adapter_copy_bytes(settings, numerics, code)
+    widths, units = block_widths(shape), unit_bytes(shape, numerics, adapted, copied)
     kept = sum(widths[name] * _total(each, units) for name, each in family_form(shape.family).kept.items())
+    if code.fused_gelu and shape.family == "gpt2":  # its input and its output
+        kept -= widths["inner"] * (_total(family_form("gpt2").kept["inner"], units) - 2 * numerics.compute)
     if shape.query_norm:  # the input in fp32 and, where the weight trains, the scaled one
         kept += (widths["queries"] + widths["keys"]) * (4 + (0 if adapted else numerics.compute))
     if not adapted:
         return kept
     layers = linear_layers(shape)
     ranks = len(layers) * settings.lora_r * numerics.compute
-    copied = shape.heads * shape.head_dim * numerics.compute if numerics.casts else 0  # of the attention output
+    attention_output = shape.heads * shape.head_dim * copied
+    masks = sum(layer.inputs for layer in layers) * numerics.mask if settings.lora_dropout else 0
     # DoRA keeps the outputs of the frozen and the low-rank layer; in 16 bit the former also without its bias.
     outputs = sum(layer.outputs * (3 if layer.bias and numerics.casts else 2) for layer in layers)
-    return kept + ranks + copied + (outputs * numerics.compute if settings.peft_method == "dora" else 0)
+    return (
+        kept + ranks + attention_output + masks + (outputs * numerics.compute if settings.peft_method == "dora" else 0)
+    )
 
 
-def unit_bytes(shape: ModelShape, n: NumberSizes, adapted: bool) -> Mapping[str, float]:
-    """Bytes of the kinds of numbers by which `families.yaml` counts."""
+def adapter_copy_bytes(settings: Settings, n: NumberSizes, code: TrainingCode) -> int:
+    """Bytes per number of the copy of its input that each adapter keeps; 0 where all keep the same tensor.
+
+    peft casts the input to the adapter's fp32, and autocast casts that to 16 bit, for each adapter anew (`forward` in
+    peft/tuners/lora/layer.py). Dropout makes a tensor of its own for each, too.
+    """
+    if settings.peft_method == "none":
+        return 0
+    if n.casts:
+        return n.compute
+    if n.compute == 4 or code.adapter_bytes == 2:
+        return n.compute if settings.lora_dropout else 0
+    return 2 if settings.precision != "fp32" else 4
+
+
+def unit_bytes(shape: ModelShape, n: NumberSizes, adapted: bool, copied: int = 0) -> Mapping[str, float]:
+    """Bytes of the kinds of numbers by which `families.yaml` counts; `copied` are those of adapters' inputs."""
+    copied = n.compute if n.casts else copied
     return {
         "compute": n.compute,
         "stream": n.stream,
         "fp32": 4,
-        "copied": n.compute if n.casts else 0,
-        "uncopied": 0 if n.casts else n.stream,
+        "copied": copied,
+        "uncopied": 0 if copied else n.stream,
         "trained": 0 if adapted else n.stream,
         "mask": n.mask if shape.hidden_dropout else 0,
         "widened": 4 if n.wide else 0,
@@ -185,10 +248,12 @@ class ActivationBytes:
     logits: float
 
 
-def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> ActivationBytes:
+def activation_bytes(
+    shape: ModelShape, settings: Settings, device: Device, code: TrainingCode = BUILT_IN
+) -> ActivationBytes:
     """The activations of one sample of `max_length` tokens."""
     shape = loaded_shape(shape, settings)
-    n = number_sizes(shape, settings, device)
+    n = number_sizes(shape, settings, device, code)
     adapted = settings.peft_method != "none"
     tokens = min(settings.max_length, shape.positions or settings.max_length)
     scores = attention_bytes(shape, settings, device, n, tokens)
@@ -196,17 +261,19 @@ def activation_bytes(shape: ModelShape, settings: Settings, device: Device) -> A
     form = family_form(shape.family)
     ends = _total(form.ends, unit_bytes(shape, n, adapted))
     ends += n.normed if shape.language_model and shape.family != "bert" else 0
+    widened = 4.0 if form.final_norm and n.stream == 2 else 0.0  # the copy of its input that the last norm makes
     # A logit in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already.
-    loss_forward = logits * (10 if n.compute == 2 else 8)
+    forward, backward = code.logit_bytes
+    loss_forward = logits * (forward if n.compute == 2 else 8)
     # Of one block in a forward pass without gradients.
     widest = shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * form.widest * n.compute
     return ActivationBytes(
-        block=tokens * block_bytes(shape, settings, n) + scores.kept,
+        block=tokens * block_bytes(shape, settings, n, code) + scores.kept,
         checkpoint=float(tokens * shape.hidden * n.stream),
-        ends=0.0 if adapted else tokens * shape.hidden * ends,
+        ends=tokens * shape.hidden * (widened if adapted else ends),
         block_extra=max(tokens * _mlp_backward_bytes(shape, n, adapted), scores.extra),
         loss_forward=loss_forward,
-        loss_backward=logits * 12,  # the log-softmax, its gradient and that of the logits, each in fp32
+        loss_backward=logits * backward,  # the log-softmax, its gradient and that of the logits, each in fp32
         evaluation=max(loss_forward, tokens * widest + scores.evaluation),
         logits=logits,
     )
@@ -334,7 +401,12 @@ class FixedSizes:
 
 
 def memory_phases(
-    shape: ModelShape, settings: Settings, device: Device, processes: int = 1, foreach: bool | None = None
+    shape: ModelShape,
+    settings: Settings,
+    device: Device,
+    processes: int = 1,
+    foreach: bool | None = None,
+    code: TrainingCode = BUILT_IN,
 ) -> tuple[MemoryPhase, ...]:
     """The moments of a step after the first one, when gradients are set to None and optimizer states exist.
 
@@ -342,15 +414,15 @@ def memory_phases(
     """
     shape = loaded_shape(shape, settings)
     acts, sizes = (
-        gather_logits(activation_bytes(shape, settings, device), device),
-        fixed_sizes(shape, settings, processes),
+        gather_logits(activation_bytes(shape, settings, device, code), device),
+        fixed_sizes(shape, settings, processes, code),
     )
     sizes = replace(sizes, summed=sizes.gradients if device.cards > 1 else 0.0)
     together = device.on_gpu if foreach is None else foreach
     temporary = sizes.norms + sizes.dequantized + acts.evaluation * settings.per_device_eval_batch_size
     return (
         *_forward_and_backward(shape, settings, acts, sizes),
-        _optimizer_step(shape, settings, sizes, together),
+        _optimizer_step(shape, settings, sizes, together, code),
         *evaluation_phases(settings, sizes.weights + sizes.cached, sizes.buckets, sizes.states, temporary),
     )
 
@@ -373,33 +445,35 @@ def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
     return replace(acts, loss_forward=acts.loss_forward + logits, evaluation=acts.evaluation + logits)
 
 
-def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1) -> FixedSizes:
+def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1, code: TrainingCode = BUILT_IN) -> FixedSizes:
     """The fixed sizes of one of `processes`."""
     shape = loaded_shape(shape, settings)
     numbers = count_parameters(shape, settings)
     full, mixed = settings.peft_method == "none", settings.precision != "fp32"
-    each, trained = shape.weight_bytes, trained_bytes(shape, settings)
+    each, trained = shape.weight_bytes, trained_bytes(shape, settings, code)
     gradients = float(numbers.trainable * trained)
     casts, adapters_cast = mixed and each == 4, mixed and trained == 4
     block_copies = float(2 * (casts * numbers.layer_linear + adapters_cast * numbers.adapter))
-    head = 2.0 * shape.vocab * shape.hidden if casts and shape.language_model else 0.0
-    if settings.quantization != "none":  # each layer is dequantized when it computes, in forward and backward
-        block_copies = 2.0 * numbers.adapter
+    quantized = is_quantized(shape, settings)
+    wide_head = casts or (mixed and quantized and code.upcasts)
+    head = 2.0 * shape.vocab * shape.hidden if wide_head and shape.language_model else 0.0
+    if quantized:  # each layer is dequantized when it computes, in forward and backward
+        block_copies = 2.0 * numbers.adapter * adapters_cast
     layers = linear_layers(shape)
-    dequantized = 0.0 if settings.quantization == "none" else 2.0 * max(layer.weights for layer in layers)
+    dequantized = 2.0 * max(layer.weights for layer in layers) if quantized else 0.0
     copies = shape.layers * block_copies + head
     norms = 4.0 * max(layer.inputs * (layer.inputs + 2 * layer.outputs) for layer in layers)
     # The gradients of what comes before the first block come last; a tied matrix already has one.
     first = position_parameters(shape) + (0 if shape.language_model and shape.tied else numbers.embedding)
     return FixedSizes(
-        weights=weight_bytes(shape, settings, numbers),
+        weights=weight_bytes(shape, settings, numbers, code),
         gradients=gradients,
         states=numbers.trainable * optimizer_bytes(settings.optim, True, trained).kept
         + (embedding_states_bytes(settings.optim, numbers.embedding) if full else 0.0),
         copies=copies,
         block_copies=block_copies + head,
         cached=copies if full else (2.0 * numbers.trainable if adapters_cast else 0.0),
-        buckets=gradients if processes > 1 else 0.0,
+        buckets=code.buffer_bytes + (gradients if processes > 1 else 0.0),
         accumulated=gradients if settings.gradient_accumulation_steps > 1 else 0.0,
         word_matrix=float(shape.vocab * shape.hidden * each) if full and shape.language_model else 0.0,
         norms=norms if settings.peft_method == "dora" else 0.0,
@@ -425,24 +499,31 @@ def quantized_bytes(settings: Settings, numbers: int, rows: int) -> float:
     return numbers / 2 + numbers / ABSMAX_BLOCK * scale
 
 
-def weight_bytes(shape: ModelShape, settings: Settings, numbers: ParameterCounts) -> float:
-    """Bytes of all weights of the loaded `shape`: adapters and their heads train in fp32, whatever lies under them.
+def weight_bytes(
+    shape: ModelShape, settings: Settings, numbers: ParameterCounts, code: TrainingCode = BUILT_IN
+) -> float:
+    """Bytes of all weights of the loaded `shape`; adapters and their heads train in fp32, whatever lies under them.
 
-    bitsandbytes quantizes the linear layers of the blocks; embeddings, norms, biases and the output layer stay.
+    The linear layers of the blocks are quantized; embeddings, norms, biases and the output layer stay.
     """
     if settings.peft_method == "none":
         return float(numbers.total * shape.weight_bytes)
-    frozen = float((numbers.total - numbers.trainable) * shape.weight_bytes)
-    if settings.quantization != "none":
-        layers = linear_layers(shape)
-        weights, rows = sum(layer.weights for layer in layers), sum(layer.outputs for layer in layers)
-        frozen += shape.layers * (quantized_bytes(settings, weights, rows) - weights * shape.weight_bytes)
-    return frozen + numbers.trainable * trained_bytes(shape, settings)
+    frozen, trained = numbers.total - numbers.trainable, numbers.trainable * trained_bytes(shape, settings, code)
+    if not is_quantized(shape, settings):
+        return float(frozen * shape.weight_bytes + trained)
+    layers = linear_layers(shape)
+    weights, rows = sum(layer.weights for layer in layers), sum(layer.outputs for layer in layers)
+    if shape.quantized_bytes is None:
+        block = quantized_bytes(settings, weights, rows)
+    else:
+        block = weights * shape.quantized_bytes
+    each = 4 if code.upcasts else shape.weight_bytes
+    return shape.layers * block + (frozen - shape.layers * weights) * each + trained
 
 
-def trained_bytes(shape: ModelShape, settings: Settings) -> int:
-    """Bytes of a number that trains: adapters are fp32, all weights as loaded."""
-    return shape.weight_bytes if settings.peft_method == "none" else 4
+def trained_bytes(shape: ModelShape, settings: Settings, code: TrainingCode = BUILT_IN) -> int:
+    """Bytes of a number that trains: all weights as loaded, adapters as the code has them."""
+    return shape.weight_bytes if settings.peft_method == "none" else code.adapter_bytes
 
 
 def _forward_and_backward(
@@ -469,8 +550,10 @@ def _forward_and_backward(
     )
 
 
-def _optimizer_step(shape: ModelShape, settings: Settings, sizes: FixedSizes, together: bool) -> MemoryPhase:
-    each = optimizer_bytes(settings.optim, together, trained_bytes(shape, settings))
+def _optimizer_step(
+    shape: ModelShape, settings: Settings, sizes: FixedSizes, together: bool, code: TrainingCode
+) -> MemoryPhase:
+    each = optimizer_bytes(settings.optim, together, trained_bytes(shape, settings, code))
     numbers = sizes.numbers
     full = settings.peft_method == "none"
     largest = (

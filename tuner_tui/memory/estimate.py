@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tuner_tui.memory.closed_form import MemoryPhase, memory_phases
+from tuner_tui.memory.closed_form import BUILT_IN, MemoryPhase, TrainingCode, memory_phases
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.memory.model_shape import ModelShape, count_parameters
@@ -17,7 +17,7 @@ from tuner_tui.settings.model import Settings
 
 RESERVE_SHARE = 0.05
 """Share of the capacity kept free on top of the uncertainty, as fragmentation grows over a long run."""
-CLOSED_FORM_UNCERTAINTY = 0.10
+CLOSED_FORM_UNCERTAINTY = BUILT_IN.uncertainty
 NEAREST_FAMILY_UNCERTAINTY = 0.50
 """For an architecture estimated by the nearest family: of nine that were measured, the worst was a third off."""
 SIZE_ONLY_UNCERTAINTY = 0.30
@@ -210,16 +210,19 @@ class MemoryEstimate:
         return low if self.samples is None else min(low, self.samples)
 
 
-def estimate(shape: ModelShape, settings: Settings, device: Device, processes: int = 1) -> MemoryEstimate:
-    """The estimate by the closed form; `processes` train together, each on its own device (DDP)."""
-    phases = memory_phases(shape, settings, device, processes)
+def estimate(
+    shape: ModelShape, settings: Settings, device: Device, processes: int = 1, code: TrainingCode = BUILT_IN
+) -> MemoryEstimate:
+    """The estimate by the closed form of what `code` trains; `processes` together, each on its own device (DDP)."""
+    phases = memory_phases(shape, settings, device, processes, code=code)
     if shape.size_only:
         words = f"formula for a model of {count_parameters(shape, Settings()).total / 1e9:.2g} billion parameters"
         return estimate_from_phases(phases, settings, device, SIZE_ONLY_UNCERTAINTY, words)
     if shape.approximates:
         words = f"formula of {shape.family} (used for {shape.approximates})"
         return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
-    return estimate_from_phases(phases, settings, device, CLOSED_FORM_UNCERTAINTY, "by formula")
+    words = f"by formula, not knowing {code.unknown}" if code.unknown else "by formula"
+    return estimate_from_phases(phases, settings, device, code.uncertainty, words)
 
 
 def estimate_from_phases(

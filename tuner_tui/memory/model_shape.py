@@ -53,7 +53,8 @@ class ModelShape:
     of a classifier. `qkv_bias` and `query_norm` distinguish relatives of Llama, `dense_head` relatives of BERT: a
     classifier of two layers instead of a pooling layer and one layer. `approximates` is the architecture that this
     family stands for; empty for the family itself. `positions` is None where their number is not known and nothing is
-    kept for each. `size_only`: of the model only the number of parameters is known.
+    kept for each. `size_only`: of the model only the number of parameters is known. `quantized_bytes` is the size of a
+    weight of its blocks' linear layers with its share of a scale, where they are saved quantized.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelShape:
     weight_bytes: int = 4
     approximates: str = ""
     size_only: bool = False
+    quantized_bytes: float | None = None
 
     @property
     def language_model(self) -> bool:
@@ -136,12 +138,37 @@ def known_shape(model: str, task: Task) -> ModelShape | None:
         return built_in
     path = config_path(model)
     if path is None:
-        config = known_config(model)
-        return _shape_by_size(model, task) if config is None else shape_from_config(config, model, task)
+        plain, bytes_each = _without_quantization(model)
+        config = known_config(plain)
+        shape = _shape_by_size(plain, task) if config is None else shape_from_config(config, plain, task)
+        return None if shape is None else replace(shape, name=model, quantized_bytes=bytes_each)
     try:
         return _read_config(path, path.stat().st_mtime_ns, model, task)
     except OSError:
         return None
+
+
+def _without_quantization(model: str) -> tuple[str, float | None]:
+    """The name without what says that the weights are quantized, and the bytes per weight by that; None without."""
+    name = model
+    sizes = set()
+    for word, size in read_data_file(FILE)["quantized"].items():
+        shorter = re.sub(rf"(?i)[-_.]{word}(?=[-_.]|$)", "", name)
+        if shorter != name:
+            sizes.add(size)
+        name = shorter
+    return name, max(sizes, default=None)
+
+
+def _saved_quantized_bytes(config: Mapping[str, Any]) -> float | None:
+    """The bytes per weight that a `config.json` says, by the bits of its quantization; None where it says none."""
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping):
+        return None
+    by_switch = 4 if quantization.get("load_in_4bit") else 8 if quantization.get("load_in_8bit") else None
+    bits = quantization.get("bits") or quantization.get("w_bit") or by_switch
+    size: float | None = read_data_file(FILE)["quantized"].get(f"int{bits}")
+    return size
 
 
 def usual_task(model: str) -> Task | None:
@@ -159,11 +186,9 @@ def usual_task(model: str) -> Task | None:
 def known_config(model: str) -> Mapping[str, Any] | None:
     """The configuration of a well-known model, such as `Qwen/Qwen2.5-7B-Instruct`; `size` is its only key for some.
 
-    None for others, and for weights that are quantized already.
+    None for others.
     """
     name = model.rstrip("/").rpartition("/")[2].lower()
-    if any(part in name for part in read_data_file(FILE)["quantized"]):
-        return None
     parts = re.split(r"(?<=[a-z0-9])(?=[-_])", name)
     for count in range(len(parts), 0, -1):
         config = known_configs().get("".join(parts[:count]))
@@ -297,6 +322,7 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
         qkv_bias=kind == "qwen2" or (kind in llama.types and bool(config.get("attention_bias", False))),
         query_norm=kind == "qwen3", dense_head=family == "bert" and kind != "bert" and not approximates,
         weight_bytes=DTYPE_BYTES.get(dtype, 4), approximates=approximates,
+        quantized_bytes=_saved_quantized_bytes(config),
     )  # fmt: skip
 
 

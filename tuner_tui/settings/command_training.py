@@ -43,12 +43,16 @@ _MODEL_CLASS = re.compile(r"\b(?!DataCollator)[A-Z]\w*For[A-Z]\w*(?=\.from_|\()"
 
 @dataclass(frozen=True, slots=True)
 class CommandTraining:
-    """Model and task, each None if not named, the settings that the command names, and its tool's `eval_strategy`."""
+    """Model and task, each None if not named, the settings that the command names, and its tool's `eval_strategy`.
+
+    `upcasts`: its script prepares a quantized model by peft, which makes the rest of the weights fp32.
+    """
 
     model: str | None = None
     task: Task | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
     eval_strategy: Value = "no"
+    upcasts: bool = False
 
     @property
     def in_effect(self) -> Mapping[str, Value]:
@@ -97,7 +101,8 @@ def read_command(words: Sequence[str], folder: Path) -> CommandTraining:
         *map(_default_model, sources),
     )
     model = next((name for name in names if name is not None), None)
-    return CommandTraining(model, _task(sources), settings, evaluates[-1])
+    upcasts = any("prepare_model_for_kbit_training(" in source for source in sources)
+    return CommandTraining(model, _task(sources), settings, evaluates[-1], upcasts)
 
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from tuner_tui.advice.estimate import JobMemoryEstimator
+from tuner_tui.advice.estimate import JobMemoryEstimator, training_code_of
 from tuner_tui.advice.recommend.target import limit_gpu_memory, target_of
 from tuner_tui.core.procfs import identify_process
 from tuner_tui.hardware.detect import read_inventory
@@ -454,7 +454,8 @@ def estimate_prior(
         )
         start = start.changed(**{name: from_command[name] for name in left})
     runs = measured_runs(spec.job, runs_dir(spec.environ))
-    estimate = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs).at_once(start)
+    code = training_code_of(spec.job, interpreter)
+    estimate = JobMemoryEstimator(job, target.device, target.processes, interpreter, runs, code).at_once(start)
     if estimate is None:
         return None
     context, peak = estimate.overhead.context_bytes, estimate.peak

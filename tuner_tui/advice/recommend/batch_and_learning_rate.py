@@ -63,6 +63,9 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     optim = "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch"
     least = _full_bytes(workload, optim)
     needed = f"a full training of {model.label} needs {_gb(least)} before the first sample"
+    if model.shape.quantized_bytes is not None and target.has("peft"):
+        draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=model.label))
+        return
     if least < HOPELESS_SHARE * memory and _full_training_fits(draft, workload, optim):
         draft.reject("peft_method", "lora", *draft.why("full-training-fits", model=model.label))
     elif not model.pretrained:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args
 import typer
 from msgspec import structs
 
-from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_device
+from tuner_tui.advice.estimate import JobMemoryEstimator, limited_target, training_code_of, training_device
 from tuner_tui.advice.recommend.card_plan import CardPlan, plan_cards
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, expected_duration
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
@@ -201,7 +201,8 @@ def prepare(
     target = target_of(inventory, machine.interpreter, job)
     device = training_device(target, limit, capacity)
     runs = measured_runs(launched, runs_dir())
-    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs), settings
+    code = training_code_of(launched, machine.interpreter)
+    return JobMemoryEstimator(job, device, target.processes, machine.interpreter, runs, code), settings
 
 
 def print_estimate(
