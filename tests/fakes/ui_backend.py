@@ -24,6 +24,7 @@ from tuner_tui.runs.read.log_reader import LogMatch, LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.supervisor_state import Order
+from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings, Value
@@ -212,6 +213,7 @@ class FakeBox:
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
     tuner: FakeTunings = field(default_factory=FakeTunings)
     queue: tuple[QueueLine, ...] = ()
+    inspection: Inspection | None = None
     queue_wakes: int = 0
     first_start: bool = False
     compared: ComparisonScene = field(default_factory=two_runs)
@@ -343,6 +345,10 @@ class FakeBackend(Backend):
     def send_order(self, folder: Path, order: Order) -> None:
         self.box.orders.append((folder.name, order))
         self.box.queue = tuple(line for line in self.box.queue if line.path != str(folder))
+
+    def inspect_run(self, folder: Path) -> Inspection:
+        assert self.box.inspection is not None
+        return self.box.inspection
 
     def list_queue(self) -> tuple[QueueLine, ...]:
         return self.box.queue

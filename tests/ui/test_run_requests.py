@@ -28,8 +28,11 @@ from tests.ui.pilots import (
     value,
 )
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.inspection.hang import Hang
+from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
 from tuner_tui.runs.events.types import FellBack
 from tuner_tui.runs.read.reader import RunRow
+from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind
 from tuner_tui.ui.feeds import BackendError
@@ -326,3 +329,14 @@ async def test_another_interpreter_is_asked_as_soon_as_the_job_names_it() -> Non
         await pilot.press("enter")
         await until(pilot, lambda: shown.machine[1] is not None and shown.machine[1].path == "/other/bin/python")
         assert app_of(pilot).session.state.interpreter == shown.machine[1]
+
+
+async def test_where_the_run_is() -> None:
+    frame = StackFrame("/home/a/train.py", 12, "read_batch")
+    process = ProcessDump(7, 1, "python", "S", 0.0, (ThreadStack((frame,)),), rank=0)
+    hang = Hang("data-stuck", "The training waits for its own data set.")
+    async with on_screen(busy_box(inspection=Inspection((process,), hang))) as pilot:
+        await press_to(pilot, "Where r007 is", "W")
+        await until(pilot, lambda: "The training waits for its own data set." in screen_text(pilot.app))
+        assert "read_batch (/home/a/train.py:12)" in screen_text(pilot.app)
+        await press_to(pilot, "", "escape")

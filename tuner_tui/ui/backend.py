@@ -32,12 +32,14 @@ from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
+from tuner_tui.runs.read.live_inspection import inspect_folder
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
+from tuner_tui.runs.supervise.stall import Inspection
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
@@ -56,6 +58,7 @@ from tuner_tui.settings.presets import (
     update_tool_file,
 )
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
+from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
     LaunchOffer,
@@ -273,6 +276,13 @@ class Backend:
     def send_order(self, folder: Path, order: Order) -> None:
         """Ask the run to stop, or to save a checkpoint; one that waits leaves the queue."""
         give_order(RunFolder(folder), order)
+
+    def inspect_run(self, folder: Path) -> Inspection:
+        """Ask the processes of a run where they are; takes two seconds at most."""
+        try:
+            return inspect_folder(RunFolder(folder))
+        except LookupError as error:
+            raise BackendError(str(error)) from error
 
     # queue
 

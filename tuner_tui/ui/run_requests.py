@@ -16,12 +16,13 @@ from tuner_tui.ui.feeds import UNREADABLE, poll
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
-from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen, NameScreen
+from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen, NameScreen, StacksScreen
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_items
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.end_card import checkpoint_path, end_scene
+from tuner_tui.view.stack_rows import stack_rows
 
 COMPARE_PERIOD_S = 5.0
 
@@ -189,6 +190,15 @@ class RunRequests(Requests):
             return
         await to_daemon_thread(lambda: self._backend.send_order(folder, "checkpoint"))
         self._app.show_note("A checkpoint is saved after this step.")
+
+    async def show_stacks(self) -> None:
+        """Ask the processes of the followed run where they are, and show their answers."""
+        folder = self._state.folder
+        if folder is None or not self._state.running:
+            self._app.show_note("There is no training to look into.", severity="warning")
+            return
+        inspection = await to_daemon_thread(lambda: self._backend.inspect_run(folder))
+        await self._app.ask(StacksScreen(folder.name, partial(stack_rows, inspection)))
 
     # queue
 

@@ -59,6 +59,7 @@ class ScreenSession:
             "share": self._runs.share,
             "copy_path": self._runs.copy_path,
             "queue": self._runs.open_queue,
+            "stacks": self._runs.show_stacks,
             "tune": self._tuning.open,
             "start tuning": self._tuning.start_another,
             "abort tuning": self._tuning.abort,

@@ -24,6 +24,7 @@ from textual.widgets import Input, Static
 
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel, themed_style
+from tuner_tui.view.cells import Row
 from tuner_tui.view.charts import gauge
 from tuner_tui.view.finding_rows import FindingChoice
 from tuner_tui.view.hardware_rows import hardware_rows
@@ -243,6 +244,21 @@ class MachineScreen(Dialog[None]):
 
     def body(self) -> Iterable[Widget]:
         yield VerticalScroll(RowsPanel(hardware_rows, *self._machine))
+
+
+class StacksScreen(Dialog[None]):
+    """Shows where the processes of a run are, and what it waits for."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("W,q", "leave", "Back", id="stacks.leave", show=False)]
+
+    def __init__(self, run: str, draw: Callable[[int], Sequence[Row]]) -> None:
+        """`draw` returns the rows for a width."""
+        super().__init__()
+        self.heading = f"Where {run} is"
+        self._draw = draw
+
+    def body(self) -> Iterable[Widget]:
+        yield VerticalScroll(RowsPanel(self._draw))
 
 
 BAR_WIDTH = 10
