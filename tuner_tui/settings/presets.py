@@ -201,7 +201,7 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
         raise PresetError(
             f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
         )
-    preset = Preset(name=_default_name(path), settings=dict(imported.settings), job=job)
+    preset = Preset(name=_default_name(path), settings=_without_parts_that_are_off(imported.settings), job=job)
     notes, ignored = imported.notes, imported.ignored
     if job is not None or form == "python":
         # The tool reads its other keys from the file: nothing is lost.
@@ -220,6 +220,13 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     elif path is not None and job is None:
         notes += (command_to_name(path.name),)
     return LoadedPreset(preset, path, notes, dialect, ignored, imported.left_open, None if job else training)
+
+
+def _without_parts_that_are_off(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings without those of an adapter or a quantization that is off."""
+    off = {"lora_": settings.get("peft_method") == "none", "bnb_": settings.get("quantization") == "none"}
+    prefixes = tuple(prefix for prefix, is_off in off.items() if is_off)
+    return {name: value for name, value in settings.items() if not name.startswith(prefixes)}
 
 
 def command_to_name(name: str) -> str:

@@ -237,7 +237,21 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     """
     notes: list[str] = []
     flat = flatten(values) if dialect.nested else values
+    switched: Mapping[str, Value] = {}
+    if dialect.read_more is hooks.read_scripts_own:
+        flat, switched = _apply_switches(flat)
     places = keys_in_file(dialect, flat)
+    names = {key: name for name, key in dialect.names.items()}
+    read_as = {path: names.get(key, key) for key, path in places.items() if names.get(key, key) in FIELDS}
+    others = [f"{path} as {name}" for path, name in read_as.items() if path.rpartition(".")[2] != name]
+    if others:
+        notes.append(f"read as settings: {', '.join(map(shorten_text, others))}")
+    for path, name in read_as.items():  # of a library that settings have no name for
+        if hf.is_other_library(name, hf.library_word(name, flat[path])):
+            notes.append(
+                f"{path} {shorten_text(str(flat[path]))} ignored: Transformers has another name or none for it"
+            )
+            places = {key: place for key, place in places.items() if place != path}
     flat = {**flat, **{key: flat[path] for key, path in places.items()}}
     values = _current_keys(dialect, {key: flat[key] for key in flat if key not in set(places.values())}, notes)
     plain: dict[str, Any] = dict(values)
@@ -246,7 +260,7 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     # together, then words of the tool, then plain keys. What was read leaves `plain`, whose rest is read by the names
     # of TrainingArguments.
     if dialect.read_more is not None:
-        read |= dialect.read_more(values)
+        read |= {**dialect.read_more(values), **switched}
     for name in FIELDS:
         spellings = _spellings(dialect, name)
         for value, written in spellings:
@@ -292,11 +306,34 @@ def read_settings(dialect: Dialect, values: Mapping[str, Any]) -> ImportedSettin
     return ImportedSettings(imported.settings, ignored, (*notes, *kept_notes), imported.unknown, chosen_by_tool)
 
 
+def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Value]]:
+    """The values without those that a switch of the file turns off, and the settings that its switches say."""
+    words = read_data_file(TABLES)["words"]
+    settings: dict[str, Value] = {}
+    off: set[str] = set()
+    for key, value in flat.items():
+        word, (section, _, name) = str(value).lower(), key.rpartition(".")
+        if word not in ("true", "false"):
+            continue
+        of_section = bool(section) and name in words["section_switches"]
+        if of_section and word == "false":
+            off |= {other for other in flat if other.startswith(f"{section}.")} - {key}
+        for row in words["switches"]:
+            last_two = ".".join(key.split(".")[-2:])
+            if not (re.fullmatch(row["keys"], name) or re.fullmatch(row["keys"], last_two)):
+                continue
+            settings |= row["on" if word == "true" else "off"]
+            if word == "false":
+                off |= {other for other in flat if re.search(row["covers"], other)} - {key}
+    return {key: value for key, value in flat.items() if key not in off}, settings
+
+
 def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     """The dialect's keys to those that the file has in their places, by `leaves`."""
     keys: dict[str, str] = {}
+    settings = {key: name for name, key in dialect.names.items()}
     for key, leaves in dialect.leaves.items():
-        if key in flat:
+        if key in flat and _suits(settings.get(key, key), flat[key]):
             continue
         # A key's place in files of free sections is the only key of the file that ends with one of its leaves. Leaves
         # are in order of certainty, and the first that occurs decides: `optimizer.lr` before `lr`. Several keys with
@@ -310,6 +347,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
                 if f".{path}".lower().removesuffix(".value").endswith(f".{leaf.lower()}")
                 and not OTHER_USE.search(path.lower())
             ]
+            ending = [path for path in ending if _suits(settings.get(key, key), flat[path])]
             literal = [path for path in ending if _left_open(path, flat[path]) is None]
             base = min(ending, key=len, default="")
             if all(path.endswith(f".{base}") for path in ending if path != base):
@@ -320,6 +358,19 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
             if ending:
                 break  # several, of which none is known to be meant
     return keys
+
+
+def _suits(name: str, value: object) -> bool:
+    """Whether a value is of the type of the setting: a batch of `{size: 4}`, or one switched on, is no number."""
+    if name not in FIELDS or value is None or (isinstance(value, str) and _left_open(name, value)):
+        return not isinstance(value, Mapping)
+    kind = FIELDS[name].kind
+    if kind in ("int", "float"):
+        try:
+            return not isinstance(value, bool) and isinstance(value, str | int | float) and float(value) >= 0
+        except ValueError:
+            return False
+    return isinstance(value, bool | int | str if kind == "bool" else str)
 
 
 def _current_keys(dialect: Dialect, values: Mapping[str, Any], notes: list[str]) -> Mapping[str, Any]:
@@ -418,6 +469,8 @@ def dialects() -> Mapping[str, Dialect]:
 def _parse_table(name: str, table: Mapping[str, Any]) -> Dialect:
     fields = {key: getattr(hooks, value) if key in HOOKS and value else value for key, value in table.items()}
     fields["renamed"] = {old: Renamed(**new) for old, new in table.get("renamed", {}).items()}
+    # Aliases are by setting; the tool may have a key of its own for it.
+    fields["leaves"] = {table.get("names", {}).get(key, key): leaves for key, leaves in table.get("leaves", {}).items()}
     dialect = Dialect(name=name, **fields)
     if not (dialect.nested and dialect.extends_hf and dialect.form == "yaml"):
         return dialect
@@ -465,19 +518,34 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     best = max(scores, key=lambda name: scores[name])
     if scores[best] >= (2 if form in files else 1):
         return dialects()[best]
-    if form in files and _is_of_own_script(values):
-        return dialects()["own-script"]
+    if form in files:
+        own = _keys_of_own_script(values)
+        of_transformers = any(OF_TRANSFORMERS.match(part) for key in flatten(values) for part in key.split("."))
+        if own and not of_transformers:
+            return dialects()["own-script"]
+        if any("." in key for key in own) and not _has_arguments(values):
+            return dialects()["hf-sections"]
     return dialects()["hf-sections"] if _has_sections_of_arguments(values) else dialects()[PLAIN.get(form, HF)]
 
 
-def _is_of_own_script(values: Mapping[str, Any]) -> bool:
-    """Whether a file has settings under names that scripts choose, and no name that only Transformers uses."""
+def _keys_of_own_script(values: Mapping[str, Any]) -> Collection[str]:
+    """The keys of settings under names that scripts choose; none where all are arguments of Transformers."""
     flat = flatten(values)
     tool = dialects()["own-script"]
+    names = {key: name for name, key in tool.names.items()}
+    named = {"optim", "lr_scheduler_type"}
+    tool = replace(
+        tool, leaves={key: leaves for key, leaves in tool.leaves.items() if names.get(key, key) not in named}
+    )
     keys = {*keys_in_file(tool, flat).values(), *(flat.keys() & tool.leaves.keys())}
     if len(keys) < 2 or all(setting_of_argument(key.rpartition(".")[2]) in FIELDS for key in keys):
-        return False
-    return not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split("."))
+        return ()
+    return keys
+
+
+def _has_arguments(values: Mapping[str, Any]) -> bool:
+    """Whether the top of a file has several arguments of Transformers."""
+    return sum(setting_of_argument(key) in FIELDS for key in values) > 1
 
 
 def _has_sections_of_arguments(values: Mapping[str, Any]) -> bool:

@@ -161,6 +161,8 @@ def file_changes(
     def place_of(key: str) -> str:
         return places.get(key, key if key in flat else f"{section}{key}")
 
+    own = {name: place_of(dialect.names.get(name, name)) for name in changed}
+    foreign = {name: flat[key] for name, key in own.items() if hf.is_other_library(name, flat.get(key))}
     # Three passes: settings whose keys have no place in the file are left out with all of their keys; then keys that
     # say another value of the setting, or an old name of it, are removed; then the new values are set where they
     # differ.
@@ -168,7 +170,10 @@ def file_changes(
     for name in (setting for setting in changed if setting not in written.unsupported):
         spelled = write_settings(dialect, settings, targets, [name], flat).values
         new = {key: place_of(key) for key in spelled if not _is_default(place_of(key), spelled[key], flat)}
-        reasons = [why for key in new.values() if key not in flat and (why := _no_place(dialect, file_values, key))]
+        if name in foreign and dialect.takes_more is not None:
+            reasons = [f"{name} is {foreign[name]} in the file, a name of another library"]
+        else:
+            reasons = [why for key in new.values() if key not in flat and (why := _no_place(dialect, file_values, key))]
         if reasons:  # a part of a setting may say another one
             unsupported.append(name)
             notes += reasons

@@ -150,6 +150,23 @@ def argument_names(name: str) -> tuple[str, ...]:
     return (*spellings, *(old for old, new in RENAMED.items() if new == name))
 
 
+def library_word(name: str, value: Any) -> Any:
+    """The name that Transformers has for an optimizer or schedule of another library or its class; else `value`."""
+    names, words = (
+        (OPTIMIZERS, _TABLES["optimizer_words"]) if name == "optim" else (SCHEDULES, _TABLES["schedule_words"])
+    )
+    if not isinstance(value, str) or value in names:
+        return value
+    bare = re.sub(r"[\W_]", "", value.rpartition(".")[2].lower())
+    return next((known for known in names if known.replace("_", "") == bare), words.get(bare, value))
+
+
+def is_other_library(name: str, value: object) -> bool:
+    """Whether an optimizer or schedule is named as another library does, which takes no name of Transformers."""
+    names = {"optim": OPTIMIZERS, "lr_scheduler_type": SCHEDULES}.get(name)
+    return names is not None and value is not None and value not in names
+
+
 def setting_of_argument(argument: str) -> str:
     """The setting that a command-line argument belongs to; the argument itself if it belongs to none."""
     name = RENAMED.get(argument, argument)
@@ -252,6 +269,11 @@ class _HfImporter:
             case "max_steps" | "save_total_limit":  # Transformers uses 0 and -1 where a setting is empty
                 number = self._number(key)
                 self._put(key, key, None if number is not None and number <= 0 else value)
+            case "optim" | "lr_scheduler_type":
+                word = library_word(key, value)
+                if word != value:
+                    self.notes.append(f"{key} {shorten_text(str(value))} is read as {word}")
+                self._put(key, key, word)
             case "attn_implementation" | "bnb_4bit_compute_dtype" | "dtype" | "torch_dtype":
                 name: str = key if key in FIELDS else "weights_dtype"
                 word = str(value).removeprefix("torch.")

@@ -233,8 +233,7 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     A file with the rank of LoRA trains by it, unless a switch of its own says otherwise.
     """
     settings: dict[str, Value] = {}
-    switches = [str(values[key]).lower() for key in _words_of("lora_switches") if values.get(key) is not None]
-    if any(word in ("true", "1") for word in switches) or (not switches and values.get("lora_r") is not None):
+    if any(values.get(key) is not None for key in ("lora_r", "model.lora.r")):
         settings["peft_method"] = "lora"
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
     if str(values.get("bits")) in kinds:

@@ -24,7 +24,7 @@ from tuner_tui.settings.dialects.dialect import (
     keys_in_file,
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
-from tuner_tui.settings.dialects.hf import RENAMED
+from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import EVALUATES, FOLDERS_UP, read_source, texts_above
@@ -175,7 +175,10 @@ def _job_of_shell(dialect: Dialect, file: ToolFile, path: Path, flat: Mapping[st
         return convert({**common, **job_keys, "command": file.command, "env": file.environment}, CommandJob)
     tool = dialect_of_command(file.command).name
     spelled = {**{name: key for key, name in RENAMED.items() if key in flat}, **keys_in_file(dialect, flat)}
-    aliases = {name: key for name, key in spelled.items() if name in FIELDS} if tool == HF else {}
+    aliases = {
+        name: key for name, key in spelled.items() if name in FIELDS and not is_other_library(name, flat.get(key))
+    }
+    aliases = aliases if tool == HF else {}
     mode = default_apply_mode(file.command)
     mode = "hf-args" if mode == "inject" else mode
     return CommandJob(command=file.command, apply=mode, dialect=tool, aliases=aliases, env=file.environment, **common)
@@ -193,7 +196,8 @@ def _aliases(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     """The keys of the file for the settings that it has."""
     places = {key: key for key in flat} | keys_in_file(dialect, flat)
     keys = {name: dialect_keys(dialect, name) & places.keys() for name in FIELDS}
-    return {name: places[min(indices)] for name, indices in keys.items() if len(indices) == 1}
+    single = {name: places[min(indices)] for name, indices in keys.items() if len(indices) == 1}
+    return {name: key for name, key in single.items() if not is_other_library(name, flat.get(key))}
 
 
 def _task(
