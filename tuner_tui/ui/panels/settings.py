@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -23,9 +23,7 @@ from textual.strip import Strip
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.panels.layout import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
-from tuner_tui.view.cells import (
-    shorten,
-)
+from tuner_tui.view.cells import Row, shorten
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     FieldHelpText,
@@ -274,7 +272,7 @@ class SettingsPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield SettingsList(id="settings-list")
-        yield RowsPanel(estimate_rows, None, id="estimate")
+        yield RowsPanel(self._estimate_rows, None, 1, id="estimate")
         yield RowsPanel(help_rows, FieldHelpText("", ""), id="field-help")
         yield ValueInput(self._accept, self._close, id="typed")
 
@@ -359,7 +357,6 @@ class SettingsPanel(Vertical):
         self._entitle()
 
     def watch_outlook(self, outlook: MemoryOutlook | None) -> None:
-        self._estimate.values = (outlook,)
         self._place_estimate(self.outer_size.height)
 
     def _entitle(self) -> None:
@@ -378,7 +375,13 @@ class SettingsPanel(Vertical):
         bar = self._estimate
         bar.display = height >= ROOM_FOR_ESTIMATE
         most = 4 if self.outlook is not None and self.outlook.data is not None else 3
-        bar.styles.height = most if height >= ROOM_FOR_MORE_HELP else 2 if height >= ROOM_FOR_TIME else 1
+        rows = most if height >= ROOM_FOR_MORE_HELP else 2 if height >= ROOM_FOR_TIME else 1
+        bar.styles.height = rows
+        bar.values = (self.outlook, rows)
+
+    def _estimate_rows(self, outlook: MemoryOutlook | None, most: int, width: int) -> Sequence[Row]:
+        """Return the first rows of the estimate, the most important; what is left out is on a larger screen."""
+        return estimate_rows(outlook, width)[:most]
 
     def on_resize(self, event: Resize) -> None:
         self._place_estimate(event.size.height)
