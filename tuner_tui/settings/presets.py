@@ -501,7 +501,7 @@ def is_measured(preset: Preset) -> bool:
 def suiting_first(
     entries: Sequence[PresetEntry], gpus: tuple[Gpu, ...], cores: int | None = None
 ) -> tuple[PresetEntry, ...]:
-    """The entries, marked where one was made for this machine; these come first, the one for most memory before."""
+    """The entries, marked where one was made for this machine: these first, those of the notes last."""
 
     def least_memory(entry: PresetEntry) -> float:
         hardware = entry.loaded.preset.for_ if entry.loaded else None
@@ -511,7 +511,12 @@ def suiting_first(
         replace(entry, suits=entry.loaded is not None and made_for(entry.loaded.preset, gpus, cores))
         for entry in entries
     )
-    return tuple(sorted(marked, key=lambda entry: (not entry.suits, -least_memory(entry) if entry.suits else 0.0)))
+
+    def rank(entry: PresetEntry) -> tuple[bool, float, bool]:
+        measured = entry.loaded is not None and is_measured(entry.loaded.preset)
+        return not entry.suits, -least_memory(entry) if entry.suits else 0.0, measured
+
+    return tuple(sorted(marked, key=rank))
 
 
 def find_preset(name_or_path: str, folders: Sequence[Path] | None = None) -> LoadedPreset:

@@ -325,7 +325,7 @@ class SettingsPanel(Vertical):
             self.border_subtitle = effective_batch(self.view, max(0, self.outer_size.width - BORDER_LABEL))
 
     def _show_rows(self) -> None:
-        """Show the groups that fit without scrolling, if most do; otherwise only those that were opened."""
+        """Show the groups that were opened; before one was, the first that fit without scrolling."""
         if self.view is None:
             return
         name, group = (None, "") if self.list.row is None else (self.list.row.name, self.list.row.group)
@@ -338,10 +338,10 @@ class SettingsPanel(Vertical):
         self.list.cursor = next(matches, self.list.cursor)
 
     def _fitting_groups(self, view: SettingsView) -> frozenset[str]:
-        """Return the first groups that fit without scrolling; none if that is not most of them."""
+        """Return the first groups that fit without scrolling."""
         groups = tuple(group_fields(view.specs))
-        for count in range(len(groups), len(groups) // 2, -1):
-            if len(form_rows(view, groups[:count])) <= self.list.size.height:
+        for count in range(len(groups), 0, -1):
+            if len(form_rows(view, groups[:count], self.next_run)) <= self.list.size.height:
                 return frozenset(groups[:count])
         return frozenset()
 
