@@ -62,7 +62,7 @@ def test_a_rank_that_never_came(calls: Sequence[str], cpu_share: float, kind: st
     missing = rank(1, *calls, entries=[entry(8, done=True)], cpu_share=cpu_share)
     hang = explain(WAITS, missing)
     assert (hang.kind, hang.culprits) == (kind, (101,))
-    assert hang.sentence.startswith("Rank 1 never came to all_reduce no. 9, in which the others wait since 31 s")
+    assert hang.sentence.startswith("Rank 1 has not come to all_reduce no. 9, in which the others wait since 31 s")
     assert words in hang.sentence
     assert "called by main (/home/u/train.py:7)" in hang.evidence[0]
 

@@ -52,6 +52,11 @@ class Hang:
     marks: tuple[str, ...] = ()
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether it is what a healthy training does for a while, too: work, or one rank that evaluates or saves."""
+        return self.kind in ("computing", "data", "rank-alone")
+
+    @property
     def is_certain(self) -> bool:
         """Whether it names something that waiting does not end, in whatever phase the training is."""
         return self.kind in NEVER_ENDS
@@ -170,6 +175,7 @@ def _explain_missing(
     marks: tuple[str, ...],
 ) -> Hang:
     """Ranks that have not come to the collective `entry`."""
+    have = "has" if len(missing) == 1 else "have"
     since = format_short_duration(max(0.0, look.now_s - entry.created_s))
     elsewhere = {rank: other for rank in missing if rank in records and (other := records[rank].pending()) is not None}
     if elsewhere:  # it waits, too: in a collective of another process group
@@ -182,14 +188,16 @@ def _explain_missing(
         return Hang("other-group", sentence, tuple(evidence), (ranks[rank].pid,), (*marks, str(other)))
     answered = [rank for rank in missing if rank in ranks and ranks[rank].threads]
     if not answered:
-        sentence = f"{_name(missing)} never came to {entry}, in which the others wait since {since}."
+        sentence = f"{_name(missing)} {have} not come to {entry}, in which the others wait since {since}."
         return Hang("rank-missing", sentence, (*evidence, *_silences(ranks.values())), (), marks)
     rank = answered[0]
     cause = look.at_process(ranks[rank], f"Rank {rank}")
     evidence += [f"rank {each}: {look.activity(ranks[each])}" for each in answered]
     evidence += [each for each in cause.evidence if each.startswith("loader worker")]
     doing = cause.sentence.removeprefix(f"Rank {rank} ").rstrip(".")
-    sentence = f"{_name(missing)} never came to {entry}, in which the others wait since {since}: rank {rank} {doing}."
+    sentence = (
+        f"{_name(missing)} {have} not come to {entry}, in which the others wait since {since}: rank {rank} {doing}."
+    )
     alone = look.activity(ranks[rank]).name in ("evaluating", "saving")
     kind: HangKind = "rank-alone" if alone else "rank-missing" if cause.kind == "unknown" else cause.kind
     return Hang(kind, sentence, tuple(evidence), cause.culprits, (*marks, *cause.marks))

@@ -13,7 +13,7 @@ from tuner_tui.inspection.hang import Hang, HangKind
 from tuner_tui.runs.events.fold import fold, fold_all
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Hung, Phase
-from tuner_tui.runs.supervise.stall import AGAIN_S, CONFIRM_S, EARLY_S, StallWatch
+from tuner_tui.runs.supervise.stall import AGAIN_S, CONFIRM_S, EARLY_S, PATIENCE_S, StallWatch
 
 TRAINING = fold_all(RunState(), training(20))
 """Twenty steps of a second: it counts as stalled 10 seconds after the last one, at 30."""
@@ -50,6 +50,12 @@ def test_reported_once_when_two_looks_agree_within_thirty_seconds() -> None:
     assert report.evidence == ("no step for 16 s", "rank 0: waits")
     assert report.t - 20.0 <= 30.0
     assert answers.looks == 2
+
+
+@pytest.mark.parametrize("kind", ["rank-alone", "computing", "data"])
+def test_work_that_may_go_on_is_reported_late(kind: HangKind) -> None:
+    [report] = follow(Answers(hang(kind)), TRAINING, 20.0, range(200))
+    assert report.t - 20.0 >= PATIENCE_S
 
 
 def test_nothing_is_reported_of_what_moves() -> None:

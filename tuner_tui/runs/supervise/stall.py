@@ -20,6 +20,8 @@ EARLY_S = 20.0
 CONFIRM_S = 5.0
 """Between two looks that must agree: what moves in between does not hang."""
 AGAIN_S = 30.0
+PATIENCE_S = 120.0
+"""Seconds without a step before work that may go on, such as one rank that evaluates alone, is reported."""
 MAX_EVIDENCE = 12
 
 
@@ -74,7 +76,7 @@ class StallWatch:
         self._suspected = hang
         agree = before is not None and (before.kind, before.marks) == (hang.kind, hang.marks)
         self._next_s = now.monotonic_s + (AGAIN_S if before is not None else CONFIRM_S)
-        if not agree or not (hang.is_certain or trains):
+        if not agree or not (hang.is_certain or trains) or (hang.may_go_on and quiet_s < PATIENCE_S):
             return None
         self._reported_step_t = moved_t
         evidence = (f"no step for {format_short_duration(quiet_s)}", *hang.evidence)
