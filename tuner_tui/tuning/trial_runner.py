@@ -22,7 +22,7 @@ from tuner_tui.runs.supervise.training_process import StopTimeouts
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.tuning.measurement import FinishedTrial, measure_trial
-from tuner_tui.tuning.search.space import ACCUMULATION, MICRO, PERSISTENT, PIN, PREFETCH, TUNED_FIELDS, WORKERS
+from tuner_tui.tuning.search.space import MICRO, PERSISTENT, PIN, PREFETCH, TUNED_FIELDS, WORKERS
 from tuner_tui.tuning.trial import TRIAL_VARIABLE, Measurement, Trial, TrialProtocol
 
 POLL_S = 0.5
@@ -205,6 +205,6 @@ def unreachable_settings(situation: Situation) -> frozenset[str]:
     job, state = situation.job, situation.state
     if not isinstance(job, CommandJob) or job.apply != "inject" or not state.in_effect:
         return frozenset()
-    if ACCUMULATION in state.in_effect:  # only a Trainer's arguments report it
+    if state.accepts_orders or "n_gpu" in state.in_effect:  # a Trainer, whose arguments can be set
         return frozenset(state.not_injected) & frozenset(TUNED_FIELDS)
     return frozenset(TUNED_FIELDS) - LOADER_FIELDS

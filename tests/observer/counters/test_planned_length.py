@@ -7,11 +7,12 @@ import types
 from collections import UserDict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import yaml
 
-from tuner_tui.observer.site._tuner_observer.counters.planned_length import planned_length
+from tuner_tui.observer.site._tuner_observer.counters.planned_length import PlannedLength
 
 LOOPS = yaml.safe_load(Path(__file__).with_name("loops.yaml").read_text())
 
@@ -74,11 +75,49 @@ class Config:
         return self._items.get(name)
 
 
-@pytest.mark.parametrize(("script", "expected"), [(loop["script"], loop["expected"]) for loop in LOOPS])
-def test_the_loops_around_the_first_step(tmp_path: Path, script: str, expected: dict[str, int]) -> None:
-    found: list[dict[str, int]] = []
+class Sampler(Iterated):
+    """What says that it is a DataLoader without being derived from it, as the loaders of accelerate do."""
+
+    class DataLoader: ...
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.DataLoader
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(range(5))
+
+    def __len__(self) -> int:
+        return 5
+
+
+class Training:
+    """Plans at the first step, and reads the variables that count at each one."""
+
+    def __init__(self) -> None:
+        self.totals: list[int | None] = []
+        self.planned: PlannedLength | None = None
+
+    def step(self) -> None:
+        frame = sys._getframe(1)
+        self.planned = self.planned or PlannedLength(frame)
+        self.planned.follow(frame, len(self.totals) + 1)
+        self.totals.append(self.planned.total(None, None))
+
+
+@pytest.mark.parametrize(
+    ("script", "expected", "total", "since", "within"),
+    [
+        (loop["script"], loop.get("expected"), loop.get("total"), loop.get("since", 1), loop.get("within", 0))
+        for loop in LOOPS
+    ],
+)
+def test_the_loops_around_the_first_step(
+    tmp_path: Path, script: str, expected: dict[str, int] | None, total: int | None, since: int, within: int
+) -> None:
+    training = Training()
     variables = {
-        "step": lambda: found.append(planned_length(sys._getframe(1))),
+        "step": training.step,
         "tqdm": lambda data, **_: data,
         "tqdm_bar": tqdm_bar,
         "args": types.SimpleNamespace(rounds=7),
@@ -86,6 +125,7 @@ def test_the_loops_around_the_first_step(tmp_path: Path, script: str, expected: 
         "run_config": Config(rounds=6),
         "xs": [1.0, 2.0, 3.0],
         "loader": Iterated(),
+        "prepared": Sampler(),
         "batches": Batches(),
         "failing": Failing(),
         "folds": Iterated(),
@@ -93,4 +133,54 @@ def test_the_loops_around_the_first_step(tmp_path: Path, script: str, expected: 
     path = tmp_path / "train.py"
     path.write_text(script)
     exec(compile(script, str(path), "exec"), variables)
-    assert found[0] == expected
+    planned = training.planned
+    assert planned is not None
+    if expected is not None:
+        seen = {"epochs": planned.epochs, "iterations": planned.iterations, "start": planned.start}
+        assert {name: value for name, value in seen.items() if value} == expected
+    if total is not None:
+        assert total == len(training.totals)
+        assert all(each is not None and abs(each - total) <= within for each in training.totals[since - 1 :])
+
+
+def test_a_variable_of_a_function_is_not_kept_alive() -> None:
+    class Output: ...
+
+    def train() -> None:
+        num_epochs, output = 3, Output()
+        assert PlannedLength(sys._getframe()).epochs == num_epochs
+        reference = ref(output)
+        del output
+        assert reference() is None
+
+    train()
+
+
+@pytest.mark.parametrize(
+    ("names", "by_epochs", "expected"),
+    [
+        ("max_steps = 60", None, 60),
+        ("epochs = 3", 20.0, 60),
+        ("max_steps = 61; epochs = 3", 20.0, 61),
+        ("max_steps = 60; epochs = 9", 20.0, None),
+    ],
+)
+def test_names_that_disagree_are_not_believed(
+    tmp_path: Path, names: str, by_epochs: float | None, expected: int | None
+) -> None:
+    variables: dict[str, object] = {"PlannedLength": PlannedLength, "sys": sys}
+    exec(compile(f"{names}\nplan = PlannedLength(sys._getframe())", str(tmp_path / "train.py"), "exec"), variables)
+    plan = variables["plan"]
+    assert isinstance(plan, PlannedLength)
+    assert plan.total(20 if by_epochs else None, by_epochs) == expected
+
+
+def test_the_steps_of_an_epoch_are_those_that_were_counted(tmp_path: Path) -> None:
+    variables: dict[str, object] = {"PlannedLength": PlannedLength, "sys": sys, "prepared": Sampler()}
+    script = "for epoch in range(3):\n for i, batch in enumerate(prepared):\n  plan = PlannedLength(sys._getframe())"
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), variables)
+    plan = variables["plan"]
+    assert isinstance(plan, PlannedLength)
+    assert (plan.total(30, 15.0), plan.total(30, 7.5)) == (45, 22)

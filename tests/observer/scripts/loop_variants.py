@@ -13,6 +13,7 @@ import torch._dynamo  # imported by the first optimizer otherwise: a second in e
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+SLOW_S = 0.4
 ACCUMULATION, STEPS, BATCHES, SIZE, EPOCHS, FOLDS = 3, 300, 5, 4, (3, 5), 3
 
 
@@ -381,7 +382,72 @@ def estimated_loss() -> None:
     print("estimated_loss", spent_s, flush=True)
 
 
+class OwnOptimizer:
+    """Not derived from torch's, such as those of fastai."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> None:
+        self.parameters = list(parameters)
+        self.learning_rate = learning_rate
+
+    def step(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.data.add_(parameter.grad, alpha=-self.learning_rate)
+                parameter.grad.zero_()
+
+
+def own_optimizer() -> None:
+    """Two micro batches a step, and an evaluation after each epoch; no optimizer of torch is called."""
+    model, loader = nn.Linear(4, 1), loader_of(6)
+    opt = OwnOptimizer(model.parameters(), 0.05)
+    for _ in range(3):
+        for index, (inputs,) in enumerate(loader):
+            model(inputs).pow(2).mean().backward()
+            if index % 2 == 1:
+                opt.step()
+        model.eval()
+        with torch.no_grad():
+            for (inputs,) in loader_of(4):
+                model(inputs)
+        model.train()
+
+
+def gradients_before_the_training() -> None:
+    """Looks at gradients first, as a test of them does."""
+    model = nn.Linear(4, 1)
+    for _ in range(4):
+        model.zero_grad()
+        model(torch.randn(2, 4)).mean().backward()
+    train_epochs(1)
+
+
+def warm_up_by_hand() -> None:
+    """Sets the rate before the first step."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
+    for step, (inputs,) in enumerate(loader_of(4)):
+        optimizer.param_groups[0]["lr"] = 0.1 * (step + 1)
+        model(inputs).mean().backward()
+        optimizer.step()
+
+
+def evaluation_in_the_body() -> None:
+    """Evaluates between fetching a batch and using it, in eval mode alone; the step after it takes long."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (inputs,) in enumerate(loader_of(4)):
+        if step == 2:
+            model.eval()
+            for (held_out,) in loader_of(3):
+                model(held_out)
+            model.train()
+            time.sleep(SLOW_S)
+        model(inputs).mean().backward()
+        optimizer.step()
+
+
 SECTIONS = (
+    own_optimizer, gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,
     closure_of_the_optimizer, unlogged_loss, two_losses, two_trainings, folds, modes_in_the_body, estimated_loss,

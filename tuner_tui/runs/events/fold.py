@@ -113,8 +113,13 @@ def _with_rank(state: RunState, number: int | None, **changes: Any) -> RunState:
 def _finished(state: RunState, event: ev.Finished) -> RunState:
     step = state.step if event.step is None else _greater(state.step, event.step)
     total = event.total_steps if state.total_steps is None else state.total_steps
+    guessed = state.total_guessed and event.outcome != "completed"
+    if state.total_guessed and not guessed:  # what was counted corrects the guess at the end at the latest
+        total = step
     loss = state.loss if event.loss is None else event.loss
-    return replace(_enter(state, "ended", event.t), finished=event, step=step, total_steps=total, loss=loss)
+    return replace(
+        _enter(state, "ended", event.t), finished=event, step=step, total_steps=total, total_guessed=guessed, loss=loss
+    )
 
 
 def _started(state: RunState, event: ev.Started) -> RunState:

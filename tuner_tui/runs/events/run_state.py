@@ -260,7 +260,12 @@ class RunState:
 
     @property
     def ended_without_step(self) -> bool:
-        """Whether every observed process imported torch and ended without an optimizer step."""
+        """Whether every observed process imported torch and ended without an optimizer step.
+
+        What computed a gradient or saved a checkpoint may have trained in a way that the observer does not see.
+        """
+        if self.loss is not None or self.saved is not None or self.checkpoint is not None:
+            return False
         ended = bool(self.ranks) and all(rank.ended for rank in self.ranks.values())
         stepped = bool(self.step) or any(rank.latest and rank.latest.own_steps for rank in self.ranks.values())
         return ended and "torch" in self.versions and not stepped

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import trial_controller
 from .counters import memory_peaks
 from .counters.evaluation import EvaluationDetector
-from .counters.planned_length import planned_length
+from .counters.planned_length import PlannedLength
 from .counters.step_counters import StepCounters
 from .hooks import (
     backward_loss,
@@ -44,7 +44,7 @@ class Instrumentation:
         self._peaks = peaks if torch.backends.cuda.is_built() else None
         self._settings_in_effect = SettingsInEffect(torch, session)
         self.counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), peaks.fields)
-        self.counters.on_flush.append(self._settings_in_effect.check)
+        self.counters.on_flush.append(lambda: self._settings_in_effect.check(self.counters.accumulation))
         settings = injection.requested_settings()
         self._settings_in_effect.requested = tuple(settings)
         self._injection_log = injection.InjectionLog(session, settings) if settings else None
@@ -54,7 +54,9 @@ class Instrumentation:
         call_safely(memory_peaks.limit_gpu_memory, torch)
         self._no_grad = grad_mode.NoGradTracker(self.counters)
         call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self._no_grad)
-        self._backward_loss = backward_loss.BackwardLoss(torch, session, self.counters)
+        self._backward_loss = backward_loss.BackwardLoss(
+            torch, session, self.counters, self._own_optimizer_stepped, self._settings_in_effect.present_rate
+        )
         self.counters.on_flush.append(self._backward_loss.write)
         call_safely(self._backward_loss.hook_backward, torch.Tensor)
         self._logged = loggers.LoggedValues(session, self.counters)
@@ -85,6 +87,7 @@ class Instrumentation:
             self.counters.evaluation.hook_eval_mode(module.Module, self.counters.invalidate)
             self._settings_in_effect.hook_models(module.Module)
         elif name == "torch.optim.optimizer":
+            self._settings_in_effect.hook_optimizers(module.Optimizer)
             optimizer_steps.hook_optimizers(module, self.counters, self._peaks, self._optimizer_stepped)
         elif name == "torch.utils.data.dataloader":
             dataloaders.hook_dataloaders(module, self.counters, self._settings_in_effect.loader_started)
@@ -141,10 +144,16 @@ class Instrumentation:
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""
+        self._backward_loss.groups.stop()
         self.counters.evaluation_sites.optimizer_added(self.counters.buffer.calls)
         self._settings_in_effect.optimizer_stepped(optimizer)
         if self.counters.needs_plan():  # not at every step: it takes milliseconds
-            self.counters.set_plan(call_safely(planned_length, sys._getframe(1)) or {})
+            self.counters.set_plan(call_safely(PlannedLength, sys._getframe(1)))
+
+    def _own_optimizer_stepped(self, frame: Any, parameter: Any) -> None:
+        """Called after the first step of an optimizer that is not torch's."""
+        self._settings_in_effect.own_optimizer_stepped(frame, parameter)
+        self.counters.set_plan(call_safely(PlannedLength, frame))
 
     def at_exit(self) -> None:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""

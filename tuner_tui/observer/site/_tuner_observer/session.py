@@ -91,8 +91,9 @@ MAX_INDEPENDENT = 256
 PHASE_BURST = 32
 """Phase changes written at once before they are limited to one a second (a loop may evaluate after every step)."""
 
-PHASE_MIN_TOKENS = {"ending": -math.inf, "saving": 1.0}
-"""Tokens needed to write a phase: none for the end, and saving may take the token that others must leave."""
+PHASE_MIN_TOKENS = {"ending": -math.inf, "training": -math.inf, "saving": 1.0}
+"""Tokens needed to write a phase: none for the end and for training, which takes the place of a pause that was written,
+and saving may take the token that others must leave."""
 
 
 class Session:
@@ -113,6 +114,7 @@ class Session:
         self.failure: tuple[int, str] | None = None
         self.at_exit: Callable[[], None] = _return_none
         self._written_phase: str | None = None
+        self._shown = True
         self._phase_tokens = float(PHASE_BURST)
         self._phase_refilled_at = time.monotonic()
         self._file: EventWriter | None = None
@@ -190,17 +192,32 @@ class Session:
         if self._file is not None:
             self._file.write(kind, fields, story=False)
 
-    def enter_phase(self, phase: str) -> bool:
-        """Change the phase of the training. Returns whether an event was written."""
+    def enter_phase(self, phase: str, shown: bool = True) -> bool:
+        """Change the phase of the training. Returns whether an event was written.
+
+        One that is not to be `shown` is only noted, for an error that is raised in it.
+        """
         if phase == self.phase:
             return False
-        self.phase = phase
+        self.phase, self._shown = phase, shown
+        return self.flush_phase()
+
+    def show_phase(self) -> bool:
+        """Write the phase after all: it has lasted. Returns whether an event was written."""
+        self._shown = True
         return self.flush_phase()
 
     def flush_phase(self) -> bool:
         """Write the phase if it changed since the last `phase` event and the rate limit allows it."""
-        if self.phase == self._written_phase:
+        if self.phase == self._written_phase or not self._shown:
             return False
+        if self.take_token(PHASE_MIN_TOKENS.get(self.phase, 2.0)):
+            self._write_phase()
+            return True
+        return False
+
+    def take_token(self, least: float = 2.0) -> bool:
+        """Whether an event may be written that some loops cause at every step: one a second, after a burst."""
         now = time.monotonic()
         # A token bucket, refilled by one a second: a loop that evaluates or saves after every step changes its phase
         # hundreds of times a second, and each change is a line in a file that is kept in full. Most phases leave the
@@ -208,9 +225,8 @@ class Session:
         refill = now - self._phase_refilled_at
         self._phase_refilled_at = now
         self._phase_tokens = min(float(PHASE_BURST), self._phase_tokens + refill)
-        if self._phase_tokens >= PHASE_MIN_TOKENS.get(self.phase, 2.0):
-            self._phase_tokens -= 1.0
-            self._write_phase()
+        if self._phase_tokens >= least:
+            self._phase_tokens -= least > 0
             return True
         return False
 

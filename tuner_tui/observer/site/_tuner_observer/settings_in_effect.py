@@ -10,6 +10,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from .counters.planned_length import variables_of
 from .import_hooks import call_after, call_before, call_safely
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ TRAINING_ARGUMENTS = ("per_device_train_batch_size", "per_device_eval_batch_size
 `DataParallel` splits a step, one micro batch each; 0 on a CPU.
 """
 
-MICRO_BATCH = "per_device_train_batch_size"
+MICRO_BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 
 SDPA_BACKENDS = (("flash", "flash_sdp_enabled"), ("mem_efficient", "mem_efficient_sdp_enabled"),
                  ("math", "math_sdp_enabled"), ("cudnn", "cudnn_sdp_enabled"))  # fmt: skip
@@ -105,9 +106,11 @@ class SettingsInEffect:
         """Forget what was reported, in a forked child."""
         self._reported: dict[str, Any] = {}
         self._current: dict[str, Any] = {}
+        self._framework: dict[str, Any] = {}
         self._checks = 0
         self._autocast: Any = None
         self._optimizer: Any = None
+        self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._model_searched = self._compiled = self._has_arguments = False
 
     def hook_models(self, module_class: Any) -> None:
@@ -136,6 +139,21 @@ class SettingsInEffect:
         if batch is not None and not self._has_arguments:
             self._current[MICRO_BATCH] = batch
 
+    def hook_optimizers(self, optimizer_class: Any) -> None:
+        """Remember the rate that an optimizer is constructed with: a schedule may change it before the first step."""
+        call_after(optimizer_class, "add_param_group", lambda _, optimizer, *__, **___: self._remember_rate(optimizer))
+
+    def _remember_rate(self, optimizer: Any) -> None:
+        rate = optimizer.param_groups[0].get("lr")
+        if isinstance(rate, (int, float)):
+            self._constructed.setdefault(optimizer, rate)
+
+    def present_rate(self) -> float | None:
+        """The learning rate at this moment of the optimizer that was added last; None if a device holds it."""
+        optimizer = None if self._optimizer is None else self._optimizer()
+        rate = None if optimizer is None else optimizer.param_groups[0].get("lr")
+        return None if rate is None or not getattr(rate, "is_cpu", True) else float(rate)
+
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Read the class, options and devices of an optimizer after its first step. The next two checks are made."""
         self._checks = 0
@@ -144,7 +162,7 @@ class SettingsInEffect:
         for name in ("fused", "foreach"):
             if name in group:
                 self._current[name] = group[name]
-        rate = group.get("initial_lr", group.get("lr"))  # the former where a schedule changes the latter
+        rate = self._constructed.get(optimizer, group.get("initial_lr", group.get("lr")))
         if not self._has_arguments and isinstance(rate, (int, float)):
             self._current["learning_rate"] = rate
         dtypes = {_dtype_name(each.dtype) for group in optimizer.param_groups for each in group["params"]}
@@ -153,6 +171,20 @@ class SettingsInEffect:
             self._optimizer = weakref.ref(optimizer)
             # Joined by "+" for a model that is spread over several.
             self._current["device"] = "+".join(sorted({str(each.device) for each in group["params"]}))
+
+    def own_optimizer_stepped(self, frame: Any, parameter: Any) -> None:
+        """Read what an optimizer that is not torch's says of itself, where a function from `frame` outwards has one."""
+        self._current["parameter_dtype"] = _dtype_name(parameter.dtype)
+        self._current["device"] = str(parameter.device)
+        while frame is not None:
+            variables = variables_of(frame)
+            variables = {**getattr(variables.get("self"), "__dict__", {}), **variables}
+            for name, value in variables.items():
+                rate = call_safely(_rate_of, value) if "opt" in name.lower() else None
+                if rate is not None:
+                    self._current.update(optimizer=type(value).__name__, learning_rate=rate)
+                    return
+            frame = frame.f_back
 
     def set_training_arguments(self, arguments: Any) -> None:
         """Report a Trainer's arguments at once, since the first step may be the last.
@@ -169,6 +201,7 @@ class SettingsInEffect:
     def update(self, values: dict[str, Any]) -> None:
         """Add settings reported by a framework."""
         self._current.update(values)
+        self._framework.update(values)
 
     def read_versions(self) -> None:
         """Add versions of libraries, most of which are imported after the `started` event."""
@@ -207,8 +240,10 @@ class SettingsInEffect:
             self._session.report("plan", parameters=total, trainable_parameters=trainable)
             self._inspect_model(model)
 
-    def check(self) -> None:
-        """Read torch's global switches and report what changed."""
+    def check(self, accumulation: int | None = None) -> None:
+        """Read torch's global switches and report what changed. `accumulation` is that of a plain loop, as counted."""
+        if accumulation is not None and not self._has_arguments and ACCUMULATION not in self._framework:
+            self._current[ACCUMULATION] = accumulation
         self._checks += 1
         if not self._model_searched and self._optimizer is not None:
             call_safely(self._find_model)
@@ -236,6 +271,15 @@ class SettingsInEffect:
     def _sdpa(self) -> list[str]:
         cuda = self._torch.backends.cuda
         return [name for name, test in SDPA_BACKENDS if hasattr(cuda, test) and getattr(cuda, test)()]
+
+
+def _rate_of(optimizer: Any) -> float | None:
+    """The learning rate by the names that fastai, Keras and hand-written optimizers give it."""
+    if not any(hasattr(optimizer, name) for name in ("step", "apply", "update")):  # `opt` may be the script's options
+        return None
+    hypers = getattr(optimizer, "hypers", None) or getattr(optimizer, "param_groups", None)
+    rate = hypers[-1]["lr"] if hypers else getattr(optimizer, "learning_rate", getattr(optimizer, "lr", None))
+    return None if isinstance(rate, bool) or rate is None or not getattr(rate, "is_cpu", True) else float(rate)
 
 
 _UNREPORTED = object()

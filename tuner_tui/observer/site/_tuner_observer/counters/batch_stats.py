@@ -341,6 +341,11 @@ class TrainingTotals:
             self._padding = iterator.padding + (self._padding or 0)
         self._estimated = self._estimated or iterator.estimated
 
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the loader that was read last, None without one."""
+        return self._position[2]
+
     def fields(self) -> dict[str, Any]:
         """Fields of a `steps` event."""
         return {

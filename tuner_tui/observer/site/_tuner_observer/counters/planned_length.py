@@ -1,21 +1,24 @@
-"""Guesses the number of epochs or steps of a plain loop, by its `for` statements and the names of its variables.
+"""Guesses the number of epochs or steps of a plain loop, by its loops and the names of its variables.
 
-Looked up once, at the first optimizer step, in the functions that lead to it: the loops around the step that count with
-`range`, and a local or global variable, or an attribute of a settings object, such as `num_epochs` or `args.max_steps`.
+Looked up once, at the first optimizer step, in the functions that lead to it: the loops around the step that count,
+what breaks out of them, and a local or global variable, or an attribute of a settings object, such as `num_epochs` or
+`args.max_steps`. About once a second the variables that count are read again: not every iteration makes one step.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import math
 import operator
 import os
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from types import FrameType
+    from types import CodeType, FrameType
 
 EPOCH_NAMES = frozenset(
     {"epochs", "numepochs", "nepochs", "nepoch", "numepoch", "maxepochs", "maxepoch", "totalepochs", "totalepoch",
@@ -34,117 +37,356 @@ OWNERS = frozenset(
 )  # fmt: skip
 MAX_FRAMES = 30
 MAX_LENGTH = 10**9
-LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.sep + "site-packages" + os.sep,
-             os.sep + "dist-packages" + os.sep, "_tuner_observer", "<")  # fmt: skip
-"""Parts of the paths of code that is not the script's. A forked process has the frames of its parent, whose loop over
-the ranks is told from the training's loops by the standard library's frames in between."""
+LIBRARIES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+MIN_CHANGES = 10
+"""Where an iteration makes several steps, so many have to be seen before a total is told from them."""
+
+
+class Counter(NamedTuple):
+    """A variable of the script that counts the iterations of a loop: `first`, and `stride` more in each."""
+
+    code: CodeType
+    expression: ast.expr
+    first: int
+    stride: int = 1
+
+
+class Loop(NamedTuple):
+    """A loop around the step. `iterations` is how often it runs, None if that is not known."""
+
+    iterations: int | None
+    counter: Counter | None = None
+
+
+class Limit:
+    """A position in nested loops, the innermost first, that ends the training when it is at `last`.
+
+    Steps are told from positions by the steps and the positions seen so far. `steady`: each iteration counts.
+    """
+
+    def __init__(self, loops: list[Loop], last: int, steady: bool = True) -> None:
+        self._loops = loops
+        self._last = last
+        self._steady = steady
+        self._began: tuple[int, int] | None = None
+        self._now = self._changed = (0, 0)
+        self._changes = 0
+
+    def follow(self, frames: Mapping[CodeType, FrameType], steps: int) -> None:
+        """Note the position after so many steps."""
+        position, size = 0, 1
+        for iterations, counter in self._loops:
+            frame = None if counter is None else frames.get(counter.code)
+            value = None if counter is None or frame is None else _value(counter.expression, frame)
+            if counter is None or type(value) is not int:
+                return
+            position += size * ((value - counter.first) // counter.stride)
+            size *= iterations or 1
+        if self._began is None:
+            self._began = position, steps
+        elif position != self._now[0]:
+            self._changes += 1
+            self._changed = position, steps
+        self._now = position, steps
+
+    def total(self) -> int | None:
+        """The steps of the whole training, None while they are not known."""
+        if self._began is None:
+            return None
+        (first, first_steps), (position, steps) = self._began, self._now
+        if position == first and steps == first_steps and first == 0 and self._steady:
+            return steps + self._last - position
+        if position <= first or steps <= first_steps:
+            return None
+        if steps - first_steps > 1.5 * (position - first) or steps > self._changed[1] + 1:
+            # Several steps in an iteration: their number is that from one change of the position to another.
+            if self._changes < MIN_CHANGES:
+                return None
+            position, steps = self._changed
+        rate = (steps - first_steps) / (position - first)
+        return max(self._now[1], round(steps + (self._last - position) * rate))
+
+
+class PlannedLength:
+    """What the loops around the first step and the names of variables say of the length of a training.
+
+    `epochs` is how often the innermost loop runs where it is over data of unknown length, or the named number;
+    `iterations` is how often the step is passed where all loops count, and `inner` how often in one run of the
+    innermost. `steps` is a named number of steps, `start` the named first epoch; 0 unless `epochs` is named.
+    """
+
+    def __init__(self, frame: FrameType | None) -> None:
+        names = _named_length(frame)
+        self.epochs, self.steps, self.start = names.get("epochs"), names.get("steps"), names.get("start", 0)
+        self.iterations: int | None = None
+        self.inner: int | None = None
+        self.outer: int | None = None
+        self.has_loops = self._breaks = False
+        self._limits: list[Limit] = []
+        self._nest: Limit | None = None
+        self._read_loops(frame)
+
+    def _read_loops(self, frame: FrameType | None) -> None:
+        finder = _LoopFinder(frame)
+        loops, self._limits, self._breaks = finder.loops, finder.limits, finder.breaks
+        if not loops:
+            return
+        outer = [loop.iterations for loop in loops[1:] if loop.iterations is not None]
+        if len(outer) < len(loops) - 1:  # the length of a loop around the epochs is not known
+            self.epochs = None
+            return
+        self.inner = loops[0].iterations
+        if self.inner is not None:
+            iterations = math.prod([self.inner, *outer])
+            self.iterations = iterations if 0 < iterations < MAX_LENGTH else None
+            self.outer, self.has_loops = math.prod(outer), True
+        elif outer:
+            self.epochs = self.outer = math.prod(outer)
+            self.start, self.has_loops = 0, True
+            loops = loops[1:]
+        if loops and all(loop.counter is not None for loop in loops) and self.has_loops:
+            self._nest = Limit(loops, math.prod([loop.iterations or 1 for loop in loops]) - 1)
+
+    def follow(self, frame: FrameType | None, steps: int) -> None:
+        """Read the variables that count, after so many steps, in the functions from `frame` outwards."""
+        frames: dict[CodeType, FrameType] = {}
+        while frame is not None:
+            frames.setdefault(frame.f_code, frame)
+            frame = frame.f_back
+        for limit in (*self._limits, self._nest):
+            if limit is not None:
+                limit.follow(frames, steps)
+
+    def total(self, batches: int | None, steps_an_epoch: float | None) -> int | None:
+        """The steps of the training; None if they are not known.
+
+        `batches` is the length of its loader, `steps_an_epoch` how many steps it made of that, as it was counted.
+        """
+        # A loop over the loader has as many steps as were counted in its epochs, whatever wraps the loader.
+        over_loader = batches is not None and (self.inner is None or self.inner == batches)
+        epochs = self.outer if over_loader and self.outer is not None else self.epochs
+        remaining = None if epochs is None else epochs - self.start
+        by_epochs = None
+        if steps_an_epoch is not None and over_loader and remaining is not None and remaining > 0:
+            by_epochs = round(remaining * steps_an_epoch)
+        counted = [limit.total() for limit in self._limits]
+        if by_epochs is not None and self.has_loops:
+            counted.append(by_epochs)
+        elif self._nest is not None:
+            counted.append(self._nest.total())
+        else:
+            counted.append(self.iterations)
+        totals = [total for total in counted if total is not None]
+        if totals:
+            total = min(totals)
+            return self.steps if self._breaks and self.steps == total - 1 else total
+        if self.steps is None or by_epochs is None:
+            return self.steps or by_epochs
+        # Two names that disagree: one of them means something else.
+        return self.steps if abs(self.steps - by_epochs) <= max(1, remaining or 1) else None
 
 
 # The loops around the step are parsed from the source, because the bounds of `range` are in no variable. Expressions
 # are evaluated by hand from names, attributes, items and lengths: calling the script's functions might have side
 # effects.
-def planned_length(frame: FrameType | None) -> dict[str, int]:
-    """`epochs`, `steps` and `start`, the first epoch, as far as functions from `frame` outwards say them.
+class _LoopFinder:
+    """Finds the `loops` around a step, the innermost first, and the `limits` at which a statement breaks out of them.
 
-    What the loops say is preferred to names.
+    `breaks`: there is a break that is not understood. A library's loops count if the step is made in it; those of one
+    that calls the script are not seen, those outside it neither.
     """
-    length = _named_length(frame)
-    counts = _loop_counts(frame)
-    if not counts:
-        return length
-    inner, outer = counts[0], [count for count in counts[1:] if count is not None]
-    if len(outer) < len(counts) - 1:  # the length of a loop around the epochs is not known
-        length.pop("epochs", None)
-    elif inner is not None:
-        steps = math.prod([inner, *outer])
-        length.update({"steps": steps} if 0 < steps < MAX_LENGTH else {})
-    elif outer:
-        length.pop("start", None)
-        length["epochs"] = math.prod(outer)
-    return length
 
-
-def _loop_counts(frame: FrameType | None) -> list[int | None]:
-    """How often each loop around the step runs, the innermost first; None for one that does not count.
-
-    Loops of a library that calls the script are not seen, those outside it neither.
-    """
-    counts: list[int | None] = []
-    inside = False
-    for _ in range(MAX_FRAMES):
-        if frame is None:
-            break
-        if any(part in frame.f_code.co_filename for part in LIBRARIES):
-            if inside:
+    def __init__(self, frame: FrameType | None) -> None:
+        self.loops: list[Loop] = []
+        self.limits: list[Limit] = []
+        self.breaks = False
+        in_script = False
+        for _ in range(MAX_FRAMES):
+            if frame is None:
                 break
-        else:
-            inside = True
-            counts += _counts_in(frame)
-        frame = frame.f_back
-    return counts
+            kind = _kind_of(frame.f_code.co_filename)
+            if in_script and kind != "script":
+                break
+            in_script = kind == "script"
+            if kind != "other":
+                self._read(frame)
+            frame = frame.f_back
+
+    def _read(self, frame: FrameType) -> None:
+        source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+        first, line = frame.f_code.co_firstlineno, frame.f_lineno
+        loops: list[Loop] = []
+        for node in ast.walk(ast.parse(source)):  # outer statements come first
+            if not isinstance(node, (ast.For, ast.While, ast.If)) or not first <= node.lineno:
+                continue
+            if not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
+                continue
+            if isinstance(node, ast.If):
+                # `if i % n == 0: optimizer.step()`: the loop counts batches or environment steps, not optimizer steps.
+                skips = any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
+                if skips and loops and loops[-1].counter is None:
+                    loops[-1] = Loop(None)
+                continue
+            if isinstance(node, ast.While):
+                loop = self._while(node, frame)
+            elif _lists_phases(node.iter, frame):
+                continue
+            else:
+                count, bounds = _count(node.iter, frame)
+                counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+                is_counted = bounds is not None and (bounds is not ENUMERATED or count is not None)
+                start, stride = (0, 1) if bounds is None else bounds
+                loop = Loop(count, Counter(frame.f_code, counter, start, stride) if is_counted else None)
+            loops.append(self._with_breaks(node, loop, frame))
+        self.loops += loops[::-1]
+
+    def _while(self, node: ast.While, frame: FrameType) -> Loop:
+        """The loop of `while epoch < epochs:` whose body counts with `epoch += 1`; a limit if something else counts."""
+        for counter, end in _comparisons(node.test, (ast.Lt, ast.LtE), frame):
+            value = _value(counter, frame)
+            if any(_increments(each, counter) for each in node.body):
+                return Loop(max(0, end - value), Counter(frame.f_code, counter, value))
+            self._add_limit(counter, end - 1, frame, steady=False)
+        return Loop(None)
+
+    def _add_limit(self, counter: ast.expr, last: int, frame: FrameType, steady: bool) -> None:
+        loop = Loop(None, Counter(frame.f_code, counter, _value(counter, frame)))
+        self.limits.append(Limit([loop], last - _value(counter, frame), steady))
+
+    def _with_breaks(self, node: ast.For | ast.While, loop: Loop, frame: FrameType) -> Loop:
+        """The loop as far as its breaks let it run."""
+        line = frame.f_lineno
+        for test in _break_tests(node.body):
+            understood = False
+            for counter, end in _comparisons(test, (ast.Gt, ast.GtE, ast.Eq), frame):
+                counted = loop.counter
+                at_top = counted is not None and _same(counter, counted.expression)
+                increments = [
+                    each
+                    for each in ast.walk(node)
+                    if isinstance(each, ast.AugAssign) and isinstance(each.op, ast.Add) and _same(each.target, counter)
+                ]
+                if any(_assigns(each, counter) for each in ast.walk(node)) or not (at_top or increments):
+                    continue  # what is set back, such as the epochs without improvement, is no position
+                lines = [each.lineno for each in increments] or [node.lineno]
+                last = end - _counts_between(line, test.lineno, lines)
+                understood = True
+                if counted is not None and at_top:
+                    stop = (last - counted.first) // counted.stride + 1
+                    loop = Loop(stop if loop.iterations is None else min(stop, loop.iterations), counted)
+                else:
+                    steady = any(_increments(each, counter) for each in node.body)
+                    self._add_limit(counter, last, frame, steady)
+            self.breaks = self.breaks or not understood
+        return loop
 
 
-def _counts_in(frame: FrameType) -> list[int | None]:
-    source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
-    first, line = frame.f_code.co_firstlineno, frame.f_lineno
-    counts: list[int | None] = []
-    for node in ast.walk(ast.parse(source)):  # outer statements come first
-        if not isinstance(node, (ast.For, ast.While, ast.If)) or not first <= node.lineno:
-            continue
-        if not node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0):
-            continue
+def _kind_of(path: str) -> str:
+    """Whether code is of the `script`, of a `library` that it trains with, or of something `other` without loops.
+
+    A forked process has the frames of its parent, whose loop over the ranks is told from the training's loops by the
+    standard library's frames in between.
+    """
+    if any(part in path for part in LIBRARIES):
+        return "other" if any(part + "torch" + os.sep in path for part in LIBRARIES) else "library"
+    outside = path.startswith((os.path.dirname(os.__file__) + os.sep, "<")) or "_tuner_observer" in path
+    return "other" if outside else "script"
+
+
+def _counts_between(step: int, test: int, increments: list[int]) -> int:
+    """How often the variable changes between the step and the test that follows it, in this iteration or the next."""
+    return sum(step < line < test if step < test else line > step or line < test for line in increments)
+
+
+def _break_tests(body: list[ast.stmt]) -> Iterator[ast.expr]:
+    """The tests of those `if` statements of a loop that leave it."""
+    for node in body:
         if isinstance(node, ast.If):
-            # `if i % n == 0: optimizer.step()`: the loop counts batches or environment steps, not optimizer steps.
-            skips = any(isinstance(each, ast.Mod) for each in ast.walk(node.test))
-            counts[-1:] = [None] if skips and counts else counts[-1:]  # a step in some of the iterations
-        elif isinstance(node, ast.While):
-            counts.append(_counted_while(node, frame))
-        elif not _lists_phases(node.iter, frame):
-            counts.append(_count(node.iter, frame))
-    return counts[::-1]
+            if any(isinstance(each, (ast.Break, ast.Return)) for each in node.body):
+                yield node.test
+            yield from _break_tests([*node.body, *node.orelse])
+        elif isinstance(node, (ast.With, ast.Try)):
+            yield from _break_tests(node.body)
 
 
-def _counted_while(node: ast.While, frame: FrameType) -> int | None:
-    """The iterations of `while epoch < epochs:` whose body itself counts with `epoch += 1`, None of another loop."""
-    test = node.test
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Lt, ast.LtE)) or len(test.ops) > 1:
-        return None
-    counts = any(
-        isinstance(each, ast.AugAssign) and ast.dump(each.value) == ONE and _same(each.target, test.left)
-        for each in node.body
-    )
-    first, end = _value(test.left, frame), _value(test.comparators[0], frame)
-    if not counts or type(first) is not int or type(end) is not int:
-        return None
-    return max(0, end - first + isinstance(test.ops[0], ast.LtE))
+def _comparisons(test: ast.expr, kinds: tuple[type, ...], frame: FrameType) -> Iterator[tuple[ast.expr, int]]:
+    """The variables that a test compares with a limit, and the first value beyond it, such as 10 for `i < 10`.
+
+    Of `a or b` each is a limit, of `a and b` one if the other is known to be true.
+    """
+    nodes = test.values if isinstance(test, ast.BoolOp) else [test]
+    for node in nodes:
+        if not isinstance(node, ast.Compare) or len(node.ops) > 1 or not isinstance(node.ops[0], kinds):
+            continue
+        if not isinstance(node.left, (ast.Name, ast.Attribute, ast.Subscript)):
+            continue
+        needs_others = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+        if needs_others and not all(_is_true(each, frame) for each in nodes if each is not node):
+            continue
+        value, end = _value(node.left, frame), _value(node.comparators[0], frame)
+        if type(value) is int and isinstance(end, (int, float)) and end == end // 1 and value <= end < MAX_LENGTH:
+            yield node.left, int(end) + isinstance(node.ops[0], (ast.Gt, ast.LtE))
 
 
-def _same(stored: ast.expr, loaded: ast.expr) -> bool:
-    return ast.dump(stored).replace("Store()", "Load()") == ast.dump(loaded)
+def _is_true(node: ast.expr, frame: FrameType) -> bool:
+    """Whether a condition is a variable that is set, or `… is not None` where it is not."""
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.IsNot):
+        return _value(node.left, frame) is not None
+    return _value(node, frame) is True
+
+
+def _increments(node: ast.AST, counter: ast.expr) -> bool:
+    """Whether a statement is `counter += 1`."""
+    return isinstance(node, ast.AugAssign) and ast.dump(node.value) == ONE and _same(node.target, counter)
+
+
+def _assigns(node: ast.AST, counter: ast.expr) -> bool:
+    return isinstance(node, ast.Assign) and any(_same(target, counter) for target in node.targets)
+
+
+def _same(first: ast.expr, second: ast.expr) -> bool:
+    return ast.dump(first).replace("Store()", "Load()") == ast.dump(second).replace("Store()", "Load()")
 
 
 def _lists_phases(node: ast.expr, frame: FrameType) -> bool:
-    """Whether a loop is over such as `["train", "val"]`, of which one trains."""
+    """Whether a loop is over such as `["train", "val"]`, of which one trains, or over the optimizers that step."""
     if isinstance(node, (ast.List, ast.Tuple)):
         return True
     value = _value(node, frame)
-    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    return isinstance(value, (list, tuple)) and all(
+        isinstance(each, str) or hasattr(each, "param_groups") for each in value
+    )
 
 
-def _count(node: ast.expr, frame: FrameType) -> int | None:
-    """The iterations over `range(…)` or data in memory, also if it is passed through a function that shows progress."""
+ENUMERATED = (0, 1)
+
+
+def _count(node: ast.expr, frame: FrameType) -> tuple[int | None, tuple[int, int] | None]:
+    """The iterations over `range(…)` or data in memory, also if it is passed through a function that shows progress.
+
+    And first value and stride of a variable that counts them.
+    """
     if isinstance(node, ast.Call):
         name = _name(node)
         if name == "zip":
-            counts = [_count(each, frame) for each in node.args]
-            return min((each for each in counts if each is not None), default=None) if None not in counts else None
+            counts = [_count(each, frame)[0] for each in node.args]
+            known = [each for each in counts if each is not None]
+            return min(known, default=None) if len(known) == len(counts) else None, None
         if name not in ("range", "trange"):
             passes = name in WRAPPERS or "tqdm" in name
-            return _count(node.args[0], frame) if passes and node.args else None
-        bounds = [_value(each, frame) for each in node.args]
-        whole = [int(each) for each in bounds if isinstance(each, (int, float)) and each == each // 1]
-        return len(range(*whole)) if 0 < len(whole) == len(bounds) and 0 not in whole[2:] else None
-    return _length(_value(node, frame))
+            count, bounds = _count(node.args[0], frame) if passes and node.args else (None, None)
+            return count, ENUMERATED if name == "enumerate" else bounds
+        values = [_value(each, frame) for each in node.args]
+        whole = [int(each) for each in values if isinstance(each, (int, float)) and each == each // 1]
+        if not 0 < len(whole) == len(values) or 0 in whole[2:]:
+            return None, None
+        iterated = range(*whole)
+        return len(iterated), (iterated.start, iterated.step)
+    value = _value(node, frame)
+    iterated = value.__dict__.get("iterable") if "tqdm" in type(value).__name__ else value
+    if isinstance(iterated, range):
+        return len(iterated), (iterated.start, iterated.step)
+    return _length(value), None
 
 
 def _name(call: ast.Call) -> str:
@@ -154,11 +396,13 @@ def _name(call: ast.Call) -> str:
 def _length(value: Any) -> int | None:
     """The length of data in memory or of a loader that the script defines, as a progress bar would ask for it.
 
-    A DataLoader of torch is not asked: its batches are counted, and its length may depend on settings to inject.
+    A DataLoader of torch is not asked: its batches are counted, and its length may depend on settings to inject. Nor is
+    what says that it is one, as accelerate's loaders do.
     """
     if "tqdm" in type(value).__name__:
         return _length(value.__dict__.get("iterable"))
-    if getattr(value, "shape", None) == () or any(each.__name__ == "DataLoader" for each in type(value).__mro__):
+    classes = (*type(value).__mro__, *getattr(value.__class__, "__mro__", ()))
+    if getattr(value, "shape", None) == () or any(each.__name__ == "DataLoader" for each in classes):
         return None
     try:
         return len(value)
@@ -166,12 +410,26 @@ def _length(value: Any) -> int | None:
         return None
 
 
+def variables_of(frame: FrameType) -> Mapping[str, Any]:
+    """The local variables of a function, in a dictionary that keeps nothing alive."""
+    variables = frame.f_locals
+    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return variables
+    # Before Python 3.13 the frame keeps the values as of the last call: a batch or an output would occupy its memory
+    # until the function returns.
+    values = dict(variables)
+    code = frame.f_code
+    for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+        variables.pop(name, None)
+    return values
+
+
 def _value(node: ast.expr, frame: FrameType) -> Any:
     """The value of an expression, None unless it is computed without side effects."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+        return variables_of(frame).get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, frame)
         value = getattr(owner, "__dict__", {}).get(node.attr)
@@ -218,7 +476,7 @@ def _named_length(frame: FrameType | None) -> dict[str, int]:
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
-        if not any(part in frame.f_code.co_filename for part in LIBRARIES):
+        if _kind_of(frame.f_code.co_filename) == "script":
             for name, value, is_setting in _named_values(frame):
                 _add(length, name, value, is_setting)
         frame = frame.f_back
@@ -227,7 +485,7 @@ def _named_length(frame: FrameType | None) -> dict[str, int]:
 
 def _named_values(frame: FrameType) -> Iterator[tuple[str, Any, bool]]:
     """Names and values, and whether each is a member of settings or a constant."""
-    for variables in (frame.f_locals, frame.f_globals):
+    for variables in (variables_of(frame), frame.f_globals):
         for name, value in list(variables.items()):
             yield name, value, name.isupper()
             if name.strip("_").lower() in OWNERS:

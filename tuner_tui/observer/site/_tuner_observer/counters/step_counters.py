@@ -5,6 +5,7 @@ The hot path appends the records to a buffer, which the counters read about once
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakKeyDictionary
 
+from ..import_hooks import call_safely
 from ..process_role import is_distributed
 from .batch_stats import ALWAYS_COUNTED_MASKS, BatchLayout, TrainingTotals
 from .evaluation import EvaluationDetector, EvaluationSites, StepGapClassifier
@@ -20,6 +22,7 @@ from .training_clock import TrainingClock
 if TYPE_CHECKING:
     from ..session import Session
     from .batch_stats import BatchMeasure, IteratorStats
+    from .planned_length import PlannedLength
 
     BatchRecord = tuple[IteratorStats, float, float, int, BatchMeasure]
     """Iterator, start and end of the wait for the batch, waiting thread, and contents."""
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 TRAINER_KEY = 0
 """Key of a step reported by a Trainer instead of an optimizer."""
+GROUP_KEY = -1
+"""Key of a step that is told by its calls of `backward`."""
 
 MAX_NO_GRAD_SPANS = 4096
 """Maximum number of unread spans without gradients; in a process that never trains the oldest are dropped."""
@@ -48,9 +53,10 @@ class RecordBuffer:
     `no_grad_spans`: (start, end) of spans without gradients, oldest first.
     `calls`: the optimizer calls so far.
     `backwards`: calls of `backward` so far, at the place in the code where the loss is read.
+    `paused`: a pause began since the last call of `backward`.
     """
 
-    __slots__ = ("_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizers", "records", "steady")
+    __slots__ = ("_taken", "backwards", "calls", "due_s", "no_grad_spans", "optimizers", "paused", "records", "steady")
 
     def __init__(self) -> None:
         self.records: list[BatchRecord | StepRecord] = []
@@ -67,7 +73,7 @@ class RecordBuffer:
         self.calls = 0
         self.backwards = 0
         self.due_s = 0.0
-        self.steady = False
+        self.steady = self.paused = False
 
     def take(self) -> list[BatchRecord | StepRecord]:
         """Remove and return all records. Other threads may append meanwhile."""
@@ -75,6 +81,10 @@ class RecordBuffer:
         del self.records[: len(taken)]
         self._taken += len(taken)
         return taken
+
+    def insert(self, record: StepRecord, written: int) -> None:
+        """Insert a record after the first `written` ones ever appended, as far as these are not taken yet."""
+        self.records.insert(max(0, written - self._taken), record)
 
     def is_alternating(self, key: int, others: set[int]) -> bool:
         """Whether the optimizer `key` steps alternately with `others`, as in a GAN, rather than replacing them."""
@@ -107,9 +117,10 @@ class StepCounters:
     validation loop may fetch its batches with gradients enabled.
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
-    `on_step` is called after every step if it is set, as in a trial. `trainer_reports`: a Trainer tells the loss and
-    the length of the training. `wait_is_known`: the training computes on the CPU, where the time in a call is that of
-    its work.
+    `on_step` is called after every step if it is set, as in a trial; `before_pause` and `on_evaluation`
+    when a pause, or an evaluation, begins.
+    `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
+    on the CPU, where the time in a call is that of its work.
     """
 
     def __init__(
@@ -124,6 +135,8 @@ class StepCounters:
         self.buffer = RecordBuffer()
         self.on_flush: list[Callable[[], None]] = []
         self.on_step: Callable[[], None] | None = None
+        self.before_pause: Callable[[], None] = lambda: None
+        self.on_evaluation: Callable[[], None] = lambda: None
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields
         self.reset()
@@ -151,8 +164,11 @@ class StepCounters:
         self._next_write_s = 0.0
         self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self.trainer_reports = False
-        self._planned: dict[str, int] | None = None
+        self._planned: PlannedLength | None = None
         self._planned_from = 0
+        self._accumulated: dict[int, int] = {}
+        self._epoch: tuple[int | None, int] = (None, 0)
+        self._first_epoch: tuple[int | None, int] = (None, 0)
         self._plan: tuple[int | None, int | None] = (None, None)
         self._gradients_s: float | None = None
         self._backwards = 0
@@ -168,6 +184,11 @@ class StepCounters:
     def has_trained(self) -> bool:
         """Whether there was a step, or a call of `backward` in a loop without an optimizer."""
         return self.step > self.first_step or (not self.buffer.optimizers and self.buffer.backwards > 0)
+
+    @property
+    def accumulation(self) -> int | None:
+        """The micro batches of most steps, None before the first step."""
+        return max(self._accumulated, key=self._accumulated.__getitem__) if self._accumulated else None
 
     def read(self) -> None:
         """Process the buffered records."""
@@ -270,14 +291,29 @@ class StepCounters:
 
     def pause(self, phase: str, now: float) -> bool:
         """Pause for an evaluation or a checkpoint. Returns whether training was running."""
+        if self.clock.paused_phase is None:
+            self.before_pause()
         self.invalidate()
         self._gradients_s = None
-        return self.clock.pause(phase, now)
+        self.buffer.paused = True
+        began = self.clock.pause(phase, now)
+        if began and phase == "evaluating":
+            self.on_evaluation()
+        return began
 
     def end_pause(self) -> None:
         """Resume training after a pause."""
         self.read()
         self.clock.end_pause(perf_counter())
+
+    def backward_called(self, now: float) -> None:
+        """End an evaluation of which only this call shows that it has ended: its model is in train mode again."""
+        if self.clock.paused_phase == "evaluating":
+            if self.evaluation.depth or self.evaluation.is_in_eval_mode:
+                return
+            self.read()
+            self.clock.end_pause(now if self._gradients_s is None else self._gradients_s)
+        self.buffer.paused = False
 
     def gradients_follow(self, now: float) -> None:
         """Gradients are enabled at `now`. An evaluation ends with that, unless its model remains in eval mode."""
@@ -298,6 +334,8 @@ class StepCounters:
         """Process buffered records after a step, and write the counters when they are due."""
         self.read()
         if now >= self._next_write_s and self.own_steps > self.written_steps:
+            if self._planned is not None:
+                call_safely(self._planned.follow, sys._getframe(1), self.own_steps - self._planned_from)
             self.flush(now)
         self.buffer.due_s = self._next_write_s
         if self.on_step is not None:
@@ -311,6 +349,16 @@ class StepCounters:
         now = perf_counter()
         self._optimizer_called(id(optimizer), now, self.buffer.backwards)
         self.process_step(now)
+
+    def group_ended(self, written: int, now: float) -> None:
+        """Count a step told by calls of `backward`, after so many records: what follows these is of the next step."""
+        self.buffer.insert((GROUP_KEY, now, self.buffer.backwards), written)
+        self.read()
+
+    def drop_steps(self, steps: int) -> None:
+        """Take back steps that were none: an optimizer of torch steps only now."""
+        self.own_steps -= steps
+        self._planned = None
 
     def set_first_step(self, global_step: int) -> None:
         """Set the step of the whole training at which this process resumed."""
@@ -409,6 +457,14 @@ class StepCounters:
         self._read_in_eval_mode = None
         for iterator in trained:
             self._totals.add(iterator)
+        # Batches of several loaders make one micro batch together; without a loader there is one for each `backward`.
+        micro_batches = max(
+            (each.batches for each in trained), default=0 if self._totals.has_loader else backwards - self._backwards
+        )
+        if micro_batches > 0:
+            self._accumulated[micro_batches] = self._accumulated.get(micro_batches, 0) + 1
+        if self._totals.epoch != self._epoch[0]:
+            self._epoch = (self._totals.epoch, self.own_steps - 1)
         if not trained and not self._totals.has_loader:
             self._totals.batches += max(1, backwards - self._backwards)
         self._backwards = backwards
@@ -423,9 +479,10 @@ class StepCounters:
         self.read()
         return self._planned is None or (self._plan[0] is not None and self.own_steps > self._plan[0])
 
-    def set_plan(self, planned: dict[str, int]) -> None:
-        """Set what `planned_length` found in the loop that has made its first step."""
+    def set_plan(self, planned: PlannedLength | None) -> None:
+        """Set what the loop that has made its first step says of its length."""
         self._planned, self._planned_from = planned, max(0, self.own_steps - 1)
+        self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
 
     # events
 
@@ -445,8 +502,8 @@ class StepCounters:
         self.written_steps = self.own_steps
         fields = self._fields()
         self.session.report_counters("steps", fields)
-        if self._planned and self.own_steps and not self.trainer_reports and self.on_step is None:
-            plan = (self.planned_steps(fields), self._planned.get("epochs"))
+        if self._planned is not None and self.own_steps and not self.trainer_reports and self.on_step is None:
+            plan = (self.planned_steps(fields), self._planned.epochs)
             if plan != self._plan:  # the length of a plain loop, which is a guess
                 self._plan = plan
                 self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
@@ -459,15 +516,21 @@ class StepCounters:
 
     def planned_steps(self, totals: dict[str, Any]) -> int | None:
         """Steps of a plain loop by its variables and `totals`; None if they do not say."""
-        planned = self._planned or {}
-        steps, epochs, batches = planned.get("steps"), planned.get("epochs"), totals["epoch_batches"]
-        # A loop over epochs counts no steps: they are batches of an epoch by micro batches of a step, both measured. A
-        # last step with fewer micro batches counts in most loops, hence rounding up.
-        if steps is None and epochs and batches and self.own_steps:
-            remaining = epochs - planned.get("start", 0)
-            micro_batches = max(1, round(totals["micro_steps"] / self.own_steps))
-            steps = remaining * -(-batches // micro_batches) if remaining > 0 else None
+        if self._planned is None:
+            return None
+        steps = self._planned.total(totals["epoch_batches"], self._steps_an_epoch(totals))
         return None if steps is None else self._planned_from + steps
+
+    def _steps_an_epoch(self, totals: dict[str, Any]) -> float | None:
+        """The steps of an epoch as counted; in the first one by its batches and the micro batches of a step."""
+        (epoch, steps), (first_epoch, first_steps) = self._epoch, self._first_epoch
+        if epoch is not None and first_epoch is not None and epoch > first_epoch:
+            return (steps - first_steps) / (epoch - first_epoch)
+        batches = totals["epoch_batches"]
+        if not batches or not self.own_steps:
+            return None
+        # A last step with fewer micro batches counts in most loops, hence rounding up.
+        return float(-(-batches // max(1, round(totals["micro_steps"] / self.own_steps))))
 
     def totals(self) -> dict[str, Any]:
         """Steps, training seconds and batch totals, without pending batches."""

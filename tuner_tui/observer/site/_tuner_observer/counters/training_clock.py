@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 RESUMABLE_PHASES = ("starting", "skipping", "ending")
 """Phases that continue after a pause; any other phase is followed by training."""
+MIN_SHOWN_S = 0.2
+"""Where the last pause of its kind was shorter, a pause is shown once it has lasted so long."""
 MAX_EVALUATED_STEPS = 64
 """Evaluations of which one `steps` event has the steps."""
 
@@ -35,8 +37,10 @@ class TrainingClock:
         self._on_pause = on_pause
         self.is_running = False
         self._paused: tuple[str, float, str] | None = None
-        self._shown_step: int | None = None
-        self._shown_s = 0.0
+        self._pause_is_shown = False
+        self._lasted_s: dict[str, float] = {}
+        self._evaluated_step: int | None = None
+        self._evaluated_s = 0.0
         self._since_s: float | None = None
         self._evaluated: list[tuple[float, float]] = []
         self._evaluated_steps: list[int] = []
@@ -122,27 +126,38 @@ class TrainingClock:
         """Pause for an evaluation or a checkpoint. Returns whether training was running."""
         if self._paused is not None:
             # Nested, such as a save within a framework's checkpoint: the outermost pause counts.
-            self._session.flush_phase()
+            if now - self._paused[1] >= MIN_SHOWN_S:
+                self._show(self._session.show_phase(), now)
             return False
         self._paused = (phase, now, self._session.phase)
         self.is_running = False
         if phase == "evaluating":
-            self._add_evaluated_step(self._session.step)
-        if self._session.enter_phase(phase):
-            self._on_pause(now)
-            self._shown_step = self._session.step if phase == "evaluating" else self._shown_step
+            self._evaluated_step = self._session.step
+            self._add_evaluated_step(self._evaluated_step)
+        self._begin(phase, now)
         return True
+
+    def _begin(self, phase: str, now: float) -> None:
+        # Whether a pause will be long is not known. Most are as long as the last one, and nobody sees a short one.
+        shown = self._lasted_s.get(phase, MIN_SHOWN_S) >= MIN_SHOWN_S
+        self._pause_is_shown = False
+        self._show(self._session.enter_phase(phase, shown), now)
+
+    def _show(self, written: bool, now: float) -> None:
+        if written:
+            self._pause_is_shown = True
+            self._on_pause(now)
 
     def report_last_evaluation(self, now: float) -> None:
         """Report an evaluation that ends the run now."""
         if self.paused_phase == "evaluating":
-            self._shown_s += self.paused_s(now) or 0.0
+            self._evaluated_s += self.paused_s(now) or 0.0
         self._report_evaluation()
 
     def _report_evaluation(self) -> None:
-        """Report the evaluation after the last step, all its pauses together, if it was shown."""
-        step, seconds, self._shown_step, self._shown_s = self._shown_step, self._shown_s, None, 0.0
-        if step and not self._reports():
+        """Report the evaluation after the last step, all its pauses together."""
+        step, seconds, self._evaluated_step, self._evaluated_s = self._evaluated_step, self._evaluated_s, None, 0.0
+        if step and not self._reports() and (self._pause_is_shown or self._session.take_token()):
             self._session.report("evaluated", step=step, seconds=round(seconds, 6))
 
     def save_after_evaluation(self, now: float) -> bool:
@@ -153,8 +168,7 @@ class TrainingClock:
         self._add(phase, now - since)
         self._pauses.append((since, now))
         self._paused = ("saving", now, before)
-        if self._session.enter_phase("saving"):
-            self._on_pause(now)
+        self._begin("saving", now)
         return True
 
     @property
@@ -185,11 +199,12 @@ class TrainingClock:
         self._session.enter_phase(before if before in RESUMABLE_PHASES else "training")
 
     def _add(self, phase: str, seconds: float) -> None:
+        self._lasted_s[phase] = seconds
         if phase == "saving":
             self._save_s += seconds
         else:
             self._eval_s += seconds
-            self._shown_s += seconds
+            self._evaluated_s += seconds
 
     def fields(self, now: float) -> dict[str, Any]:
         """Time fields of a `steps` event, an open pause included. Resets those of the time since the last event."""

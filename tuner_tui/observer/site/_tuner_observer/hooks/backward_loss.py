@@ -1,6 +1,7 @@
 """Reads the scalar that `backward()` is called on: the loss of a loop that neither prints nor logs one.
 
 At most once a second, and without waiting for a GPU: its value is copied to pinned memory and read a second later.
+Where no optimizer of torch is called, its calls also tell the steps.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
-from ..import_hooks import call_after, replacing
+from ..import_hooks import call_after, call_safely, replacing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from ..counters.step_counters import StepCounters
@@ -34,15 +37,29 @@ class BackwardLoss:
     A loss that was divided by the number of micro batches of a step is multiplied by it.
     """
 
-    def __init__(self, torch: Any, session: Session, counters: StepCounters) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        session: Session,
+        counters: StepCounters,
+        first_step: Callable[[FrameType, Any], None],
+        rate: Callable[[], float | None],
+    ) -> None:
+        """`rate` returns the present learning rate.
+
+        `first_step` gets the caller and a parameter at the first step of an optimizer that is not torch's.
+        """
         self._torch = torch
         self._session = session
         self._counters = counters
+        self._first_step = first_step
+        self._rate = rate
         self.reset()
 
     def reset(self) -> None:
         """Forget everything, in a forked child."""
         self._thread = get_ident()
+        self.groups = GradientGroups(self._counters)
         self._code: Any = None
         self._at = -1
         self._simple_until_s = 0.0
@@ -69,6 +86,7 @@ class BackwardLoss:
                     and frame.f_code is self._code
                     and frame.f_lasti == self._at
                     and get_ident() == self._thread
+                    and not buffer.paused
                 ):
                     buffer.backwards += 1
                     self._newest = tensor.detach()
@@ -76,7 +94,10 @@ class BackwardLoss:
                     self._called(tensor, frame, now)
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
                 return original(tensor, *args, **kwargs)
-            return original(tensor, *args, **kwargs)
+            result = original(tensor, *args, **kwargs)
+            if self.groups.follows:
+                call_safely(self.groups.after)
+            return result
 
     def hook_grad_scaler(self, module: Any) -> None:
         """Remember the loss that `GradScaler.scale` multiplies."""
@@ -94,12 +115,15 @@ class BackwardLoss:
     def _called(self, tensor: Any, frame: FrameType, now: float) -> None:
         if self._counters.trainer_reports or get_ident() != self._thread or tensor.numel() != 1:
             return
+        if self._counters.buffer.paused:
+            self._counters.backward_called(now)
         if frame.f_code is not self._code or frame.f_lasti != self._at:
             # The second `backward` of the same loop: follow the first one only, a mixture of two losses would mean
             # nothing.
             if self._code is not None and now - self._newest_s < FORGET_S:
                 return
             self._code, self._at = frame.f_code, frame.f_lasti
+        self.groups.before(tensor, frame, now, self._first_step)
         self._counters.buffer.backwards += 1
         unscaled, self._unscaled = self._unscaled, None
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
@@ -110,7 +134,7 @@ class BackwardLoss:
             if not is_scaled:
                 self._divided_by = _divisor(tensor)
             self._read()
-        self._simple_until_s = 0.0 if is_scaled else self._due_s
+        self._simple_until_s = 0.0 if is_scaled or self.groups.follows else self._due_s
 
     def _read(self) -> None:
         if self._newest.device.type == "cpu":
@@ -147,14 +171,112 @@ class BackwardLoss:
             # `loss = loss / accumulation` before `backward()`: undone only if the divisor is the number of micro
             # batches, because a loss may be divided for other reasons.
             loss = self._loss * self._divisor if self._divisor == micro_batches else self._loss
-            fields = {"step": step, "loss": loss, "source": SOURCE}
+            fields = {"step": step, "loss": loss, "learning_rate": self._rate(), "source": SOURCE}
             self._session.report_counters("metrics", fields)
 
     def at_exit(self) -> None:
         """Read the last loss, now that nothing waits for it."""
-        if self._newest is not None and not self._counters.trainer_reports and self._counters.own_steps:
+        self.groups.at_exit(perf_counter())
+        if self._newest is not None and not self._counters.trainer_reports:
             self._loss = float(self._newest)
             self.write()
+
+
+MAX_NODES = 10_000
+"""Of the graph of a loss that are searched for a parameter."""
+
+
+class GradientGroups:
+    """Tells the steps of an optimizer that is not derived from torch's, such as those of fastai and Keras.
+
+    Calls of `backward` between which a parameter and its gradient were left alone accumulate gradients for one step;
+    a step changes the parameter, and the gradient is reset before the next one. `follows`: no optimizer of torch was
+    called so far. A step is counted when the next one begins.
+    """
+
+    def __init__(self, counters: StepCounters) -> None:
+        self._counters = counters
+        self._parameter: Any = None
+        self._left: tuple[Any, ...] | None = None
+        self._ended_at = 0
+        self._counted = 0
+        self._was_planned = False
+        self.follows = False
+        counters.before_pause = lambda: call_safely(self.paused)
+
+    def before(self, loss: Any, frame: FrameType, now: float, first_step: Callable[[FrameType, Any], None]) -> None:
+        """Count a step if the calls of `backward` so far were for another one than this."""
+        counters = self._counters
+        by_optimizer = bool(counters.buffer.optimizers) or counters.own_steps > self._counted
+        self.follows = not by_optimizer and not counters.trainer_reports
+        if not self.follows:
+            return
+        parameter = None if self._parameter is None else self._parameter()
+        if parameter is None:
+            parameter, self._left = _parameter_of(loss), None
+            self._parameter = None if parameter is None else ref(parameter)
+            self.follows = parameter is not None
+        elif self._ended(now) and not self._was_planned:
+            self._was_planned = True
+            first_step(frame, parameter)
+        if self._counted:
+            counters.process_step(now)
+
+    def _ended(self, now: float) -> bool:
+        """Count a step if the parameter or its gradient was changed. Returns whether there was a step so far."""
+        parameter = None if self._parameter is None else self._parameter()
+        if parameter is not None and self._left not in (None, _versions(parameter)):
+            self._step(now)
+        return self._counted > 0
+
+    def paused(self) -> None:
+        """Count a step that has ended before an evaluation or a checkpoint."""
+        if self.follows:
+            self._ended(perf_counter())
+
+    def stop(self) -> None:
+        """An optimizer of torch has stepped: what came before, such as a test of the gradients, were no steps."""
+        if self._counted:
+            self._counters.drop_steps(self._counted)
+        self._counted, self.follows = 0, False
+
+    def _step(self, now: float) -> None:
+        self._counted += 1
+        self._left = None
+        self._counters.group_ended(self._ended_at, now)
+
+    def after(self) -> None:
+        """Note how a call of `backward` leaves the parameter and its gradient."""
+        parameter = self._parameter()
+        self._left = None if parameter is None else _versions(parameter)
+        buffer = self._counters.buffer
+        self._ended_at = buffer.written()
+        buffer.due_s = buffer.due_s or perf_counter() + INTERVAL_S
+
+    def at_exit(self, now: float) -> None:
+        """Count the last step."""
+        if self.follows and self._counted and self._left is not None:
+            self._step(now)
+
+
+def _versions(parameter: Any) -> tuple[Any, ...]:
+    gradient = parameter.grad
+    return parameter._version, id(gradient), None if gradient is None else gradient._version
+
+
+def _parameter_of(loss: Any) -> Any:
+    """A parameter that the loss depends on, None if none is found."""
+    nodes, seen = [loss.grad_fn], 0
+    while nodes and seen < MAX_NODES:
+        node = nodes.pop()
+        seen += 1
+        if node is None:
+            continue
+        variable = getattr(node, "variable", None)
+        if variable is not None and variable.is_leaf and variable.requires_grad:
+            return variable
+        nodes.extend(each for each, _ in node.next_functions)
+    return None
 
 
 def _divisor(loss: Any) -> float:

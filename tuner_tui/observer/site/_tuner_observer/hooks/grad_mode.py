@@ -54,6 +54,7 @@ class NoGradTracker:
         self.site: CallSite | None = None
         self.compiles = self.awaits_train = False
         self.evaluation.on_eval = self.eval_called
+        counters.on_evaluation = self._await_train
 
     def enter(self) -> None:
         """Enter a context."""
@@ -120,14 +121,14 @@ class NoGradTracker:
         elif counters.evaluation_sites.evaluates(site, counters.buffer.calls, len(counters.buffer.optimizers)):
             counters.session.marks_output = True
             counters.pause("evaluating", self.since_s)
-            if not self.count and not self.awaits_train:
-                self._await_train()
 
     def _await_train(self) -> None:
         """End the evaluation when its model is in train mode again.
 
         `train` is hooked only until then: it calls itself for each module of a model, in some loops before every step.
         """
+        if self.awaits_train or self.evaluation.depth or not self.evaluation.is_in_eval_mode:
+            return
         module_class = sys.modules["torch.nn.modules.module"].Module
         original = module_class.train
         self.awaits_train = True

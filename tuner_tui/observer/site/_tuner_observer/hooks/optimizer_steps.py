@@ -49,6 +49,7 @@ def hook_optimizers(
             seen = optimizers.get(key)
             if seen is None or seen() is not optimizer:  # the id of a deleted optimizer may be reused
                 optimizers[key] = ref(optimizer)
+                buffer.due_s = 0.0
                 first_stepped(optimizer)
             if peaks is not None:
                 peaks.after_step()
