@@ -199,7 +199,8 @@ def import_tool_file(file: ToolFile, source: str, path: Path | None, tool: Diale
     job = None if training is None or training.command == (COMMAND_TO_NAME,) else training
     if not (file.words or imported.settings or imported.left_open or dialect.certain_keys) and job is None:
         raise PresetError(
-            f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file"
+            f"{source}: neither a preset (`settings:` with `name: value` lines) nor a known configuration file; "
+            f"{_what_it_is(file, path)}"
         )
     preset = Preset(name=_default_name(path), settings=_without_parts_that_are_off(imported.settings), job=job)
     notes, ignored = imported.notes, imported.ignored
@@ -227,6 +228,16 @@ def _without_parts_that_are_off(settings: Mapping[str, Value]) -> dict[str, Valu
     off = {"lora_": settings.get("peft_method") == "none", "bnb_": settings.get("quantization") == "none"}
     prefixes = tuple(prefix for prefix, is_off in off.items() if is_off)
     return {name: value for name, value in settings.items() if not name.startswith(prefixes)}
+
+
+def _what_it_is(file: ToolFile, path: Path | None) -> str:
+    """What a file seems to be that says no setting, and what to open instead."""
+    suffix = "" if path is None else path.suffix.lower()
+    if SCRIPT_FORMS.get(suffix) == "python":
+        thing = "notebook" if suffix == ".ipynb" else "Python module"
+        return f"this {thing} trains nothing: open the one that does, or the configuration"
+    named = ", ".join(shorten_text(key, 30) for key in list(file.values)[:3])
+    return f"none of its keys ({named}) is a setting of a training: open the file with batch size and learning rate"
 
 
 def command_to_name(name: str) -> str:

@@ -63,7 +63,8 @@ class Dialect:
 
     Where files of a tool are free in their sections, `leaves` holds how a key may end in its place (`optimizer.lr` for
     `optimizer.init_args.lr`); it counts where just one key of the file ends so. `certain_keys` are in no other tool's
-    files. A file `of_launcher` says nothing of the training. `users_sections`
+    files; without one of them, each key must be an argument of Transformers or match the pattern `only_keys`.
+    A file `of_launcher` says nothing of the training. `users_sections`
     are arguments of the user's own classes, to which none is added; `takes_more` says of a file and a section of it
     whether its reader takes an argument that it lacks. `calls` are the beginnings of the
     calls in Python whose arguments hold the values.
@@ -93,6 +94,7 @@ class Dialect:
     data_keys: Sequence[str] = ("dataset_name", "train_file", "dataset", "data_files")
     environment: Mapping[str, Sequence[str]] = field(default_factory=dict)
     users_sections: Sequence[str] = ()
+    only_keys: str = ""
     form: Form = "yaml"
     leaves: Mapping[str, Sequence[str]] = field(default_factory=dict)
     certain_keys: Collection[str] = ()
@@ -510,7 +512,8 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     if not isinstance(values.get("defaults"), list):  # Hydra's is a list of files; others have a section of that name
         keys -= {"defaults"}
     files: tuple[Form, ...] = ("yaml", "json", "overrides")
-    candidates = [dialect for dialect in dialects().values() if dialect.form in (files if form in files else (form,))]
+    forms = files if form in files else (form,)
+    candidates = [dialect for dialect in dialects().values() if dialect.form in forms and _may_be_of(dialect, values)]
     scores = {
         dialect.name: len(keys.intersection(dialect.file_keys)) + CERTAIN * (not keys.isdisjoint(dialect.certain_keys))
         for dialect in candidates
@@ -525,7 +528,15 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
             return dialects()["own-script"]
         if any("." in key for key in own) and not _has_arguments(values):
             return dialects()["hf-sections"]
+    if form == "python" and "()" not in "".join(keys) and _keys_of_own_script(values):
+        return dialects()["own-script"]
     return dialects()["hf-sections"] if _has_sections_of_arguments(values) else dialects()[PLAIN.get(form, HF)]
+
+
+def _may_be_of(dialect: Dialect, values: Mapping[str, Any]) -> bool:
+    others = values.keys() - hooks.KNOWN if dialect.only_keys else ()
+    pattern = re.compile(dialect.only_keys, re.VERBOSE)
+    return not values.keys().isdisjoint(dialect.certain_keys) or all(map(pattern.fullmatch, others))
 
 
 def _keys_of_own_script(values: Mapping[str, Any]) -> Collection[str]:

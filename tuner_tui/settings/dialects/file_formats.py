@@ -29,6 +29,7 @@ from tuner_tui.settings.dialects.python_source import (
     CALLED,
     patch_notebook,
     patch_python,
+    read_assignments,
     read_notebook,
     read_python,
     render_calls,
@@ -61,7 +62,8 @@ def parse_file(text: str, path: Path) -> ToolFile:
     source, suffix = str(path), path.suffix.lower()
     match suffix:
         case ".py":
-            return read_python(text, source)
+            file = read_python(text, source)
+            return file if file.values else ToolFile(read_assignments(path, text))
         case ".ipynb":
             notebook = read_notebook(text, source)
             configures = any("." not in key and not key.endswith(CALLED) for key in notebook.values)

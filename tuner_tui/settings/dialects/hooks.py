@@ -250,6 +250,13 @@ def takes_all_arguments(options: Mapping[str, Any], _section: str) -> bool:
     return all(not options.keys().isdisjoint(_words_of(name)) for name in ("batches", "of_trainer"))
 
 
+def mmengine_command(_values: Mapping[str, Any], path: Path) -> str | None:
+    """The checkout's script that builds a runner from such a module, if it has just one for training."""
+    script = find_script(path, MM_CONFIG, lambda script, _source: "train" in script.stem)
+    return None if script is None else f"python {shlex.quote(str(script))} {{config}}"
+
+
+MM_CONFIG = r"\bConfig\.fromfile\("
 KNOWN = {
     *FIELDS, *hf.IGNORED_ARGUMENTS, *hf.RENAMED, *(name for field in FIELDS for name in hf.argument_names(field)),
     "predict_with_generate", "generation_config", "generation_max_length", "generation_num_beams",

@@ -14,6 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.errors import PresetError, SettingsError
@@ -50,6 +51,74 @@ def read_python(text: str, source: str) -> ToolFile:
     """The arguments of the calls in Python source. Raises `PresetError` if it does not parse."""
     _check_length([text], source)
     return _read([text], source)
+
+
+MOST_BASES = 20
+_PLAIN = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.If, ast.Expr, ast.With, ast.Delete)
+"""Statements of a module that holds nothing but settings."""
+
+
+def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> dict[str, Any]:
+    """The values that a module of settings binds at its top, over those of its `_base_` files, as OpenMMLab reads them.
+
+    Empty for a module with functions or classes. `dict(...)` is a section; a value that is computed stays as source
+    in `<>`.
+    """
+    try:
+        body = parse_python(text).body
+    except SyntaxError:
+        return {}
+    if not all(isinstance(node, _PLAIN) for node in body):
+        return {}
+    read = {path} if read is None else read
+    own: dict[str, Any] = {}
+    for node in body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if value is not None:
+            own |= {target.id: _section_value(value, own) for target in targets if isinstance(target, ast.Name)}
+    merged: dict[str, Any] = {}
+    bases = own.pop("_base_", [])
+    for name in [bases] if isinstance(bases, str) else bases if isinstance(bases, list | tuple) else []:
+        base = (path.parent / str(name)).resolve()
+        if base.suffix == ".py" and base.is_file() and base not in read and len(read) < MOST_BASES:
+            read.add(base)
+            merged = _overlaid(merged, read_assignments(base, base.read_text("utf-8", "replace"), read))
+    return _overlaid(merged, own)
+
+
+def _section_value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+        return {
+            word.arg: word.value.id
+            if word.arg == "type" and isinstance(word.value, ast.Name)
+            else _section_value(word.value, names)
+            for word in node.keywords
+            if word.arg is not None
+        }
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {str(key.value): _section_value(value, names) for key, value in pairs if isinstance(key, ast.Constant)}
+    if isinstance(node, ast.Name) and isinstance(names.get(node.id), dict):
+        return names[node.id]
+    try:
+        return evaluate_literal(node, names)
+    except (ValueError, TypeError, ArithmeticError):
+        return f"<{shorten_text(ast.unparse(node))}>"
+
+
+def _overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`under` with the values of `over`, section by section; `_delete_` replaces a section as a whole."""
+    merged = dict(under)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, dict) and not value.get("_delete_"):
+            merged[key] = _overlaid(old, value)
+        else:
+            merged[key] = value
+    return merged
 
 
 def read_notebook(text: str, source: str) -> ToolFile:

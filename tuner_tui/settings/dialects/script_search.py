@@ -51,7 +51,9 @@ def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[di
     pattern = re.compile(marker)
     for folder in _folders_above(path):
         near = [
-            script for inner in (folder, folder / "src", folder / "scripts") for script in sorted(inner.glob("*.py"))
+            script
+            for inner in (folder, *(folder / name for name in ("src", "scripts", "tools")))
+            for script in sorted(inner.glob("*.py"))
         ]
         for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
             scripts = {script: source for script in candidates if pattern.search(source := read_source(script))}

@@ -25,6 +25,7 @@ from tuner_tui.settings.dialects.dialect import (
 )
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS
 from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
+from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
 from tuner_tui.settings.dialects.script_search import EVALUATES, FOLDERS_UP, read_source, texts_above
@@ -92,7 +93,8 @@ def _command_of_file(
     dialect: Dialect, file: ToolFile, path: Path
 ) -> tuple[tuple[str, ...], dict[str, str], Path | None]:
     """The words of the command, its variables, and the folder that it is meant for if that is not any."""
-    if path.suffix in NO_PROGRAMS:
+    trains_nothing = dialect.form == "python" and not file.values and not re.search(TRAINS, read_source(path))
+    if path.suffix in NO_PROGRAMS or trains_nothing:
         return (COMMAND_TO_NAME,), {}, None
     if dialect.form == "overrides":
         command = hydra_command(path)
