@@ -313,7 +313,10 @@ def _apply_switches(flat: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping
     words = read_data_file(TABLES)["words"]
     settings: dict[str, Value] = {}
     off: set[str] = set()
+    variants = {key for key in flat for other in flat if key.endswith(f".{other}")}
     for key, value in flat.items():
+        if key in variants:  # of a switch that stands at the top, too
+            continue
         word, (section, _, name) = str(value).lower(), key.rpartition(".")
         if word not in ("true", "false"):
             continue
@@ -518,6 +521,9 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
         dialect.name: len(keys.intersection(dialect.file_keys)) + CERTAIN * (not keys.isdisjoint(dialect.certain_keys))
         for dialect in candidates
     }
+    for dialect in candidates:  # a tool of its own needs a model to train
+        if dialect.programs and scores[dialect.name] < CERTAIN and keys.isdisjoint(dialect.model_keys):
+            scores[dialect.name] //= 2
     best = max(scores, key=lambda name: scores[name])
     if scores[best] >= (2 if form in files else 1):
         return dialects()[best]

@@ -101,8 +101,10 @@ def render_export(dialect: Dialect, carried: ExportedSettings) -> str:
 def render_file(dialect: Dialect, values: Mapping[str, Any]) -> str:
     """`values` in the dialect's form; floats in YAML have a decimal point, so that YAML 1.1 readers see numbers."""
     match dialect.form:
-        case "python":
+        case "python" if dialect.calls:
             return render_calls(values, dialect.calls)
+        case "python":
+            return "\n".join(f"{name} = {value!r}" for name, value in unflatten(values).items())
         case "arguments":
             words = to_arguments(values)
             return " \\\n".join(shlex.join(words[index : index + 2]) for index in range(0, len(words), 2))

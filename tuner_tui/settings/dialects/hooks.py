@@ -233,8 +233,10 @@ def read_scripts_own(values: Mapping[str, Any]) -> Mapping[str, Value]:
     A file with the rank of LoRA trains by it, unless a switch of its own says otherwise.
     """
     settings: dict[str, Value] = {}
-    if any(values.get(key) is not None for key in ("lora_r", "model.lora.r")):
-        settings["peft_method"] = "lora"
+    rank = next((values[key] for key in ("lora_r", "model.lora.r") if values.get(key) is not None), None)
+    if rank is not None:
+        dora = str(values.get("use_dora")).lower() == "true"
+        settings["peft_method"] = "none" if str(rank) == "0" else "dora" if dora else "lora"
     kinds = {"4": str(values.get("quant_type", "nf4")), "8": "int8"}
     if str(values.get("bits")) in kinds:
         settings["quantization"] = kinds[str(values["bits"])]
@@ -281,6 +283,7 @@ READS = (
 TRAINS = r"\.backward\(|\b\w*Trainer\(|\.fit\(|\.train\(\w|\bdef train(?:_(?:one_)?epoch|_loop|_model|_step|ing)?\("
 READS_AND_TRAINS = rf"(?s)\A(?=.*(?:{READS}|{CONFIG_OPTION.pattern}))(?=.*(?:{TRAINS}|\bimport train\w*\b)).*\w"
 """The source of a script that reads a file of settings, or has an option for one, and trains."""
+SUBCOMMANDS = re.compile(r"add_subparsers\(|\.command\(|\.group\(|typer\.Typer\(")
 FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
 """A script that takes `config=FILE`, as OmegaConf reads a command line."""
 TAKES_WORDS = re.compile(
@@ -300,7 +303,8 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
         if script is None or script.name == "__main__.py":  # a program with commands of its own
             continue
         source = read_source(script)
-        if (script.parent / "__init__.py").exists() and "__main__" not in source:
+        is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
+        if is_module or SUBCOMMANDS.search(source):  # what to do with the file is another word of the command
             continue
         words = f"python {shlex.quote(str(script))}"
         if (option := CONFIG_OPTION.search(source)) is not None:

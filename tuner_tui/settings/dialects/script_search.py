@@ -20,7 +20,9 @@ ROOT_MARKS = (
 """What the top of a checkout has; only there is the whole checkout searched."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
-EVALUATES = re.compile(r"(eval|predict|infer|generat|test|bench|merg|export|convert|prepar|download|plot)")
+EVALUATES = re.compile(
+    r"(eval|predict|infer|generat|test|bench|merg|export|convert|pre_?proc|prepar|download|plot|serve)"
+)
 ENTRIES = frozenset({"main", "run"})
 """Names of the script that a project is started by, where none is named after training."""
 CONFIG_OPTION = re.compile(
@@ -56,7 +58,11 @@ def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[di
             for script in sorted(inner.glob("*.py"))
         ]
         for candidates in (near[:MOST_SCRIPTS], _whole_checkout(folder)):
-            scripts = {script: source for script in candidates if pattern.search(source := read_source(script))}
+            scripts = {
+                script: source
+                for script in candidates
+                if not EVALUATES.match(script.name.lower()) and pattern.search(source := read_source(script))
+            }
             if shown is not None:
                 scripts = {script: source for script, source in scripts.items() if shown(script, source)}
             if scripts:
@@ -131,8 +137,8 @@ def own_modules(script: Path) -> Iterator[tuple[Path, str]]:
 def texts_above(path: Path) -> Iterator[Path]:
     """The texts near the file in which a command line may name it, the nearest first: READMEs, shell scripts."""
     for folder in _folders_above(path):
-        for inner in (folder, folder / "scripts", folder / "shell"):
-            for pattern in ("README*", "*.md", "*.sh", "*.slurm", "*.sbatch", "Makefile"):
+        for inner in (folder, folder / "scripts", folder / "script", folder / "shell"):
+            for pattern in ("README*", "*.md", "*.sh", "*/*.sh", "*.slurm", "*.sbatch", "Makefile"):
                 yield from sorted(inner.glob(pattern))[:MOST_SCRIPTS]
 
 
@@ -187,8 +193,6 @@ def _whole_checkout(folder: Path) -> list[Path]:
 
 
 def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
-    training = {script: source for script, source in scripts.items() if not EVALUATES.match(script.stem.lower())}
-    scripts = training or scripts
     named = [script for script, source in scripts.items() if names_file(source, path)]
     if len(named) == 1 or len(scripts) == 1:
         return next(iter(named or scripts))

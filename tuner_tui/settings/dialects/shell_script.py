@@ -27,7 +27,8 @@ FILE_SCORE = 5
 """What a configuration file counts for, in options."""
 DECLARATIONS = ("export", "local", "declare", "readonly")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?[-=]([^}]*))?\}|(\w+))")
+_DEFAULTED = re.compile(r"\$\{(\w+):?=([^}$]*)\}")
 _CALLERS = re.compile(r"\$\{?(\d+|[@*])\}?")
 """A value that only the caller of the script gives."""
 _ARRAY = re.compile(r"[ \t]*(?:(?:declare|local)[ \t]+-a[ \t]+)?([A-Za-z_]\w*)(\+?)=\(")
@@ -40,7 +41,7 @@ _BETWEEN = re.compile(r"[;&|]+")
 _END = re.compile(r"\d?>.*|<.*|#.*")
 _REST = "\0"
 """Stands for what follows a redirection or begins a comment."""
-_NEEDED = re.compile(r"\$\(…\)|\$\{?[\w@*#]+|`")
+_NEEDED = re.compile(r"\$\(…\)|\$\{?([\w@*#]+)|`")
 _OPENS = re.compile(r"(?:^|[;&|]|\bdo\b|\bthen\b|\belse\b)\s*(?:if|for|while|until|case)\b")
 _CLOSES = re.compile(r"(?:^|[;&|])\s*(?:fi|done|esac)\b")
 _CUT = "a comment between its lines ends it"
@@ -111,7 +112,9 @@ def read_shell(text: str, source: str) -> ToolFile:
     # A word with `$` left in it needs a variable that the script does not set: the caller's environment, an argument,
     # a loop. Such a command can only be started through its script.
     open_words = [word for word in (*words, *environment.values()) if "$" in word or "`" in word]
-    needed = dict.fromkeys(match[0] for word in open_words for match in _NEEDED.finditer(word))
+    needed = dict.fromkeys(
+        f"${match[1]}" if match[1] else match[0] for word in open_words for match in _NEEDED.finditer(word)
+    )
     reasons = (*((f"it needs {', '.join(needed)}",) if needed else ()), *best.reasons)
     runs = best.starts and not open_words and not best.reasons and bool(words) and not words[0].startswith("-")
     values = {**read_options(words), **read_overrides(words)}
@@ -240,6 +243,8 @@ def _find_command(text: str) -> _Command:
             before = f"{variables.get(array[1], '')} " if array[2] else ""
             variables[array[1]] = before + _elements(line[array.end() :])
             continue
+        for match in _DEFAULTED.finditer(line):
+            variables.setdefault(match[1], match[2])
         starts = document is None
         cut = starts and _is_cut(text, start, end)
         for words in _commands(_computed(_filled(line, variables), variables)):

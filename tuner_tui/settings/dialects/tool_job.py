@@ -110,11 +110,26 @@ def _command_of_file(
     return tuple(words), {}, None
 
 
-def _written_command(path: Path) -> tuple[tuple[str, ...], dict[str, str], Path] | None:
-    """The words of a command line that trains with the file, its variables, and the folder that it is meant for.
+Started = tuple[tuple[str, ...], dict[str, str], Path]
+"""The words of a command, its variables, and the folder that it is meant for."""
 
-    It is in a comment of the file, a README, a shell script or a Makefile near it. Script and file exist where the line
-    says, seen from that folder; a line with anything left to fill in does not count.
+
+def _written_command(path: Path) -> Started | None:
+    """The command line near the file that trains with it; None where several do that differ in more than options.
+
+    Of several, the one with fewest words counts.
+    """
+    commands = list(_written_commands(path))
+    if not commands:
+        return None
+    others = {tuple(word for word in words if re.search(r"\.(py|ya?ml|json|toml)$", word)) for words, _, _ in commands}
+    return None if len(others) > 1 else min(commands, key=lambda command: len(command[0]))
+
+
+def _written_commands(path: Path) -> Iterator[Started]:
+    """The command lines that train with the file: in its comments, a README, a shell script or a Makefile near it.
+
+    Script and file exist where the line says, seen from that folder; a line with something to fill in does not count.
     """
     config = path.absolute()
     for text_file in (config, *texts_above(path)):
@@ -126,15 +141,13 @@ def _written_command(path: Path) -> tuple[tuple[str, ...], dict[str, str], Path]
         if SCRIPT_FORMS.get(text_file.suffix) == "arguments" and text_file != config:
             with suppress(SettingsError):
                 shell = read_shell(text, str(text_file))
-                commands.insert(0, (shell.command, shell.environment))
+                commands = [(shell.command, shell.environment), *(commands if not shell.command else ())]
         for words, environment in commands:
             for folder in text_file.absolute().parents[: FOLDERS_UP + 1]:
                 at = [index for index, word in enumerate(words) if folder / word.rpartition("=")[2] == config]
                 if len(at) == 1 and _starts_training(words, folder):
                     begin, equals, _ = words[at[0]].rpartition("=")
-                    named = (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :])
-                    return named, environment, folder
-    return None
+                    yield (*words[: at[0]], f"{begin}{equals}{config}", *words[at[0] + 1 :]), environment, folder
 
 
 def _command_lines(text: str, of_comments: bool) -> Iterator[list[str]]:
