@@ -25,7 +25,6 @@ from tuner_tui.runs.read.reader import RunReader, RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.stall import Inspection
-from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, Job
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings, Value
 from tuner_tui.settings.presets import FileUpdate, LoadedPreset, Preset, PresetEntry, shipped_folder
@@ -33,7 +32,14 @@ from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun
-from tuner_tui.ui.records import LaunchOffer, NameTakenError, PresetOutlook, RestartOffer, TrainingConfig
+from tuner_tui.ui.records import (
+    JobFacts,
+    LaunchOffer,
+    NameTakenError,
+    PresetOutlook,
+    RestartOffer,
+    TrainingConfig,
+)
 from tuner_tui.view.comparison_rows import ComparisonScene
 from tuner_tui.view.end_card import EndScene
 
@@ -199,6 +205,7 @@ class FakeBox:
     view: RunView | None = None
     findings: tuple[Finding, ...] = ()
     output: tuple[str, ...] = OUTPUT
+    own: Mapping[str, Value] = field(default_factory=dict)
     inventory: Inventory = field(default_factory=live_run.inventory)
     sample: Sample = field(default_factory=live_run.sample)
     launch_error: str | None = None
@@ -291,8 +298,8 @@ class FakeBackend(Backend):
     def read_inventory(self) -> Inventory:
         return self.box.inventory
 
-    def find_python(self, job: Job) -> tuple[Path, AccelerateConfig | None]:
-        return Path(job.interpreter or INTERPRETER.path), None
+    def read_job(self, job: Job) -> JobFacts:
+        return JobFacts(Path(job.interpreter or INTERPRETER.path), None, self.box.own)
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         return replace(INTERPRETER, path=str(python))

@@ -112,7 +112,7 @@ def test_what_is_unknown_says_why_in_a_row() -> None:
         "peak memory unknown for a command until a run measures it",
         "time not known until it has trained here",
     ]
-    assert texts(None) == ["peak VRAM"]
+    assert texts(None) == ["peak memory reading …"]
 
 
 def test_the_expected_time_is_shown_next_to_the_memory_and_where_it_comes_from() -> None:

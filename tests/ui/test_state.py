@@ -9,11 +9,13 @@ from typing import Any
 from tests.fakes import live_run
 from tests.fakes.inventories import box, card
 from tests.fakes.ui_backend import opened, running
+from tests.runs.builders import counters
+from tuner_tui.runs.events.run_state import RankState
 from tuner_tui.runs.store.record import RunRecord
 from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import OriginKind
-from tuner_tui.ui.state import UiState
+from tuner_tui.ui.state import SettingChange, UiState
 from tuner_tui.view.settings_form import DataParallel, ValueInEffect
 
 T4 = card("T4", gib=15.0)
@@ -124,3 +126,33 @@ def test_an_edit_starts_at_the_seen_value_and_undo_returns_to_it() -> None:
 def test_nothing_is_computed_again_while_nothing_has_changed() -> None:
     state = following({BATCH: 16}).with_seen(UiState())
     assert state.with_seen(state) is state
+
+
+def test_a_command_shows_the_values_that_it_names_itself_until_its_run_shows_others() -> None:
+    config = replace(opened(None), job=COMMAND)
+    reading = UiState().with_config(config)
+    assert reading.is_reading_values
+    assert BATCH in reading.unknown_values
+    read = replace(reading, own={BATCH: 16}).with_seen(reading)
+    assert shown(read) == (16, "observed")
+    assert not read.is_reading_values
+    assert BATCH not in read.unknown_values
+    assert "learning_rate" in read.unknown_values
+
+
+def test_the_default_can_be_chosen_where_the_value_of_the_command_is_not_known() -> None:
+    config = replace(opened(None), job=COMMAND)
+    state = replace(UiState().with_config(config), own={})
+    chosen = state.with_edit(BATCH, "8")
+    assert (shown(chosen), chosen.dirty) == ((8, "edited"), True)
+    assert state.changes_to({BATCH: 8}) == (SettingChange("micro batch", "–", "8"),)
+
+
+def test_accumulation_is_counted_where_nobody_reports_it() -> None:
+    following_run = following({BATCH: 16})
+    assert following_run.view is not None
+    rank = RankState(0, latest=counters(10, 32, 5.0, micro_steps=21))
+    counted = replace(following_run.view, state=replace(following_run.view.state, ranks={0: rank}))
+    state = replace(following_run, view=counted).with_seen(UiState())
+    assert state.editing is not None
+    assert state.editing.current.settings.gradient_accumulation_steps == 2

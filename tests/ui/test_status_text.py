@@ -9,27 +9,46 @@ import pytest
 
 from tests.fakes import live_run
 from tests.fakes.memory_outlooks import estimated
-from tests.fakes.ui_backend import FakeBox, ended, opened, running
+from tests.fakes.ui_backend import INTERPRETER, FakeBox, ended, opened, running
 from tests.ui.pilots import app_of, on_screen
 from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
 from tuner_tui.advice.recommend.duration_estimate import DurationEstimate
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunRow
 from tuner_tui.runs.read.status import RunStatus, StatusKind
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.screens.pickers import run_items
 from tuner_tui.ui.state import UiState
-from tuner_tui.ui.status_text import launch_sentence, next_stop_question, next_training, quiet_line
+from tuner_tui.ui.status_text import idle_line, launch_sentence, next_stop_question, next_training, quiet_line
+from tuner_tui.view.cells import READING
 
 FOLDER = Path("/runs/r007")
 
 
 def test_a_run_that_goes_on_and_none_at_all() -> None:
-    assert quiet_line(UiState(folder=FOLDER, view=running())) == "No problems found."
-    assert "t trains" in quiet_line(UiState())
-    over = quiet_line(UiState(folder=FOLDER, view=ended("completed", "Completed.")))
+    assert quiet_line(UiState(folder=FOLDER, view=running(), findings=())) == "No problems found."
+    ready = UiState(inventory=live_run.inventory(), interpreter=INTERPRETER).with_config(opened())
+    assert "t trains" in quiet_line(ready)
+    over = quiet_line(UiState(folder=FOLDER, view=ended("completed", "Completed."), findings=()))
     assert over == "No problems found in this run. t starts another one."
+
+
+def test_nothing_is_said_of_what_was_not_read() -> None:
+    for state in (
+        UiState(),
+        UiState().with_config(opened()),
+        UiState(inventory=live_run.inventory()).with_config(opened()),
+        UiState(folder=FOLDER),
+        UiState(folder=FOLDER, view=running()),
+        UiState(folder=FOLDER, findings=()),
+    ):
+        assert quiet_line(state) == READING
+    starting = running(RunState(launched_t=1.0))
+    assert "no step yet" in quiet_line(UiState(folder=FOLDER, view=starting, findings=()))
+    assert idle_line(UiState(inventory=live_run.inventory())) == READING
+    assert next_training(UiState(folder=FOLDER).with_config(opened())) == (("run", READING),)
 
 
 def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
@@ -44,7 +63,7 @@ def test_what_would_be_trained_by_the_built_in_job_or_a_command() -> None:
     command = CommandJob(command=("python", "sft.py", "--note", "two words"))
     state = UiState().with_config(replace(opened(None), job=command))
     assert next_training(state) == (("preset", "none"), ("command", "python sft.py --note 'two words'"))
-    assert next_training(UiState()) == ()
+    assert next_training(UiState()) == (("preset", READING),)
 
 
 TWELVE = DurationEstimate(37_200.0, 16.0, 16.6, 0.0, True, "measured here by r001")
@@ -124,7 +143,7 @@ def test_the_list_of_runs_says_how_each_went_and_what_it_trained() -> None:
 )
 def test_a_run_that_waits_is_removed_by_stop(kind: StatusKind, asked: str) -> None:
     view = replace(running(), status=RunStatus(kind, "It waits."))
-    question = next_stop_question(UiState(folder=FOLDER, view=view))
+    question = next_stop_question(UiState(folder=FOLDER, view=view, findings=()))
     assert question is not None
     assert (question.order, question.question) == ("stop", asked)
 

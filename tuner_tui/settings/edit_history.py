@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Value, check_value
@@ -42,17 +42,23 @@ class EditHistory:
 
     @property
     def dirty(self) -> bool:
-        return self.current.settings != self.saved.settings
+        now, then = self.current, self.saved
+        return (now.settings, now.given) != (then.settings, then.given)
 
-    def edit(self, name: str, value: Value, origin: Origin = EDITED) -> EditHistory:
+    def edit(
+        self, name: str, value: Value, origin: Origin = EDITED, unknown: Collection[str] = frozenset()
+    ) -> EditHistory:
         """Change one field. Raises `FieldError` for a bad name or value."""
-        return self.apply({name: value}, origin)
+        return self.apply({name: value}, origin, unknown)
 
-    def apply(self, change: Mapping[str, Value], origin: Origin) -> EditHistory:
-        """Change several fields as one step. A field that keeps its value keeps its origin. Raises `FieldError`."""
+    def apply(self, change: Mapping[str, Value], origin: Origin, unknown: Collection[str] = frozenset()) -> EditHistory:
+        """Change several fields as one step. A field that keeps its value keeps its origin. Raises `FieldError`.
+
+        The values of `unknown` fields are not those of the training: any new one changes them.
+        """
         checked = {name: check_value(name, value) for name, value in change.items()}
         settings = self.current.settings
-        new = {name: value for name, value in checked.items() if getattr(settings, name) != value}
+        new = {name: value for name, value in checked.items() if name in unknown or getattr(settings, name) != value}
         if not new:
             return self
         origins = {**self.current.origins, **dict.fromkeys(new, origin)}

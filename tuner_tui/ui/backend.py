@@ -40,9 +40,10 @@ from tuner_tui.runs.store.record import RunRecord, read_record, readable_record,
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
 from tuner_tui.runs.supervise.stall import Inspection
+from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import render_export
-from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
+from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.job import BuiltinJob, Job, same_training
 from tuner_tui.settings.model import FIELDS, Resolved, format_value
 from tuner_tui.settings.presets import (
@@ -61,6 +62,7 @@ from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
+    JobFacts,
     LaunchOffer,
     NameTakenError,
     PresetOutlook,
@@ -190,11 +192,11 @@ class Backend:
     def read_inventory(self) -> Inventory:
         return read_inventory(Path.cwd())
 
-    def find_python(self, job: Job) -> tuple[Path, AccelerateConfig | None]:
-        """Return the Python that trains `job`, and the configuration file with which accelerate starts it."""
+    def read_job(self, job: Job) -> JobFacts:
+        """Find the Python that trains `job`, and read the files that its command names."""
         cwd = job.cwd if job.kind == "command" else None
         python = training_python(job, os.environ, Path(Path.cwd(), cwd or ""))
-        return python, read_accelerate_config(job, os.environ, Path.cwd())
+        return JobFacts(python, read_accelerate_config(job, os.environ, Path.cwd()), own_settings(job))
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
         """Ask `python` for the versions of its packages, or for everything, which may take seconds."""

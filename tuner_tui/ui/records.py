@@ -14,9 +14,10 @@ from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.prepare import LaunchRequest
 from tuner_tui.runs.store.record import RecordError
+from tuner_tui.settings.distributed import AccelerateConfig
 from tuner_tui.settings.errors import PresetExistsError, SettingsError
 from tuner_tui.settings.job import Job
-from tuner_tui.settings.model import Resolved
+from tuner_tui.settings.model import Resolved, Value
 from tuner_tui.settings.presets import Preset
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.feeds import BackendError
@@ -66,6 +67,14 @@ class TrainingConfig:
         return LaunchRequest(
             job=self.job, resolved=self.resolved, preset=self.preset, memory_limit_bytes=self.memory_limit_bytes
         )
+
+
+class JobFacts(NamedTuple):
+    """The Python that trains a job, the file with which accelerate starts it, and the values that it names itself."""
+
+    python: Path
+    accelerate: AccelerateConfig | None
+    own: Mapping[str, Value]
 
 
 class LaunchOffer(NamedTuple):

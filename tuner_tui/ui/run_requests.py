@@ -53,7 +53,7 @@ class RunRequests(Requests):
         if folder is not None:
             self._app.run_task(to_daemon_thread, lambda: self._backend.adopt_run(folder))
         self._show_run(folder)
-        self._store.update(replace(self._state, folder=folder, view=None, findings=(), context=None))
+        self._store.update(replace(self._state, folder=folder, view=None, findings=None, context=None))
 
     def show_view(self, view: RunView) -> None:
         """Show news of the followed run."""
@@ -145,7 +145,7 @@ class RunRequests(Requests):
     async def share(self) -> None:
         """Write the report of the followed run, which has ended, to a file that the user names."""
         folder, view, findings = self._state.folder, self._state.view, self._state.findings
-        if folder is None or view is None or view.state.finished is None:
+        if folder is None or view is None or findings is None or view.state.finished is None:
             self._app.show_note("There is a report once a run has ended.", severity="warning")
             return
         scene = end_scene(folder.name, view, self._state.context, findings)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tuner_tui.advice.estimate import EstimateRequest
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.runs.read.log_reader import LogWindow
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError, HardwareFeed, poll
@@ -33,6 +34,8 @@ from tuner_tui.ui.tuning_requests import TuningRequests
 
 ESTIMATE_IDLE_S = 1.5
 """Seconds without a new request before the refined estimate is computed."""
+NO_OUTPUT = LogWindow((), (), 0, 0, 0, True, True)
+"""Of no run; None is that of a run that was not read yet."""
 SAMPLE_VALID_S = 3.0
 """Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
@@ -112,7 +115,8 @@ class ScreenSession:
     # what is read
 
     def _show_run(self, folder: Path | None) -> None:
-        self._run = self._main.log_window = None
+        self._run = None
+        self._main.log_window = NO_OUTPUT if folder is None else None
         if folder is not None:
             self._main.reveal("live")
         self._app.run_task(self._follow, folder, only="run")

@@ -13,8 +13,10 @@ from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.settings_check import differing_settings
 from tuner_tui.advice.situation import effective_settings, observed_values, situation_of_state
 from tuner_tui.core.text import format_observed
+from tuner_tui.core.units import UNKNOWN
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.runs.events.progress import accumulation
 from tuner_tui.runs.read.reader import RunView
 from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
@@ -51,10 +53,11 @@ class LoadedSettings:
 class UiState:
     """What the main screen shows.
 
-    `loaded` is what was loaded or saved last, `editing` the history of settings since then. `findings` are those of
-    the followed run, in `folder`; `view` is None until it was read, and `context` until earlier runs were. `accelerate`
-    is the file with which accelerate starts the job. `tuning` is the one that runs, or the last one until its result
-    was looked at. `past` and `future` are what was shown before and after presets were loaded, newest last.
+    What was not read yet is None. `loaded` is what was loaded or saved last, `editing` the history of settings since
+    then; they are read together with `folder`, that of the followed run, which is None where none is. `view` and
+    `findings` are those of this run, `context` are earlier ones. `own` are the settings that the command names itself.
+    `accelerate` is the file with which accelerate starts the job. `tuning` is the one that runs, or the last one until
+    its result was looked at. `past` and `future` are what was shown before and after presets were loaded, newest last.
     """
 
     loaded: TrainingConfig | None = None
@@ -63,9 +66,10 @@ class UiState:
     interpreter: Interpreter | None = None
     folder: Path | None = None
     view: RunView | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] | None = None
     context: RunContext | None = None
     job_edited: bool = False
+    own: Mapping[str, Value] | None = None
     accelerate: AccelerateConfig | None = None
     tuning: TuningView | None = None
     past: tuple[LoadedSettings, ...] = ()
@@ -87,6 +91,26 @@ class UiState:
     def ready(self) -> bool:
         """Whether settings, machine and interpreter are known, so that the settings shown are final."""
         return None not in (self.editing, self.inventory, self.interpreter)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the followed run and its diagnosis, or without one settings and machine, are not read yet."""
+        return not self.ready if self.folder is None else self.view is None or self.findings is None
+
+    @property
+    def is_reading_values(self) -> bool:
+        """Whether the values that the command has of its own may still be read, in its files or in its run."""
+        starting = self.view is None or (self.running and not self.view.state.in_effect)
+        return self.own is None or (self.folder is not None and starting)
+
+    @property
+    def unknown_values(self) -> frozenset[str]:
+        """The settings of a command that are neither chosen nor known: what the form has for them is only a default."""
+        current = self.current
+        if current is None or not isinstance(current.job, CommandJob):
+            return frozenset()
+        resolved = current.resolved
+        return frozenset(name for name in FIELDS if resolved.origin(name).kind == OriginKind.DEFAULT)
 
     @property
     def edited(self) -> bool:
@@ -128,6 +152,8 @@ class UiState:
         parts = ("loaded", "editing", "inventory", "interpreter", "accelerate")
         if any(getattr(self, part) is not getattr(other, part) for part in parts):
             return True
+        if self.is_reading_values != other.is_reading_values:
+            return True
         return self.view is not other.view and observed_data_parallel(self.view) != observed_data_parallel(other.view)
 
     def with_config(self, config: TrainingConfig) -> UiState:
@@ -139,7 +165,12 @@ class UiState:
             shown = replace(shown, editing=replace(shown.editing, future=()))
         past = self.past if shown is None else (*self.past, shown)[-LOAD_LIMIT:]
         editing = EditHistory.of(config.resolved)
-        return replace(self, loaded=config, editing=editing, job_edited=False, past=past, future=())
+        own = self._own_of(config.job)
+        return replace(self, loaded=config, editing=editing, job_edited=False, own=own, past=past, future=())
+
+    def _own_of(self, job: Job) -> Mapping[str, Value] | None:
+        """What is known of the values that `job` has of its own: nothing, if it is another job."""
+        return self.own if self.loaded is not None and self.loaded.job == job else None
 
     @property
     def _shown(self) -> LoadedSettings | None:
@@ -148,7 +179,8 @@ class UiState:
         return LoadedSettings(self.loaded, self.editing, self.job_edited)
 
     def _showing(self, shown: LoadedSettings) -> UiState:
-        return replace(self, loaded=shown.loaded, editing=shown.editing, job_edited=shown.job_edited)
+        own = self._own_of(shown.loaded.job)
+        return replace(self, loaded=shown.loaded, editing=shown.editing, job_edited=shown.job_edited, own=own)
 
     def with_job(self, job: Job) -> UiState:
         """Replace the job. A command keeps its own defaults, so recommended values are dropped for one."""
@@ -157,21 +189,29 @@ class UiState:
         editing = self.editing
         if isinstance(job, CommandJob):
             editing = replace(editing, current=_explicit_only(editing.current), saved=_explicit_only(editing.saved))
-        return replace(self, loaded=replace(self.loaded, job=job), editing=editing, job_edited=True)
+        return replace(self, loaded=replace(self.loaded, job=job), editing=editing, job_edited=True, own=None)
 
     def with_seen(self, before: UiState) -> UiState:
-        """Show the values that the followed run of this command has of its own in place of our defaults."""
-        view, loaded, editing = self.view, self.loaded, self.editing
-        if view is None or view.record is None or loaded is None or editing is None:
+        """Show the values that this command names itself, and those seen in its followed run, in place of defaults."""
+        loaded, editing = self.loaded, self.editing
+        if loaded is None or editing is None or not isinstance(loaded.job, CommandJob):
             return self
-        if not isinstance(loaded.job, CommandJob) or view.record.job != loaded.job:
+        same = (before.own, before.editing, before._seen_in_run) == (self.own, editing, self._seen_in_run)
+        if same:
             return self
-        seen = view.state.in_effect
-        if before.view is not None and before.view.state.in_effect is seen and before.editing is editing:
-            return self
-        run = view.record.id
-        completed = editing.map(lambda resolved: _with_seen(resolved, seen, run))
+        own, (run, seen) = self.own or {}, self._seen_in_run
+        completed = editing.map(lambda resolved: _with_seen(resolved.with_own(own), seen, run))
         return self if completed == editing else replace(self, editing=completed)
+
+    @property
+    def _seen_in_run(self) -> tuple[str, Mapping[str, Any]]:
+        """The followed run of this job, and what is in effect in it; empty before it was read, or for another job."""
+        view = self.view
+        if view is None or view.record is None or self.loaded is None or view.record.job != self.loaded.job:
+            return "", {}
+        accumulated = accumulation(view.state)
+        seen = {} if accumulated is None else {"gradient_accumulation_steps": accumulated}
+        return view.record.id, {**seen, **view.state.in_effect}
 
     def with_saved(self, preset: str) -> UiState:
         """Mark the settings shown as saved under the name `preset`."""
@@ -184,7 +224,7 @@ class UiState:
         """Set the field `name` to the value parsed from `text`. Raises `FieldError`."""
         if self.editing is None:
             return self
-        return self._edited(self.editing.edit(name, parse_value(name, text)))
+        return self._edited(self.editing.edit(name, parse_value(name, text), unknown=self.unknown_values))
 
     def _edited(self, editing: EditHistory) -> UiState:
         """Show the settings after a change: what was undone before can no longer be redone."""
@@ -194,7 +234,7 @@ class UiState:
         """Set several fields in one undoable step, with the origin `kind` and `detail`. Raises `FieldError`."""
         if self.editing is None:
             return self
-        return self._edited(self.editing.apply(change, Origin(kind, detail)))
+        return self._edited(self.editing.apply(change, Origin(kind, detail), self.unknown_values))
 
     def with_undo(self) -> UiState:
         """Undo the last change of settings, or the loading of a preset."""
@@ -221,14 +261,18 @@ class UiState:
         return self.changes_to(remedy.change)
 
     def changes_to(self, values: Mapping[str, Value]) -> tuple[SettingChange, ...]:
-        """Return the settings whose value is another in `values`."""
+        """Return the settings whose value is another in `values`, or is not known."""
         if self.editing is None:
             return ()
-        settings = self.editing.current.settings
+        settings, unknown = self.editing.current.settings, self.unknown_values
         return tuple(
-            SettingChange(spec.label, format_field(spec, getattr(settings, name)), format_field(spec, value))
+            SettingChange(
+                FIELDS[name].label,
+                UNKNOWN if name in unknown else format_field(FIELDS[name], getattr(settings, name)),
+                format_field(FIELDS[name], value),
+            )
             for name, value in values.items()
-            if getattr(settings, (spec := FIELDS[name]).name) != value
+            if name in unknown or getattr(settings, name) != value
         )
 
     def winner_as_remedy(self, tuning: str, conclusion: TuningConclusion) -> Remedy:

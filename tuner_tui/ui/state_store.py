@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tuner_tui.advice.estimate import EstimateRequest, MemoryOutlook
 from tuner_tui.settings.distributed import training_cards
+from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, Settings
 from tuner_tui.settings.rules import Problem, find_problems
 from tuner_tui.ui import status_text
@@ -27,6 +28,7 @@ class StateStore:
         self._backend = backend
         self._screen = screen
         self._ask_estimate = ask_estimate
+        self._estimated_job: Job | None = None
 
     def update(self, state: UiState) -> None:
         """Replace the state and show it."""
@@ -49,7 +51,7 @@ class StateStore:
         environment = self._backend.environment_findings(state.inventory, state.interpreter, job)
         self._screen.machine = state.inventory, state.interpreter
         self._screen.view = state.view
-        self._screen.findings = state.findings + environment
+        self._screen.findings = (state.findings or ()) + environment
         self._screen.running = state.running
         self._screen.run_name = "" if state.folder is None else state.folder.name
         self._screen.idle_line = status_text.idle_line(state)
@@ -66,7 +68,10 @@ class StateStore:
     def request_estimate(self, state: UiState | None = None) -> None:
         """Ask for the memory of the settings in `state`, or of those shown; the answer is shown later."""
         request = estimate_request(state or self.state)
+        if request is None or request.job != self._estimated_job:
+            self._screen.outlook = None  # nothing is said of one job by the figures of another
         if request is not None:
+            self._estimated_job = request.job
             self._ask_estimate(request)
 
     def launch_refusal(self) -> str:
@@ -105,6 +110,8 @@ class StateStore:
             spread=state.data_parallel,
             check=check,
             in_effect=state.values_in_effect,
+            unknown=state.unknown_values,
+            reading=state.is_reading_values,
         )
 
 

@@ -14,6 +14,7 @@ from tuner_tui.settings.job import CommandJob
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.state import UiState
 from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import READING
 from tuner_tui.view.estimate_rows import VERDICTS, figures_of
 from tuner_tui.view.settings_form import SettingsView
 from tuner_tui.view.tuning_rows import tuning_sentence, tuning_status
@@ -109,9 +110,11 @@ def idle_line(state: UiState) -> str:
     """Return what the status line shows while no run is followed."""
     if state.tuning is not None and state.tuning.status == "running":
         return tuning_sentence(state.tuning)
-    preset = None if state.loaded is None else state.loaded.preset
+    if state.loaded is None:
+        return READING
+    preset = state.loaded.preset
     trains = "the demo" if preset == "demo" else preset or "these settings"
-    return f"No run yet · t trains {trains} · e your own command · p a preset"
+    return f"No run open · t trains {trains} · e your own command · p a preset"
 
 
 FIRST_KEYS = """\
@@ -122,10 +125,12 @@ p  presets that fit your GPU
 
 
 def next_training(state: UiState) -> tuple[tuple[str, str], ...]:
-    """Return what would be trained, as pairs of a label and a text; empty before it is known."""
+    """Return what would be trained, as pairs of a label and a text, while no run is shown."""
     loaded, editing = state.loaded, state.editing
     if loaded is None or editing is None:
-        return ()
+        return (("preset", READING),)
+    if state.folder is not None:
+        return (("run", READING),)
     job, settings = loaded.job, editing.current.settings
     about = None if loaded.base is None else loaded.base.about
     command = getattr(job, "command", ())
@@ -145,8 +150,11 @@ def quiet_line(state: UiState, view: SettingsView | None = None) -> str:
     """Return the text of the troubleshooting panel without findings; the settings in `view` may still have errors."""
     if state.tuning is not None and state.tuning.status == "running":
         return tuning_sentence(state.tuning)
+    if state.is_reading:
+        return READING
     if state.running:
-        return "No problems found."
+        made_step = state.view is not None and state.view.state.step is not None
+        return "No problems found." if made_step else "No problems so far; there was no step yet."
     wrong = settings_error(view)
     if state.folder is None and wrong:
         return f"The machine is fine, but the settings cannot train yet: {wrong}"

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 GOOD = "✓"
+READING = "reading …"
+"""What is shown of a subject that was not read yet."""
 WARN = "!"
 BAD = "✗"
 

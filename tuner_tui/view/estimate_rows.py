@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import GIB, MIB, format_share
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import BAD, GOOD, WARN, Line, Row, Style, TextSpan, line, line_width, shorten, text_width
+from tuner_tui.view.cells import (
+    BAD,
+    GOOD,
+    READING,
+    WARN,
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    line,
+    line_width,
+    shorten,
+    text_width,
+)
 from tuner_tui.view.charts import stacked_bar
 
 if TYPE_CHECKING:
@@ -34,7 +47,7 @@ VERDICTS: Mapping[str, tuple[str, Style, str]] = {
 def estimate_rows(shown: MemoryOutlook | None, width: int) -> list[Row]:
     """Return the bar with its figures, a row with verdict, largest batch and source, expected time and the data."""
     if shown is None:
-        return [Row(line(TextSpan(GPU, "dim")))]
+        return [Row(line(TextSpan(f"peak memory {READING}", "dim")))]
     last = [_time_row(shown.duration, width), *([] if shown.data is None else [_data_row(shown.data, width)])]
     if shown.estimate is None:
         unknown = wrap_text(f"peak memory {shown.unknown}", max(10, width))

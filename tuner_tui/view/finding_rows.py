@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.view.cells import GOOD, Line, Row, Style, TextSpan, fit, line, line_width, shorten, text_width
+from tuner_tui.view.cells import GOOD, READING, Line, Row, Style, TextSpan, fit, line, line_width, shorten, text_width
 
 if TYPE_CHECKING:
     from tuner_tui.advice.finding import Finding, Remedy
@@ -36,7 +36,9 @@ def choices(findings: Sequence[Finding]) -> tuple[FindingChoice, ...]:
 
 
 def good_rows(text: str, width: int) -> list[Row]:
-    """Return the lines of `text` behind a mark that all is well."""
+    """Return the lines of `text` behind a mark that all is well, unless that is not known yet."""
+    if text == READING:
+        return [Row(line(TextSpan(text, "dim")))]
     parts = [part for paragraph in text.split("\n") if paragraph for part in wrap_text(paragraph, max(10, width - 2))]
     return [
         Row(line(TextSpan("  " if at else f"{GOOD} ", "good"), TextSpan(part, "dim"))) for at, part in enumerate(parts)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import structs
 
 from tuner_tui.core.text import wrap_text
-from tuner_tui.view.cells import Row, Style, TextSpan, line
+from tuner_tui.core.units import UNKNOWN
+from tuner_tui.view.cells import READING, Row, Style, TextSpan, line
 
 if TYPE_CHECKING:
     from tuner_tui.settings.model import FieldSpec, Resolved, Settings, Value
@@ -47,7 +48,8 @@ class SettingsView:
     """The contents of the settings panel.
 
     `saved` is what the preset holds; `spread` multiplies the batch; `check` finds the problems of other settings.
-    `in_effect` has what the followed run uses in place of the values shown, where these differ.
+    `in_effect` has what the followed run uses in place of the values shown, where these differ. `unknown` are the
+    fields whose value only the command knows; it is still `reading` them where that is set.
     """
 
     specs: tuple[FieldSpec, ...]
@@ -59,11 +61,14 @@ class SettingsView:
     check: Callable[[Settings], tuple[Problem, ...]] = lambda settings: ()
     job_edited: bool = False
     in_effect: Mapping[str, ValueInEffect] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
+    reading: bool = False
 
     @property
     def dirty(self) -> bool:
         """True if settings or job differ from the preset."""
-        return self.job_edited or self.resolved.settings != self.saved.settings
+        now, then = self.resolved, self.saved
+        return self.job_edited or (now.settings, now.given) != (then.settings, then.given)
 
 
 class FormRow(NamedTuple):
@@ -157,12 +162,16 @@ def _field_row(view: SettingsView, spec: FieldSpec, problem: Problem | None) -> 
     changed = value != getattr(view.saved.settings, spec.name)
     tone: FieldTone = "changed" if changed else ""
     origin = view.resolved.origin(spec.name).kind.value
+    if spec.name in view.unknown:
+        value_text, origin = UNKNOWN, READING if view.reading else "its own"
+    else:
+        value_text = format_field(spec, value)
     if spec.name in view.in_effect:
         tone, origin = "warning", f"! {view.in_effect[spec.name].text}"
     if problem is not None:
         tone = "error" if problem.severity == "error" else "warning"
         origin = f"{'✗' if tone == 'error' else '!'} {problem.sentence}"
-    return FormRow(spec.label, spec.name, format_field(spec, value), origin, tone, changed, group=spec.group)
+    return FormRow(spec.label, spec.name, value_text, origin, tone, changed, group=spec.group)
 
 
 def format_field(spec: FieldSpec, value: Value) -> str:
@@ -176,6 +185,7 @@ def field_help(view: SettingsView, spec: FieldSpec) -> FieldHelpText:
     # The reason of a recommendation has its own line.
     recommended = origin.kind == "recommended"
     came = "" if recommended else f"{origin.kind.value} {origin.detail}".strip()
+    came = "the command's own value is not known" if spec.name in view.unknown else came
     takes = spec.bounds or " · ".join(spec.choices or spec.suggestions)
     facts = " · ".join(part for part in (spec.name, spec.unit, takes, came) if part)
     problem = worst_problems(view.problems).get(spec.name)
@@ -210,11 +220,13 @@ def effective_batch(view: SettingsView, width: int) -> str:
     Where only the run can tell whether one process shares a step among the cards, both stand there.
     """
     settings, spread = view.resolved.settings, view.spread
-    parts = f"{settings.per_device_train_batch_size} × {settings.gradient_accumulation_steps}"
+    factors = [UNKNOWN if name in view.unknown else str(getattr(settings, name)) for name in KNOBS[:2]]
+    parts = " × ".join(factors)
     many = f" × {spread.processes} processes" if spread.processes > 1 else ""
     many += f" × {spread.cards} GPUs" if spread.cards > 1 else ""
     perhaps = f" (× {spread.perhaps} GPUs with a Trainer)" if spread.perhaps > 1 else ""
-    batch = f"batch {settings.effective_batch(spread.processes * spread.cards)} = {parts}{many}"
+    product = settings.effective_batch(spread.processes * spread.cards)
+    batch = f"batch {UNKNOWN if UNKNOWN in factors else product} = {parts}{many}"
     texts = (f"effective {batch}{perhaps}", f"{batch}{perhaps}", f"{batch}{perhaps.replace(' with a Trainer', '?')}")
     return next((text for text in texts if len(text) <= width), batch)
 

@@ -19,7 +19,7 @@ from textual.reactive import reactive
 from tuner_tui.core.units import format_share, format_size
 from tuner_tui.ui.keys import OUTPUT_KEYS
 from tuner_tui.ui.terminal.base_widgets import Canvas, LineInput
-from tuner_tui.view.cells import Line, Row, TextSpan, crop, line, line_width
+from tuner_tui.view.cells import READING, Line, Row, TextSpan, crop, line, line_width
 
 if TYPE_CHECKING:
     from tuner_tui.runs.read.log_reader import LogWindow
@@ -175,7 +175,7 @@ class LogLines(Canvas):
 
     REDRAW_ON = ("lines", "needle", "skipped")
 
-    lines: reactive[tuple[str, ...]] = reactive((), init=False, repaint=False)
+    lines: reactive[tuple[str, ...] | None] = reactive(None, init=False, repaint=False)
     needle: reactive[str] = reactive("", init=False, repaint=False)
     skipped: reactive[int] = reactive(0, init=False, repaint=False)
 
@@ -187,7 +187,7 @@ class LogLines(Canvas):
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         if not self.lines:
-            return [Row(line(TextSpan("No output yet.", "dim")))]
+            return [Row(line(TextSpan(READING if self.lines is None else "No output yet.", "dim")))]
         lines = [highlighted(text, self.needle) for text in self.lines[:height]]
         return [Row(_after(cells, self.skipped) if self.skipped else cells) for cells in lines]
 
@@ -265,7 +265,7 @@ class OutputPanel(Vertical, can_focus=True):
         window = self.log_window
         if window is not None and self._position.follow and self._position.top + self._height < len(window.lines):
             self._position = LogScroll(max(0, len(window.lines) - self._height))
-        lines.lines = () if window is None else visible_lines(window, self._position, self._height)
+        lines.lines = None if window is None else visible_lines(window, self._position, self._height)
         lines.needle = self._needle
         lines.redraw()
         where = self._where(window)

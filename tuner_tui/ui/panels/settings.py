@@ -23,7 +23,7 @@ from textual.strip import Strip
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.panels.layout import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
-from tuner_tui.view.cells import Row, shorten
+from tuner_tui.view.cells import READING, Row, shorten
 from tuner_tui.view.estimate_rows import estimate_rows
 from tuner_tui.view.settings_form import (
     FieldHelpText,
@@ -101,7 +101,7 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         "settings--warning", "settings--error", "settings--cursor",
     }  # fmt: skip
 
-    rows: reactive[tuple[FormRow, ...]] = reactive((), init=False, repaint=False)
+    rows: reactive[tuple[FormRow, ...]] = reactive((FormRow(READING),), init=False, repaint=False)
     cursor: reactive[int] = reactive(0, init=False, repaint=False)
 
     class Resized(Message):
@@ -424,7 +424,7 @@ class SettingsPanel(Vertical):
     def action_edit(self) -> None:
         """Edit the value under the cursor in place, toggle a switch, or open and close a group."""
         spec, row = self.spec, self.list.row
-        if row is not None and row.name is None:
+        if self.view is not None and row is not None and row.name is None:
             self._open_group(row.group)
         if self.view is None or spec is None:
             return
@@ -433,7 +433,8 @@ class SettingsPanel(Vertical):
         elif spec.kind == "choice":
             self.post_message(ChoiceWanted(spec.name))
         else:
-            self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)))
+            known = spec.name not in self.view.unknown
+            self._begin_edit(format_input(spec, getattr(self.view.resolved.settings, spec.name)) if known else "")
 
     def action_find(self) -> None:
         self._doing = "finding"

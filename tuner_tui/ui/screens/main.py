@@ -21,6 +21,7 @@ from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.dialogs import MachineScreen, WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
+from tuner_tui.view.cells import READING
 from tuner_tui.view.finding_rows import FindingChoice
 from tuner_tui.view.hardware_rows import hardware_summary
 from tuner_tui.view.settings_form import SettingsView
@@ -49,14 +50,14 @@ class MainScreen(FullScreen):
     view: reactive[RunView | None] = reactive(None, init=False, repaint=False)
     findings: reactive[tuple[Finding, ...]] = reactive((), init=False, repaint=False)
     log_window: reactive[LogWindow | None] = reactive(None, init=False, repaint=False)
-    quiet_line: reactive[str] = reactive("", init=False, repaint=False)
+    quiet_line: reactive[str] = reactive(READING, init=False, repaint=False)
     context: reactive[RunContext | None] = reactive(None, init=False, repaint=False)
     running: reactive[bool] = reactive(False, init=False, repaint=False)
     tuning_sign: reactive[str] = reactive("", init=False, repaint=False)
     run_name: reactive[str] = reactive("", init=False, repaint=False)
     next_run: reactive[bool] = reactive(False, init=False, repaint=False)
-    idle_line: reactive[str] = reactive("", init=False, repaint=False)
-    next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), init=False, repaint=False)
+    idle_line: reactive[str] = reactive(READING, init=False, repaint=False)
+    next_training: reactive[tuple[tuple[str, str], ...]] = reactive((("preset", READING),), init=False, repaint=False)
     now_s: reactive[float] = reactive(0.0, init=False, repaint=False)
     page: reactive[str] = reactive("settings", init=False, repaint=False)
 
