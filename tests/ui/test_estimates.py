@@ -194,11 +194,11 @@ async def test_the_bar_shows_what_is_being_typed_and_goes_back_where_it_is_not_t
     async with on_screen(FakeBox()) as pilot:
         bar = app_of(pilot).main.query_one("#estimate", RowsPanel)
         await pilot.press("enter", "backspace", "backspace", "4", "0")
-        await until(pilot, lambda: bar.values == (MemoryOutlook(estimated(40)),))
-        await press_until(pilot, lambda: bar.values == (MemoryOutlook(estimated(16)),), "escape")
+        await until(pilot, lambda: bar.values[0] == MemoryOutlook(estimated(40)))
+        await press_until(pilot, lambda: bar.values[0] == MemoryOutlook(estimated(16)), "escape")
         assert value(pilot, "per_device_train_batch_size") == 16
         await pilot.press("enter", "backspace", "backspace", "8", "enter")
-        await until(pilot, lambda: bar.values == (MemoryOutlook(estimated(8)),))
+        await until(pilot, lambda: bar.values[0] == MemoryOutlook(estimated(8)))
         assert value(pilot, "per_device_train_batch_size") == 8
 
 
