@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "stop": (("stop", "r001"),),
     "logs": (("logs", "r001"), ("logs", "--events", "r001"), ("logs", "-f", "--events", "r001")),
     "diagnose": (("diagnose", "r001"), ("diagnose", "r002"), ("diagnose", "r003")),
+    "stacks": (("stacks", "r001"),),
     "diff": (("diff", "r001", "r002"), ("diff", "r001", "r003")),
     "watch": (("watch", "--once"),),
     "doctor": (("doctor",), ("doctor", "tool.yaml"), ("doctor", "--hardware")),

@@ -113,7 +113,7 @@ def test_a_flood_of_input_is_bounded(watch: Watch, flood: bytes) -> None:
 def test_keys_that_arrive_together_are_taken_in_order(tmp_path: Path) -> None:
     """Of `/warmup`, the letters are not commands of the screen on which `/` is about to open the search."""
     with Watch(tmp_path) as terminal:
-        assert b"warmup" not in terminal.wait_for(b"demo")
+        assert b"warmup_steps" not in terminal.wait_for(b"demo")
         terminal.press(b"/warmup\r")
         assert b"warmup_steps" in terminal.wait_for(b"warmup_steps")
 
