@@ -60,7 +60,7 @@ async def test_the_files_that_an_out_of_memory_error_passes(box: Sandbox, reposi
     sys.setprofile(flow)
     try:
         async with app.run_test(size=(120, 40)) as pilot:
-            await until(pilot, lambda: "view/finding_rows.py" in flow.files)
+            await until(pilot, lambda: "view/end_card.py" in flow.files)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

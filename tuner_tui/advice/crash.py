@@ -32,7 +32,7 @@ from tuner_tui.runs.log_parsing.fatal_failure import (
     explain_signal,
     judge,
 )
-from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of, role_of_frame
+from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
@@ -191,9 +191,6 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         subject = name if is_renamed_or_removed(name) else ", ".join(_packages(failure)) or None
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
-    roles = [role_of_frame(file, name) for file, name in failure.frames]
-    if cause == "gpu-oom" and any(role is not None and role.name == "pinning" for role in roles):
-        cause, sentence, topic = "host-oom", "No page-locked (pinned) host memory is left", KILLED
     checks = _check_the_call(failure) if cause == "unknown" else ()
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
     role = role_of(failure.frames, failure.message)

@@ -11,7 +11,7 @@ import builtins
 import re
 import signal
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -51,13 +51,33 @@ TRANSPARENT = re.compile(
 FRAGMENT = re.compile(r"\{([A-Z_]+)\}")
 
 
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frames": {"replaces": GENERAL}, "classes": {"confidence": "likely"}}
+"""Fields that rows of a part of the table need not name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashPattern:
-    """Forms of an error message and what they mean; `README.md` describes the fields."""
+    """A form of error and what it means; `README.md` describes the fields.
+
+    It is recognised by the words of a message (`regexes`); by the `headline` of an exception and the code that raised
+    it: one of the innermost `depth` frames as `file:function`, or the role of the traceback, one of `where`; by the
+    names of an exception's class; or by the signal that ended a process which said nothing else, any if there are no
+    `signals`. The second and third take the place of a pattern recognised by words if that has one of the causes
+    `replaces`.
+    """
 
     cause: str
     sentence: str
     regexes: tuple[re.Pattern[str], ...] = ()
+    headline: re.Pattern[str] = re.compile("")
+    frame: re.Pattern[str] = re.compile(r"(?!)")
+    depth: int = 3
+    where: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    replaces: frozenset[str] = frozenset()
+    signals: frozenset[int] = frozenset()
+    spared: bool | None = None
+    """Whether the kernel is known not to have killed the process for memory; None if that does not matter."""
     confidence: Confidence = "certain"
     bare: bool = False
     consequence: bool = False
@@ -66,40 +86,6 @@ class CrashPattern:
 
     def matches(self, text: str) -> bool:
         return any(regex.search(text) for regex in self.regexes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FramePattern(CrashPattern):
-    """An error recognised by its headline and the code that raised it.
-
-    That is one of the innermost `depth` frames, as `file:function`, or the role of the traceback, one of `where`. It
-    takes the place of a pattern that was recognised by words alone if that has one of the causes `replaces`.
-    """
-
-    headline: re.Pattern[str]
-    frame: re.Pattern[str] | None = None
-    where: frozenset[str] = frozenset()
-    replaces: frozenset[str] = GENERAL
-    depth: int = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignalPattern(CrashPattern):
-    """The end by one of the `signals`, or by any where there are none, of a process that said nothing else.
-
-    `spared` if the kernel is known not to have killed it for memory; None if that does not matter.
-    """
-
-    signals: frozenset[int]
-    spared: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassPattern(CrashPattern):
-    """What the class of an exception means whose words say nothing, or no more than the causes `replaces`."""
-
-    classes: frozenset[str]
-    replaces: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +97,9 @@ class CrashTable:
 
     messages: tuple[CrashPattern, ...]
     bare: tuple[CrashPattern, ...]
-    frames: tuple[FramePattern, ...]
-    signals: tuple[SignalPattern, ...]
-    classes: Mapping[str, ClassPattern]
+    frames: tuple[CrashPattern, ...]
+    signals: tuple[CrashPattern, ...]
+    classes: Mapping[str, CrashPattern]
     bases: Mapping[str, str]
 
     @property
@@ -127,35 +113,32 @@ def crash_table() -> CrashTable:
     """The patterns of `crashes.yaml`, read when the first failure is looked at."""
     document = read_data_file(FILE)
     messages, frames, signals, classes = (
-        [_pattern(row, document["fragments"]) for row in document[part]]
+        tuple(_pattern(row, DEFAULTS.get(part, {}), document["fragments"]) for row in document[part])
         for part in ("messages", "frames", "signals", "classes")
     )
-    return CrashTable(
-        tuple(messages),
-        tuple(pattern for pattern in messages if pattern.bare),
-        tuple(pattern for pattern in frames if isinstance(pattern, FramePattern)),
-        tuple(pattern for pattern in signals if isinstance(pattern, SignalPattern)),
-        {name: pattern for pattern in classes if isinstance(pattern, ClassPattern) for name in pattern.classes},
-        document["bases"],
-    )
+    bare = tuple(pattern for pattern in messages if pattern.bare)
+    by_class = {name: pattern for pattern in classes for name in pattern.classes}
+    return CrashTable(messages, bare, frames, signals, by_class, document["bases"])
 
 
-def _pattern(row: Mapping[str, Any], fragments: Mapping[str, str]) -> CrashPattern:
+def _pattern(row: Mapping[str, Any], defaults: Mapping[str, Any], fragments: Mapping[str, str]) -> CrashPattern:
     def compile_form(form: str) -> re.Pattern[str]:
         return re.compile(FRAGMENT.sub(lambda name: fragments[name[1]], form))
 
-    optional = ("confidence", "bare", "consequence", "topic", "outcome", "depth", "spared")
-    fields = {"cause": row["cause"], "sentence": row["say"]} | {name: row[name] for name in optional if name in row}
-    if "signals" in row:
-        return SignalPattern(signals=frozenset(int(signal.Signals[name]) for name in row["signals"]), **fields)
-    if "classes" in row:
-        replaced = frozenset(row.get("replaces", ()))
-        return ClassPattern(classes=frozenset(row["classes"]), replaces=replaced, **({"confidence": "likely"} | fields))
-    if "headline" not in row:
-        return CrashPattern(regexes=tuple(map(compile_form, row.get("any") or [row["match"]])), **fields)
-    replaces = frozenset(row.get("replaces", GENERAL))
-    frame, where = compile_form(row["frame"]) if "frame" in row else None, frozenset(row.get("where", ()))
-    return FramePattern(headline=compile_form(row["headline"]), frame=frame, where=where, replaces=replaces, **fields)
+    def read(names: Iterable[str], convert: Callable[[Any], object]) -> dict[str, Any]:
+        return {name: convert(row[name]) for name in names if name in row}
+
+    forms = row.get("any", [row["match"]] if "match" in row else [])
+    fields = {
+        **defaults,
+        **read(
+            ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "spared"), lambda value: value
+        ),
+        **read(("headline", "frame"), compile_form),
+        **read(("where", "classes", "replaces"), frozenset),
+        **read(("signals",), lambda names: frozenset(int(signal.Signals[name]) for name in names)),
+    }
+    return CrashPattern(sentence=row["say"], regexes=tuple(map(compile_form, forms)), **fields)
 
 
 def explain_outcome(outcome: str) -> CrashPattern | None:
@@ -163,7 +146,7 @@ def explain_outcome(outcome: str) -> CrashPattern | None:
     return next((pattern for pattern in crash_table().messages if pattern.outcome == outcome), None)
 
 
-def explain_signal(number: int, spared: bool) -> SignalPattern:
+def explain_signal(number: int, spared: bool) -> CrashPattern:
     """What it means that a signal ended the training without a message; `spared`: it was not killed for memory."""
     rows = (row for row in crash_table().signals if row.spared in (None, spared))
     return next(row for row in rows if not row.signals or number in row.signals)
@@ -421,7 +404,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
             if pattern.headline.search(failure.headline)
             and (
                 (role is not None and role.name in pattern.where)
-                or (pattern.frame is not None and any(map(pattern.frame.search, frames[-pattern.depth :])))
+                or any(map(pattern.frame.search, frames[-pattern.depth :]))
             )
             and (by_words is None or by_words.cause in pattern.replaces)
         ),
@@ -471,8 +454,7 @@ def _generality(match: FailureMatch) -> tuple[bool, bool, bool, bool, int]:
     pattern = match.pattern
     assert pattern is not None
     wraps = pattern.cause in WRAPPERS
-    is_class = isinstance(pattern, ClassPattern)
-    return pattern.consequence, wraps, wraps and pattern.topic is None, is_class, TRUST[pattern.confidence]
+    return pattern.consequence, wraps, wraps and pattern.topic is None, bool(pattern.classes), TRUST[pattern.confidence]
 
 
 def _extend_over(failure: Failure, chain: Sequence[Failure]) -> Failure:
