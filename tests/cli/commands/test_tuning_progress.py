@@ -24,16 +24,15 @@ def test_the_memory_and_a_busy_machine_are_said_at_the_start() -> None:
 
 def test_a_trial_says_what_it_changes_why_and_what_came_of_it() -> None:
     view = under_way()
-    trial, why, best = lines(view.running[0], view)
-    assert trial == "▸ trial 8 · compile on · 4 min … 7 min left"
+    trial, why = lines(view.running[0], view)
+    assert trial == "▸ trial 8 · compile off → on · 4 min … 7 min left"
     assert why.startswith("why     at most +11 % to gain")
-    assert best.startswith("best    ×2.47 of the start · 52.6k tokens/s · 44.0 GiB · trial 6")
     printed = [lines(TrialCompleted(t=1.0, tried=completed), view)[0] for completed in view.tried]
     assert printed[3:] == [
-        "trial 4: micro batch 32, accumulation 1: 30.1k tokens/s ± 1.1 %, ×1.41, 65.2 GiB, 40 steps, 41 s",
-        "trial 5: micro batch 40, accumulation 4: out of memory, 22 s",
-        "trial 6: precision bf16: 52.6k tokens/s ± 1.1 %, ×2.47, 44.0 GiB, 40 steps, 41 s",
-        "trial 7: attention flash_attention_2: not applied: attn_implementation, 30 s",
+        "4  micro batch 8 → 32, accu…  ━━━━╸───  30.1k tokens/s  65.2 GiB  41 % faster than the start",
+        "5  micro batch 8 → 40, accu…  ────────               –         –  ✗ out of memory",
+        "6  precision fp32 → bf16      ━━━━━━━━  52.6k tokens/s  44.0 GiB  ✓ best so far",
+        "7  attention auto → flash_a…  ────────               –         –  ! not applied: attn_implementation",
     ]
 
 
@@ -49,11 +48,9 @@ def test_what_a_figure_leaves_out_is_said_once() -> None:
 
 def test_the_end_says_the_result_without_the_keys_of_the_screen() -> None:
     view = replace(at_its_end(), trouble="Room moved.")
-    assert view.verdict is not None
     printed = lines(TuningEnded(t=2.0, status="finished"), view)
-    assert view.verdict.sentence in " ".join(printed)
+    assert printed[0].startswith("2.7× faster: micro batch 8 → 32, accumulation 4 → 1")
     assert f"saved   {view.preset}" in printed
-    assert any(line.startswith("changed micro batch 8 → 32") for line in printed)
     assert "note    Room moved." in printed
     assert not any(line.startswith("next") for line in printed)
 
