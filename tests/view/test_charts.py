@@ -12,15 +12,20 @@ from tuner_tui.runs.events.progress import History
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.charts import (
+    Axes,
+    BarMark,
+    BarPart,
     Curve,
+    area_lines,
     axis_end,
     axis_range,
+    bar_marks,
     blocks,
     curve_rows,
     gauge,
+    legend,
     quantise,
     stacked_bar,
-    tall_blocks,
 )
 from tuner_tui.view.live_rows import plots_rows
 
@@ -30,14 +35,16 @@ def loss(points: int) -> Curve:
     return Curve("1.02", xs, tuple(1 + math.exp(-x / 60) for x in xs))
 
 
-def texts(*curves: Curve, width: int = 40, height: int = 8, from_zero: bool = False) -> list[str]:
-    rows = curve_rows("loss", curves, f.significant, width, height, from_zero=from_zero)
+def texts(
+    *curves: Curve, width: int = 40, height: int = 8, from_zero: bool = False, end: float | None = None
+) -> list[str]:
+    axes = Axes(f.significant, end, from_zero=from_zero)
+    rows = curve_rows(legend("loss", curves, width), curves, axes, width, height)
     return [plain_text(row.line).rstrip() for row in rows]
 
 
 def test_unknown_leaves_a_gap_and_is_not_zero() -> None:
     assert blocks([None, 0.0, 100.0], 100) == " ▁▇"
-    assert tall_blocks((100.0, 50.0, None), 100, 2) == ("▇  ", "██ ")
     assert [quantise(value, 100, 8) for value in (None, 0.001, 250)] == [0, 1, 8]
 
 
@@ -52,10 +59,27 @@ def test_a_gauge_is_full_at_one_and_empty_where_unknown() -> None:
 
 @given(st.lists(st.floats(0, 2), max_size=6), st.integers(0, 60))
 def test_the_parts_of_a_stacked_bar_fill_their_share(shares: list[float], width: int) -> None:
-    shown = plain_text(stacked_bar([(share, "█", "good") for share in shares], width))
-    assert len(shown) == width
-    assert abs(shown.count("█") - min(width, sum(shares) * width)) <= max(0.5, len(shares)) + 1e-6
-    assert plain_text(stacked_bar([(0.001, "━", "good"), (0.5, "╍", "good")], 10)) == "━╍╍╍╍─────"
+    bar = stacked_bar([BarPart("part", share, "fill-curve") for share in shares], width)
+    assert line_width(bar) == width
+    filled = sum(len(span.text) for span in bar if span.style)
+    assert abs(filled - min(width, sum(shares) * width)) <= max(0.5, len(shares)) + 1e-6
+
+
+def test_parts_are_named_as_far_as_there_is_room_and_told_apart_without_colour() -> None:
+    parts = [
+        BarPart("data", 0.3, "fill-warn"),
+        BarPart("compute", 0.6, "fill-curve"),
+        BarPart("saving", 0.01, "fill-dim"),
+    ]
+    assert plain_text(stacked_bar(parts, 40)) == "▏data 30 %  ▏compute 60 %           ▏   "
+    assert plain_text(stacked_bar(parts, 14)) == "▏   ▏60 %    ▏"
+
+
+def test_marks_stand_below_their_share_and_leave_out_texts_without_room() -> None:
+    peak, estimate = BarMark(0.5, "▲", "peak 40"), BarMark(0.7, "◇", "next run 56", low=0.65, high=0.75)
+    assert plain_text(bar_marks([peak, estimate], 60)).rstrip() == f"{'peak 40 ▲':>30}{'╌╌╌◇╌╌╌ next run 56':>27}"
+    assert plain_text(bar_marks([peak, estimate], 30)).rstrip() == f"{'peak 40 ▲':>15}{'╌◇╌':>7}"
+    assert plain_text(bar_marks([peak], 12)) == "     ▲      "
 
 
 @given(st.integers(1, 130), st.integers(1, 40), st.integers(0, 300))
@@ -65,17 +89,23 @@ def test_plots_never_outgrow_their_place(width: int, height: int, points: int) -
     assert all(line_width(row.line) <= width for row in rows)
 
 
+def test_an_area_starts_at_zero_and_a_line_cuts_through_it() -> None:
+    busy = (100.0, 50.0, None, 0.0, 25.0, 25.0)
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good")] == ["⡇  ", "⣿⢀⣤"]
+    assert [plain_text(row) for row in area_lines(busy, 100, 2, "good", (75.0,) * 6, 100)] == ["⠤⠤⠤", "⣿⢀⣤"]
+
+
 def test_axes_carry_their_ends() -> None:
     shown = texts(loss(240))
     assert shown[0] == "loss  1.02"
-    assert shown[1].startswith("     2.00┤")
-    assert shown[-2].startswith("     1.00┤")
+    assert shown[1].startswith(" 2.00┤")
+    assert shown[-2].startswith(" 1.00┤")
     assert shown[-1].split() == ["0", "150", "300", "steps"]
-    assert any(row.startswith("     1.60┤") for row in shown[2:-2]), "a label near the middle: two of five steps down"
+    assert any(row.startswith(" 1.60┤") for row in shown[2:-2]), "a label near the middle: two of five steps down"
 
 
 def test_amounts_stand_on_zero() -> None:
-    assert texts(Curve("", (0.0, 1.0, 2.0), (198.0, 201.0, 200.0)), from_zero=True)[-2].startswith("     0.00┤")
+    assert texts(Curve("", (0.0, 1.0, 2.0), (198.0, 201.0, 200.0)), from_zero=True)[-2].startswith(" 0.00┤")
 
 
 def test_what_is_drawn_stays_as_the_run_goes_on() -> None:
@@ -95,11 +125,11 @@ def test_a_level_line_is_one_row_of_dots() -> None:
 
 
 def test_two_curves_are_told_apart_without_colour() -> None:
-    dotted = Curve("r001", (0.0, 100.0), (2.0, 2.0), "dim")
+    dotted = Curve("r001", (0.0, 100.0), (2.0, 2.0), "dim", "dotted")
     through = Curve("r002", (0.0, 100.0), (1.0, 1.0))
     heading, *rows = texts(dotted, through, width=60)
     assert heading == "loss   ⠁⠁ r001   ⠒⠒ r002"
-    above, below = (row[10:].strip() for row in (rows[0], rows[-2]))
+    above, below = (row[6:].strip() for row in (rows[0], rows[-2]))
     assert set(above) <= {"⠁", "⠂", "⠄", "⡀"}
     assert not set(below) & set(above)
 
@@ -111,11 +141,11 @@ def test_the_end_of_the_axis_holds_the_last_step(last: float) -> None:
 
 
 def test_axes_move_seldom_and_end_with_the_run() -> None:
-    ends = [axis_end(float(step), 400) for step in range(1, 401)]
-    assert sorted(set(ends)) == [1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 400]
+    assert {axis_end(float(step), 400) for step in range(1, 401)} == {400}
+    assert len({axis_end(float(step), None) for step in range(1, 401)}) == 12
     assert axis_end(450, 400) == 500, "a guess that was too small"
     values = [1 + math.exp(-x / 60) for x in range(400)]
-    assert len({axis_range(values[: step + 1]) for step in range(20, 400)}) <= 5
+    assert len({axis_range(values[: step + 1]) for step in range(20, 400)}) <= 8
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))

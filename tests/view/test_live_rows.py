@@ -66,29 +66,61 @@ def test_what_would_be_trained_stands_above_the_gauges_until_there_is_a_run() ->
 def test_eight_cards_and_the_run_fit_beside_the_settings_of_a_120_by_40_screen() -> None:
     shown = texts(scene(running(START_S), gpus=8), 74, 22)
     assert [row.split()[0] for row in shown if row[:3].strip().isdigit()] == [str(card) for card in range(8)]
-    assert any(row.startswith("loss      1.8404") for row in shown)
-    assert any("⠉" < cell < "⣿" for row in shown for cell in row), "the loss curve"
+    assert shown[0].startswith("loss 1.8404")
+    assert any("⠉" < cell < "⣿" for row in shown[1:8] for cell in row), "the loss curve"
 
 
-def test_the_run_comes_first_then_its_loss_then_the_machine_at_every_size() -> None:
+def test_the_loss_comes_first_then_the_run_then_the_machine_at_every_size() -> None:
     for width, height in ((74, 14), (74, 22), (118, 45)):
         shown = [row.split()[0] for row in texts(scene(running(START_S)), width, height) if row.strip()]
-        order = [shown.index(word) for word in ("speed", "loss", "loss,", "GPU", "CPU")]
+        order = [shown.index(word) for word in ("loss", "step", "memory", "speed", "GPU", "CPU")]
         assert order == sorted(order)
-    assert "loss, smoothed" not in text(scene(running(START_S))._replace(plots_loss=False), 76, 30)
+
+
+@pytest.mark.parametrize(("width", "height"), [(74, 20), (74, 22), (136, 31)])
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_the_loss_is_the_largest_thing_of_a_run(width: int, height: int, gpus: int) -> None:
+    shown = texts(scene(running(START_S), gpus=gpus), width, height)
+    foot = next(y for y, row in enumerate(shown) if row.rstrip().endswith("9,000 steps"))
+    assert foot + 1 >= 0.27 * height
+    assert len(shown) == height
 
 
 def test_rows_that_are_left_show_histories() -> None:
-    assert "busy  " not in text(scene(None), 74, 7)[100:]
-    assert text(scene(None), 74, 14).count("last ") == 2
-    tall = text(scene(None), 74, 40)
-    assert all(tall.count(f"\n{label}") == 2 for label in ("busy", "power", "memory", "heat"))
+    assert "100 % busy" not in text(scene(None), 74, 7)
+    assert text(scene(None), 74, 20).count("100 % busy") == 2
+    assert text(scene(None), 74, 20).count("80 GiB mem") == 2
 
 
-def test_a_box_without_cards_gives_the_room_to_the_processor() -> None:
-    shown = texts(scene(None, gpus=0), 60, 24)
-    assert any(row.startswith("CPU busy") for row in shown)
+def test_a_machine_without_gpus_shows_the_history_of_the_processor_but_not_a_screen_full_of_it() -> None:
+    shown = texts(scene(None, gpus=0), 60, 40)
+    assert sum("⣿" in row for row in shown) <= 8
+    assert any("100 % busy" in row for row in shown)
     assert not any(row.startswith("GPU") for row in shown)
+
+
+def test_eight_gpus_are_two_columns_of_rows_where_there_is_room() -> None:
+    wide = texts(scene(None, gpus=8), 136, 12)
+    rows = [row for row in wide if "GiB" in row and row.startswith(" ")]
+    assert [(row.split()[0], row[69:].split()[0]) for row in rows] == [("0", "4"), ("1", "5"), ("2", "6"), ("3", "7")]
+
+
+def test_sixty_four_gpus_are_a_wall_with_the_worst_five_as_rows() -> None:
+    recent = samples(30, gpus=64)
+    newest = recent[-1]
+    gpus = [replace(gpu, lost=True) if gpu.index == 40 else gpu for gpu in newest.gpus]
+    gpus[9] = replace(gpus[9], throttle=("thermal slowdown",))
+    rows = gpu_rows(GpuScene(replace(newest, gpus=tuple(gpus)), recent, frozenset(range(64))), 120)
+    shown = [plain_text(row.line) for row in rows]
+    assert shown[0].split() == ["64", "GPUs", "62", "busy", "2", "in", "trouble"]
+    assert shown[1].startswith("0–47")
+    assert shown[2].startswith("48–63")
+    assert shown[1].count("✗✗") == 1
+    assert shown[1].count("!") == 1
+    worst = [row.split()[0].rstrip("✗!") for row in shown[4:9]]
+    assert {"9", "40"} < set(worst)
+    assert len(worst) == 5
+    assert any(row.startswith("✗ GPU 40: lost") for row in shown[9:])
 
 
 def test_128_cores_fit() -> None:
@@ -99,7 +131,8 @@ def test_128_cores_fit() -> None:
 
 
 def test_where_not_every_core_fits_the_busiest_are_shown() -> None:
-    assert any(row.startswith("busiest") for row in texts(scene(None, gpus=8, cores=128), 36, 16))
+    rows = core_rows(samples(3, gpus=0, cores=128), START_S, 36, all_cores=False)
+    assert [plain_text(row.line).split()[0] for row in rows] == ["busiest"]
 
 
 def test_unknown_figures_are_dashes() -> None:

@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 
 from tests.fakes.live_run import START_S
 from tuner_tui.hardware.sample import HostSample, Sample
-from tuner_tui.view.cells import plain_text
-from tuner_tui.view.charts import Trace, history_rows
-from tuner_tui.view.sample_history import BUCKET_S, SampleHistory, history_columns, samples_after, samples_within
+from tuner_tui.view.sample_history import (
+    WINDOWS,
+    SampleHistory,
+    column_seconds,
+    history_columns,
+    samples_after,
+    samples_within,
+)
 
 WIDTH = 20
 
@@ -22,43 +27,51 @@ def cpu(one: Sample) -> float | None:
     return one.host.cpu_pct
 
 
-def columns_of(moments: list[tuple[float, int | None]], now_s: float, buckets: int) -> list[float | None]:
-    """The columns by definition: the mean of the known values of each span of time, the last one up to now."""
-    span_s = BUCKET_S * buckets
-    newest = now_s // span_s
-    known = [(time_s, value) for time_s, value in moments if value is not None]
-    spans = [[value for time_s, value in known if time_s // span_s == newest - WIDTH + 1 + n] for n in range(WIDTH)]
-    return [sum(values) / len(values) if values else None for values in spans]
+def columns_of(moments: list[tuple[float, int | None]], now_s: float, column_s: float) -> list[float | None]:
+    """The columns by definition: the mean of each span of time, in its stead the one before; cells have two columns."""
+    last = int(now_s // column_s) | 1
+
+    def mean(column: int) -> float | None:
+        values = [value for time_s, value in moments if value is not None and time_s // column_s == column]
+        return sum(values) / len(values) if values else None
+
+    known = {column: mean(column) for column in range(last - WIDTH, last + 1)}
+    shown = range(last - WIDTH + 1, last + 1)
+    return [known[column] if known[column] is not None else known[column - 1] for column in shown]
 
 
 @given(
-    st.lists(st.tuples(st.floats(0.1, 30), st.none() | st.integers(0, 100)), min_size=1, max_size=80), st.integers(1, 3)
+    st.lists(st.tuples(st.floats(0.1, 30), st.none() | st.integers(0, 100)), min_size=1, max_size=80),
+    st.sampled_from([1.0, 5.0, 10.0]),
 )
-def test_complete_columns_are_those_of_all_samples(story: list[tuple[float, int | None]], buckets: int) -> None:
+def test_complete_columns_are_those_of_all_samples(story: list[tuple[float, int | None]], column_s: float) -> None:
     recent, now_s, moments = SampleHistory(600), START_S, []
     for pause_s, value in story:
         now_s += pause_s
         recent.append(sample(now_s, value))
         moments.append((now_s, value))
-        drawn = history_columns(recent, "cpu", cpu, now_s, WIDTH, buckets)
-        assert list(drawn)[:-1] == columns_of(moments, now_s, buckets)[:-1]
+        drawn = history_columns(recent, "cpu", cpu, now_s, WIDTH, column_s)
+        complete = WIDTH - 2 + int(now_s // column_s) % 2
+        assert list(drawn)[:complete] == columns_of(moments, now_s, column_s)[:complete]
 
 
-def test_the_newest_column_is_drawn_when_a_bucket_begins() -> None:
+def test_the_newest_column_is_at_the_right_and_cells_of_two_columns_move_together() -> None:
     recent = SampleHistory(600)
-    for second in range(8):
+    drawn = []
+    for second in range(60):
         recent.append(sample(START_S + second, float(second)))
-        shown = history_columns(recent, "cpu", cpu, START_S + second, WIDTH)
-    assert shown[-2:] == (2.0, 5.0)  # the mean of seconds 0 to 4, and the first of the next bucket
+        drawn.append(history_columns(recent, "cpu", cpu, START_S + second, WIDTH, 1.0))
+    assert drawn[57][-4:] == (54.0, 55.0, 56.0, 57.0)
+    assert drawn[58][-4:] == (56.0, 57.0, 58.0, None)
+    assert drawn[59][-4:] == (56.0, 57.0, 58.0, 59.0)
 
 
-def test_the_newest_column_is_at_the_right_and_all_move_once_a_bucket() -> None:
-    recent = [sample(START_S + second, float(second)) for second in range(60)]
-    first = history_columns(recent, "cpu", cpu, START_S + 59, WIDTH)
-    assert first[-1] == 57.0  # the mean of seconds 55 to 59
-    later = history_columns([*recent, sample(START_S + 60, 9.0)], "cpu", cpu, START_S + 60, WIDTH)
-    assert later[-1] == 9.0
-    assert later[:-1] == first[1:]
+def test_a_second_without_a_sample_leaves_no_gap_but_a_longer_pause_does() -> None:
+    recent = SampleHistory(600)
+    for second in (0, 1, 3, 4, 8, 9):
+        recent.append(sample(START_S + second, float(second)))
+    drawn = history_columns(recent, "cpu", cpu, START_S + 9, WIDTH, 1.0)
+    assert drawn[-10:] == (0.0, 1.0, 1.0, 3.0, 4.0, 4.0, None, None, 8.0, 9.0)
 
 
 def test_only_what_is_new_is_looked_at() -> None:
@@ -70,8 +83,21 @@ def test_only_what_is_new_is_looked_at() -> None:
 
     for second in range(300):
         recent.append(sample(START_S + second))
-        history_columns(recent, "x", figure, START_S + second, WIDTH)
-    assert asked == [START_S + second for second in range(296)]  # the others when the next bucket begins
+        history_columns(recent, "x", figure, START_S + second, WIDTH, 1.0)
+    assert asked == [START_S + second for second in range(300)]
+
+
+def test_a_window_is_as_wide_as_it_says_or_wider_and_a_run_is_remembered_as_a_whole() -> None:
+    recent = SampleHistory(100)
+    for second in range(2000):
+        recent.append(sample(START_S + second, 100.0 * (second < 1000)))
+    now_s = START_S + 1999
+    assert [column_seconds(recent, window, now_s, 200) for window in WINDOWS] == [1.0, 3.0, 10.0]
+    assert [column_seconds(recent, window, now_s, 40) for window in WINDOWS] == [2.0, 20.0, 60.0]
+    drawn = history_columns(recent, "cpu", cpu, now_s, 40, 60.0)
+    assert next(value for value in drawn if value is not None) == 100.0
+    assert drawn[-2 : None if drawn[-1] is not None else -1][0] == 0.0
+    assert sum(value is not None for value in drawn) >= 33
 
 
 def test_it_holds_so_many() -> None:
@@ -87,9 +113,9 @@ def test_a_clock_that_was_set_back_begins_anew() -> None:
     recent = SampleHistory(5)
     for time_s in (START_S, START_S + 1, START_S - 100):
         recent.append(sample(time_s))
-        history_columns(recent, "cpu", cpu, time_s, WIDTH)
+        history_columns(recent, "cpu", cpu, time_s, WIDTH, 5.0)
     assert [one.time_s for one in recent] == [START_S - 100]
-    assert sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH)) == 1
+    assert sum(value is not None for value in history_columns(recent, "cpu", cpu, START_S - 100, WIDTH, 5.0)) == 1
 
 
 def test_samples_are_found_by_their_age() -> None:
@@ -97,13 +123,3 @@ def test_samples_are_found_by_their_age() -> None:
     assert samples_within(samples, START_S + 9, 2) == samples[7:]
     assert samples_after(samples, START_S + 7) == samples[8:]
     assert samples_after(samples, START_S + 9) == []
-
-
-def test_a_short_history_is_drawn_wide_and_a_long_one_has_a_cell_for_each_column() -> None:
-    trace = Trace("CPU busy", "cpu", cpu, 100, "100 %")
-    recent = [sample(START_S + second, 40.0 + second) for second in range(0, 30, 5)]
-    _, row = (plain_text(row.line) for row in history_rows(trace, recent, START_S + 25, 120, 2))
-    assert row.endswith("last 80 s")
-    assert row.partition("last")[0].strip() == "▆" * 12 + "█" * 24
-    recent = [sample(START_S + second) for second in range(0, 600, 5)]
-    assert plain_text(history_rows(trace, recent, START_S + 595, 80, 2)[1].line).count("█") == 57

@@ -42,7 +42,8 @@ def render_report(scene: EndScene, kind: str) -> str:
         return _markdown(scene)
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     variables = {
-        **DARK.variables, "primary": DARK.primary, "success": str(DARK.success), "warning": str(DARK.warning),
+        **DARK.variables, "primary": DARK.primary, "secondary": str(DARK.secondary),
+        "success": str(DARK.success), "warning": str(DARK.warning),
         "error": str(DARK.error),
     }  # fmt: skip
     for row in report_rows(scene):

@@ -1,7 +1,7 @@
 """Themes: dark, light, and one for terminals without colour.
 
-Colour means state: primary marks the focus, changed values and curves, success what runs well, warning what needs
-attention, error what is wrong. Everything else is foreground, plain or dim.
+Colour means state: primary marks the focus, changed values and curves, secondary a second curve such as the evaluation,
+success what runs well, warning what needs attention, error what is wrong. Everything else is foreground, plain or dim.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from textual.theme import Theme
 DARK = Theme(
     name="tuner-dark",
     primary="#6cb6ff",
-    secondary="#6cb6ff",
+    secondary="#b99cf5",
     accent="#6cb6ff",
     success="#7ccf8a",
     warning="#e6b450",
@@ -28,7 +28,7 @@ DARK = Theme(
 LIGHT = Theme(
     name="tuner-light",
     primary="#0a5cc2",
-    secondary="#0a5cc2",
+    secondary="#7440c8",
     accent="#0a5cc2",
     success="#1a7f37",
     warning="#8a5a00",
@@ -38,7 +38,7 @@ LIGHT = Theme(
     surface="#fcfcfa",
     panel="#eceef0",
     dark=False,
-    variables={"frame": "#b4bcc5", "quiet": "#59636e", "gauge": "#5b84b1", "cursor": "#d9e8fb"},
+    variables={"frame": "#b4bcc5", "quiet": "#59636e", "gauge": "#4a719c", "cursor": "#d9e8fb"},
 )
 PLAIN = Theme(
     name="tuner-plain",

@@ -14,7 +14,11 @@ WARN = "!"
 BAD = "✗"
 
 
-Style = Literal["", "dim", "strong", "gauge", "curve", "good", "warn", "bad", "hit"]
+Style = Literal[
+    "", "dim", "strong", "gauge", "curve", "second", "good", "warn", "bad", "hit",
+    "fill-dim", "fill-curve", "fill-second", "fill-good", "fill-warn", "fill-bad",
+]  # fmt: skip
+"""States, two colours for curves, and fills: the same colours behind the text of a stacked bar."""
 
 
 class TextSpan(NamedTuple):
@@ -59,7 +63,7 @@ def plain_text(cells: Line) -> str:
     return "".join(run.text for run in cells)
 
 
-_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗●▸▾→\u2500-\u259f\u2800-\u28ff]*")
+_NARROW = re.compile("[ -~\u00a1-\u00ac\u00ae-\u00ff–…“”✓✗●◆◇▲▴▸▾→\u2500-\u259f\u2800-\u28ff]*")
 """Characters known to be one cell wide; the width of any other is looked up, and its row is written whole each time."""
 
 

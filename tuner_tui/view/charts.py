@@ -1,16 +1,15 @@
-"""Charts as lines of text: bars, curves with axes, and block charts of the recent past."""
+"""Charts as rows of styled text: gauges, stacked bars, curves with axes, and areas of the recent past."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
-from tuner_tui.core.units import format_short_duration
+from tuner_tui.core.units import format_share
 from tuner_tui.view.cells import (
-    LABEL,
     Line,
     Row,
     Style,
@@ -18,20 +17,15 @@ from tuner_tui.view.cells import (
     align_left,
     align_right,
     fit,
-    labelled_row,
     line,
     shorten,
     text_width,
 )
-from tuner_tui.view.sample_history import BUCKET_S, SampleValue, history_columns
-
-if TYPE_CHECKING:
-    from tuner_tui.hardware.sample import Sample
 
 # A cell is drawn in eighths. Blank means "not known": zero is the lowest block, so that an idle GPU and a GPU that was
 # not sampled look different.
 LEVELS = " ▁▂▃▄▅▆▇█"
-BLOCK_STEPS = len(LEVELS) - 1
+BLOCK_STEPS = len(LEVELS) - 2
 
 
 def quantise(value: float | None, full: float, steps: int) -> int:
@@ -43,19 +37,7 @@ def quantise(value: float | None, full: float, steps: int) -> int:
 
 def blocks(values: Iterable[float | None], full: float) -> str:
     """Return one block character per value: the lowest for 0, blank for unknown values, never up to the row above."""
-    return tall_blocks(tuple(values), full, 1)[0]
-
-
-@lru_cache(maxsize=128)
-def tall_blocks(values: tuple[float | None, ...], full: float, height: int) -> tuple[str, ...]:
-    """Return a column chart of `height` lines, top line first. A full column leaves a gap to the row above."""
-    # Each value becomes a height in eighths of a cell over all rows; a row then shows what is left of that height above
-    # its own foot, cut to 0 to 8. One eighth less than the whole chart keeps full columns of two charts apart.
-    heights = [0 if value is None else max(1, quantise(value, full, BLOCK_STEPS * height - 1)) for value in values]
-    return tuple(
-        "".join(LEVELS[max(0, min(BLOCK_STEPS, tall - BLOCK_STEPS * line))] for tall in heights)
-        for line in reversed(range(height))
-    )
+    return "".join(" " if value is None else LEVELS[max(1, quantise(value, full, BLOCK_STEPS))] for value in values)
 
 
 def gauge(part: float | None, width: int, style: Style) -> Line:
@@ -69,30 +51,273 @@ def half_cell_bar(halves: int, width: int, style: Style) -> Line:
     return line(TextSpan("━" * whole + "╸" * half, style), TextSpan("─" * max(0, width - whole - half), "dim"))
 
 
-def stacked_bar(parts: Iterable[tuple[float, str, Style]], width: int) -> Line:
-    """Return a bar of `width` cells with parts one after the other, the rest a thin dim line.
+class BarPart(NamedTuple):
+    """A part of a stacked bar: its name, its share of the whole (0 to 1) and its style, such as `fill-curve`."""
 
-    Each of `parts` is its share of the whole, the character that fills it, and its style; one above zero has a cell.
+    name: str
+    share: float
+    style: Style
+
+
+PART_START = "▏"
+"""Begins each part of a stacked bar, so that parts can be told apart without colour."""
+
+
+def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
+    """Return a bar of `width` cells with its parts one after the other, each with its name and percentage if they fit.
+
+    A part above zero has at least a cell; what the parts leave of the whole stays blank.
     """
     spans: list[TextSpan] = []
     filled, total = 0, 0.0
-    for share, mark, style in parts:
-        total += share
+    for part in parts:
+        total += max(0.0, part.share)
         # The end of each part is rounded, not its length: rounding errors do not add up.
-        end = min(width, max(filled + (share > 0), round(total * width)))
-        spans.append(TextSpan(mark * (end - filled), style))
+        end = min(width, max(filled + (part.share > 0), round(total * width)))
+        if end > filled:
+            spans.append(TextSpan(_part_text(part, end - filled), part.style))
         filled = end
-    return line(*spans, TextSpan("─" * (width - filled), "dim"))
+    return line(*spans, " " * (width - filled))
+
+
+def _part_text(part: BarPart, width: int) -> str:
+    share = format_share(part.share)
+    text = next((text for text in (f"{part.name} {share}", share, part.name) if len(text) < width), "")
+    return align_left(PART_START + text, width)
+
+
+class BarMark(NamedTuple):
+    """A mark below a bar at a share of the whole, with a text; `low` and `high` are the ends of its uncertainty."""
+
+    share: float
+    sign: str
+    text: str
+    style: Style = ""
+    low: float | None = None
+    high: float | None = None
+
+
+def bar_marks(marks: Sequence[BarMark], width: int) -> Line:
+    """Return the line below a bar: the sign of each mark at its place, its text where there is room beside it."""
+    cells = [TextSpan(" ")] * max(0, width)
+
+    def put(start: int, text: str, style: Style) -> None:
+        cells[start : start + len(text)] = [TextSpan(character, style) for character in text]
+
+    def at(share: float) -> int:
+        return max(0, min(width - 1, round(share * width) - 1))
+
+    for mark in marks if width else ():
+        if mark.low is not None and mark.high is not None:
+            put(at(mark.low), "╌" * (at(mark.high) - at(mark.low) + 1), mark.style)
+    for mark in marks if width else ():
+        put(at(mark.share), mark.sign, mark.style)
+    for mark in marks:
+        right = at(mark.share if mark.high is None else mark.high) + 2
+        left = at(mark.share if mark.low is None else mark.low) - 1 - len(mark.text)
+        for start in (right, left):
+            around = cells[max(0, start - 1) : start + len(mark.text) + 1]
+            if start >= 0 and start + len(mark.text) <= width and all(cell.text == " " for cell in around):
+                put(start, mark.text, mark.style)
+                break
+    return line(*cells)
+
+
+BRAILLE = 0x2800
+DOT_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bits of the dots of a braille character, by row and column."""
+DOTTED_BITS = 0x47
+"""The left dots of a cell: a curve drawn with only these looks dotted."""
+DASH = 4
+"""Columns of dots in a dash and in the gap after it."""
+
+
+class BrailleGrid:
+    """Cells of 2 × 4 dots, of one style each: what is drawn later replaces dots of another style in the same cell."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self._cells = [[TextSpan(" ")] * width for _ in range(height)]
+
+    def draw(self, dots: Iterable[tuple[int, int]], style: Style, kept_bits: int = 0xFF) -> None:
+        """Set dots, given by column and row from the top left; of each cell only those in `kept_bits`."""
+        for x, y in dots:
+            cell = self._cells[y // 4][x // 2]
+            if bits := DOT_BITS[y % 4][x % 2] & kept_bits:
+                before = ord(cell.text) if cell.style == style and cell.text > "\u2800" else BRAILLE
+                self._cells[y // 4][x // 2] = TextSpan(chr(before | bits), style)
+
+    def write(self, column: int, row: int, text: str, style: Style) -> None:
+        """Write text over what is drawn, cut at the edges."""
+        if 0 <= row < len(self._cells):
+            for x, character in enumerate(text, column):
+                if 0 <= x < len(self._cells[row]):
+                    self._cells[row][x] = TextSpan(character, style)
+
+    def lines(self) -> list[Line]:
+        """Return the lines, the top one first."""
+        return [line(*row) for row in self._cells]
+
+
+AREA_CELLS = tuple(
+    tuple(
+        chr(BRAILLE + sum(DOT_BITS[3 - y][x] for x, dots in enumerate((left, right)) for y in range(dots)))
+        for right in range(5)
+    )
+    for left in range(5)
+)
+"""The character of a cell by the dots filled from below in its left and right column."""
+
+
+@lru_cache(maxsize=64)
+def area_lines(
+    values: tuple[float | None, ...],
+    full: float,
+    height: int,
+    style: Style,
+    over: tuple[float | None, ...] = (),
+    over_full: float = 0.0,
+    over_style: Style = "second",
+) -> tuple[Line, ...]:
+    """Return `height` lines with an area below `values`, two of them in a cell; `full` fills the whole height.
+
+    `over`, values on the scale of `over_full`, is a thin line which cuts through the area. Zero is the lowest dot and
+    unknown is blank.
+    """
+    tall = [0 if value is None else max(1, quantise(value, full, 4 * height)) for value in values]
+    tall += [0] * (len(tall) % 2)
+    grid = BrailleGrid(len(tall) // 2, height)
+    for row in range(height):
+        foot = 4 * (height - 1 - row)
+        heights = [max(0, min(4, dots - foot)) for dots in tall]
+        for column, (left, right) in enumerate(zip(heights[::2], heights[1::2], strict=True)):
+            if left or right:
+                grid.write(column, row, AREA_CELLS[left][right], style)
+    places = [None if value is None else 4 * height - max(1, quantise(value, over_full, 4 * height)) for value in over]
+    points = [(x, y) for x, y in enumerate(places) if y is not None]
+    grid.draw(_joined_dots(points), over_style)
+    return tuple(grid.lines())
+
+
+Pattern = Literal["line", "points", "dotted", "dashed"]
+
+
+class Curve(NamedTuple):
+    """Points by their `xs` (ascending) and `ys`, of which None is a gap."""
+
+    name: str
+    xs: tuple[float, ...]
+    ys: tuple[float | None, ...]
+    style: Style = "curve"
+    pattern: Pattern = "line"
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        """The points with a finite value."""
+        pairs = zip(self.xs, self.ys, strict=True)
+        return [(x, y) for x, y in pairs if y is not None and math.isfinite(y)]
+
+
+class Mark(NamedTuple):
+    """A sign at a point of a chart; `y` None is its upper edge. A longer text ends at the point, in the row above."""
+
+    x: float
+    y: float | None
+    text: str
+    style: Style
+
+
+class Axes(NamedTuple):
+    """The axes of a chart: how values are written, the last x and its unit, and the ends of y (None: of the curves)."""
+
+    number: Callable[[float | None], str]
+    end: float | None = None
+    unit: str = "steps"
+    y_range: tuple[float, float] | None = None
+    from_zero: bool = False
+
+
+LEAST_LABEL = 5
+ROOM_FOR_MIDDLE = 5
+"""Rows of a chart from which its y axis has a label in the middle."""
+NARROWEST_CURVES = 8
+
+
+@lru_cache(maxsize=32)
+def curve_rows(
+    heading: Line, curves: tuple[Curve, ...], axes: Axes, width: int, height: int, marks: tuple[Mark, ...] = ()
+) -> tuple[Row, ...]:
+    """Return `height` rows: the heading, the curves in the order in which they are drawn, and the ends of the x axis.
+
+    The y axis has the range of `axes`, or that of the curves, rounded outwards. The x axis begins at 0 and ends at the
+    end of `axes` or, where that is unknown, at a round number.
+    """
+    first = Row(fit(heading, width))
+    points = [curve.points for curve in curves]
+    body = height - 2
+    if height < 4:
+        return (first,)[:height]
+    if all(len(each) < 2 for each in points):
+        return (first, Row(line(TextSpan("no points yet", "dim"))), *[Row(())] * body)
+    ys = [y for each in points for _, y in each] + [0.0] * axes.from_zero
+    low, high = axes.y_range or axis_range(ys)
+    end = axis_end(max(each[-1][0] for each in points if each), axes.end)
+    labels = {0: axes.number(high), body - 1: axes.number(low)}
+    if body >= ROOM_FOR_MIDDLE:
+        labels[(body - 1) // 2] = axes.number(high - (high - low) * ((body - 1) // 2) / (body - 1))
+    margin = max(LEAST_LABEL, *map(text_width, labels.values()))
+    room = width - margin - 1
+    if room < NARROWEST_CURVES:
+        return (first,)
+    grid = BrailleGrid(room, body)
+
+    def place(x: float, y: float) -> tuple[int, int]:
+        return _dot_index(x, (0.0, end), 2 * room), 4 * body - 1 - _dot_index(y, (low, high), 4 * body)
+
+    for curve, each in zip(curves, points, strict=True):
+        placed = [place(x, y) for x, y in each]
+        dots = iter(placed) if curve.pattern == "points" else _joined_dots(placed)
+        if curve.pattern == "dashed":
+            dots = ((x, y) for x, y in dots if x % (2 * DASH) < DASH)
+        grid.draw(dots, curve.style, DOTTED_BITS if curve.pattern == "dotted" else 0xFF)
+    for mark in marks:
+        x, y = place(mark.x, high if mark.y is None else mark.y)
+        above = y // 4 - 1 if y // 4 else 1
+        start, row = (x // 2, y // 4) if len(mark.text) == 1 else (x // 2 + 1 - len(mark.text), above)
+        grid.write(start, row, mark.text, mark.style)
+    body_rows = (
+        Row(line(TextSpan(align_right(labels.get(y, ""), margin) + ("┤" if y in labels else "│"), "dim"), *cells))
+        for y, cells in enumerate(grid.lines())
+    )
+    return (first, *body_rows, Row(line(TextSpan(" " * (margin + 1) + _axis_text(end, axes.unit, room), "dim"))))
+
+
+def legend(title: str, curves: Sequence[Curve], width: int) -> Line:
+    """Return the title of a chart with the names of its curves, each with its pattern if there are several."""
+    if len(curves) == 1:
+        return line(TextSpan(title, "strong"), f"  {curves[0].name}" if curves[0].name else "")
+    room = (width - text_width(title)) // len(curves) - 8
+    signs: dict[Pattern, str] = {"line": "⠒⠒", "points": "⠐⠂", "dotted": "⠁⠁", "dashed": "╌╌"}
+    names = (TextSpan(f"   {signs[curve.pattern]} {shorten(curve.name, room)}", curve.style) for curve in curves)
+    return line(TextSpan(title, "strong"), *names)
+
+
+def _axis_text(end: float, unit: str, room: int) -> str:
+    """Return the labels of the x axis: its ends, and its middle where there is room."""
+    last, middle = f"{end:,.0f} {unit}", f"{end / 2:,.0f}"
+    left = "0"
+    if room >= 3 * len(last) and end >= 2:
+        left = align_left(left, room // 2 - len(middle) // 2) + middle
+    return left + align_right(last, max(0, room - len(left)))
 
 
 def axis_range(ys: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis for `ys`, rounded outwards to halves of their span at most.
+    """Return the ends of an axis for `ys`, rounded outwards to quarters of their span at most.
 
     A new end moves the whole curve, which costs bytes: a falling loss does so a few times, not with each point.
     """
     low, high = min(ys), max(ys)
-    half = (high - low) / 2
-    step = round_down(half) if half else 0.0
+    quarter = (high - low) / 4
+    step = round_down(quarter) if quarter else 0.0
     if not step:  # all alike, or so near to it that no number lies between
         room = abs(low) * 0.1
         return (low - room, high + room) if room else (low, low + 1.0)
@@ -105,106 +330,11 @@ def round_down(value: float) -> float:
     return max(factor * power for factor in (1, 2, 5) if factor == 1 or factor * power <= value)
 
 
-AXIS_WIDTH = 9
-ROOM_FOR_MIDDLE = 5
-"""Rows of a chart from which its y axis has a label in the middle."""
-BRAILLE = 0x2800
-DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Bits of the dots of a braille character, by row and column."""
-DOTTED_BITS = 0x47
-"""The left dots of a cell: a curve drawn with only these looks dotted."""
-
-
-class Curve(NamedTuple):
-    """Points by their `xs` (ascending) and `ys`, of which None is a gap. A dim curve is drawn dotted."""
-
-    name: str
-    xs: tuple[float, ...]
-    ys: tuple[float | None, ...]
-    style: Style = "curve"
-
-
-@lru_cache(maxsize=16)
-def curve_rows(
-    title: str,
-    curves: tuple[Curve, ...],
-    number: Callable[[float | None], str],
-    width: int,
-    height: int,
-    unit: str = "steps",
-    from_zero: bool = False,
-    last: float | None = None,
-) -> tuple[Row, ...]:
-    """Return `height` rows: heading with the names of the curves, the curves, and the ends of both axes.
-
-    `number` formats the values of the y axis, which starts at zero if `from_zero`. The x axis counts `unit` and ends at
-    `last` at most.
-    """
-    points = [
-        [(x, y) for x, y in zip(curve.xs, curve.ys, strict=True) if y is not None and math.isfinite(y)]
-        for curve in curves
-    ]
-    heading = Row(fit(_heading(title, curves, width), width))
-    if height < 4 or width < AXIS_WIDTH + 8:
-        return (heading,)[:height]
-    body = height - 2
-    if all(len(curve) < 2 for curve in points):
-        return (heading, Row(line(TextSpan("no points yet", "dim"))), *[Row(())] * body)
-    low, high = axis_range([y for curve in points for _, y in curve] + [0.0] * from_zero)
-    end = axis_end(max(curve[-1][0] for curve in points if curve), last)
-    labels = {0: number(high), body - 1: number(low)}
-    if body >= ROOM_FOR_MIDDLE:
-        labels[(body - 1) // 2] = number(high - (high - low) * ((body - 1) // 2) / (body - 1))
-    cells = [[TextSpan(" ")] * (width - AXIS_WIDTH - 1) for _ in range(body)]
-    for curve, dots in zip(curves, points, strict=True):
-        _draw_curve(cells, _curve_dots(dots, (0.0, end), (low, high), len(cells[0]) * 2, body * 4), curve.style)
-    rows = [
-        Row(line(TextSpan(align_right(labels.get(y, ""), AXIS_WIDTH) + ("┤" if y in labels else "│"), "dim"), *row))
-        for y, row in enumerate(cells)
-    ]
-    return (heading, *rows, _curve_foot(end, unit, width))
-
-
-def _heading(title: str, curves: Sequence[Curve], width: int) -> Line:
-    if len(curves) == 1:
-        return line(TextSpan(title, "strong"), f"  {curves[0].name}" if curves[0].name else "")
-    room = (width - text_width(title)) // len(curves) - 8
-    marks = (("⠁⠁" if curve.style == "dim" else "⠒⠒") for curve in curves)
-    legend = (
-        TextSpan(f"   {mark} {shorten(curve.name, room)}", curve.style)
-        for mark, curve in zip(marks, curves, strict=True)
-    )
-    return line(TextSpan(title, "strong"), *legend)
-
-
-def _draw_curve(cells: list[list[TextSpan]], dots: Iterable[tuple[int, int]], style: Style) -> None:
-    # A braille character has 2 × 4 dots: a curve is placed on a grid of twice the columns and four times the lines, and
-    # each of its dots sets one bit of the character that holds it. A cell has one colour, that of the last curve: one
-    # drawn before can still be told apart by its missing dots.
-    for x, y in dots:
-        bits = DOTS[y % 4][x % 2] & (DOTTED_BITS if style == "dim" else 0xFF)
-        text = cells[y // 4][x // 2].text
-        if bits:
-            cells[y // 4][x // 2] = TextSpan(chr((BRAILLE if text == " " else ord(text)) | bits), style)
-
-
-def _curve_foot(end: float, unit: str, width: int) -> Row:
-    """Return the labels of the x axis: its ends, and its middle where there is room."""
-    room = max(0, width - AXIS_WIDTH - 1)
-    last, middle = f"{end:,.0f} {unit}", f"{end / 2:,.0f}"
-    left = "0"
-    if room >= 3 * len(last) and end >= 2:
-        left = align_left(left, room // 2 - len(middle) // 2) + middle
-    return Row(line(TextSpan(" " * (AXIS_WIDTH + 1) + left + align_right(last, max(0, room - len(left))), "dim")))
-
-
 def axis_end(last: float, total: float | None) -> float:
-    """Return the end of the x axis: round, twice the last step or less, and at most the `total` of the run.
-
-    A short history is drawn wide, and a growing one moves only when it reaches the end.
-    """
-    end = 1.0 if last <= 1 else next(end for end in _round_numbers(last) if end >= last)
-    return min(end, total) if total and total >= last else end
+    """Return the end of the x axis: the `total` that is planned, or a round number, twice the last step or less."""
+    if total and total >= last:
+        return total
+    return 1.0 if last <= 1 else next(end for end in _round_numbers(last) if end >= last)
 
 
 def _round_numbers(value: float) -> Iterator[float]:
@@ -213,68 +343,15 @@ def _round_numbers(value: float) -> Iterator[float]:
     return (factor * power for factor in (1, 2, 3, 5, 10, 20))
 
 
-def _curve_dots(
-    points: Sequence[tuple[float, float]],
-    x_span: tuple[float, float],
-    y_span: tuple[float, float],
-    columns: int,
-    lines: int,
-) -> list[tuple[int, int]]:
+def _joined_dots(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     # Between neighbouring points as many dots are set as the longer of both distances has places, so a steep part has
     # no holes. A point of its own is a dot.
-    placed = [(_dot_index(x, x_span, columns), lines - 1 - _dot_index(y, y_span, lines)) for x, y in points]
-    dots = placed[:1]
+    yield from placed[:1]
     for (x0, y0), (x1, y1) in pairwise(placed):
         steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-        dots += [(x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps)) for i in range(1, steps + 1)]
-    return dots
+        yield from ((x0 + round((x1 - x0) * i / steps), y0 + round((y1 - y0) * i / steps)) for i in range(1, steps + 1))
 
 
 def _dot_index(value: float, span: tuple[float, float], places: int) -> int:
     whole = span[1] - span[0]
     return max(0, min(places - 1, int((value - span[0]) / whole * places))) if whole else 0
-
-
-SCALE = 13
-"""Cells to the right of a chart, for the value of its full height and its span."""
-MOST_COLUMNS = 120
-CHART_BUCKETS = 2
-"""Buckets per column of a chart of several rows: all its columns move every ten seconds, which costs bytes."""
-COLUMN_CELLS = (12, 6, 4, 3, 2, 1)
-"""Widths of a column: a short history is drawn wide, so that it can be read."""
-
-
-class Trace(NamedTuple):
-    """A history: its label, the value of a sample and the key under which that is remembered.
-
-    `full` is the value of the full height, and `maximum` that in words.
-    """
-
-    label: str
-    key: Hashable
-    value: SampleValue
-    full: float
-    maximum: str
-
-
-def history_rows(trace: Trace, recent: Sequence[Sample], now_s: float, width: int, height: int) -> list[Row]:
-    """Return `height` rows with the recent past between the label and the scale; a second row has the time it spans."""
-    if height < 1:
-        return []
-    room = max(0, min(MOST_COLUMNS, width - LABEL - SCALE))
-    # `filled` columns have values so far. The widest cells with which they fit are taken, so a chart starts wide and
-    # becomes finer a few times in its life, instead of growing from the right edge for an hour.
-    filled = 1 + math.ceil((now_s - recent[0].time_s) / (CHART_BUCKETS * BUCKET_S)) if recent else room
-    cells = next((cells for cells in COLUMN_CELLS if filled * cells <= room), 1)
-    columns = history_columns(recent, trace.key, trace.value, now_s, room // cells, CHART_BUCKETS)
-    span = format_short_duration(len(columns) * CHART_BUCKETS * BUCKET_S)
-    scale = [f"max {trace.maximum}", f"last {span}", *[""] * height]
-    wide = tuple(value for value in columns for _ in range(cells))
-    return [
-        labelled_row(
-            "" if at else trace.label,
-            TextSpan(align_right(text, room), "gauge"),
-            TextSpan(align_right(scale[at], SCALE), "dim"),
-        )
-        for at, text in enumerate(tall_blocks(wide, trace.full, height))
-    ]

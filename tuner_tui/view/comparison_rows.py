@@ -33,7 +33,7 @@ from tuner_tui.view.cells import (
     side_by_side,
     table_line,
 )
-from tuner_tui.view.charts import Curve, curve_rows
+from tuner_tui.view.charts import Axes, Curve, Pattern, curve_rows, legend
 from tuner_tui.view.number_format import significant
 
 TWO_COLUMNS = 112
@@ -61,6 +61,7 @@ class ComparisonScene(NamedTuple):
 
 RUN_STYLES: tuple[Style, Style] = ("dim", "curve")
 """Of the names, the values and the curves of the two runs."""
+RUN_PATTERNS: tuple[Pattern, Pattern] = ("dotted", "line")
 MORE_IS_BETTER = {
     "throughput": True, "tokens": True, "data wait": False, "padding": False, "peak memory": False,
     "loss, last logged": False, "eval_loss": False,
@@ -97,13 +98,13 @@ def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list
 
 def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:
     curves = tuple(
-        Curve(name, tuple(x for x, _ in curve), tuple(y for _, y in curve), style)
-        for name, curve, style in zip(scene.names, scene.curves, RUN_STYLES, strict=True)
+        Curve(name, tuple(x for x, _ in curve), tuple(y for _, y in curve), style, pattern)
+        for name, curve, style, pattern in zip(scene.names, scene.curves, RUN_STYLES, RUN_PATTERNS, strict=True)
     )
     if width < PLOT_COLUMNS or all(len(curve.xs) < 2 for curve in curves):
         return []
-    last = max(x for curve in curves for x in curve.xs)
-    return list(curve_rows("loss over samples", curves, significant, width, height, "samples", last=last))
+    axes = Axes(significant, max(x for curve in curves for x in curve.xs), "samples")
+    return list(curve_rows(legend("loss over samples", curves, width), curves, axes, width, height))
 
 
 def _head(scene: ComparisonScene, width: int) -> list[Row]:

@@ -24,8 +24,9 @@ from tuner_tui.view.cells import (
     side_by_side,
     text_width,
 )
-from tuner_tui.view.charts import Curve, curve_rows, stacked_bar
+from tuner_tui.view.charts import BarPart, stacked_bar
 from tuner_tui.view.finding_rows import choices
+from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.run_rows import OUTCOMES, format_metrics, outcome_sentence, peak_memory, steps_made
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class Fact(NamedTuple):
 
 LEAST_SHARE = 0.005
 TIME_STYLES: dict[str, Style] = {
-    "computing": "gauge", "waiting for data": "warn", "evaluation": "curve", "saving": "good", "start-up": "dim",
+    "computing": "fill-curve", "waiting for data": "fill-warn", "evaluation": "fill-second", "saving": "fill-dim",
+    "start-up": "dim",
 }  # fmt: skip
 LABEL = 12
 LONGEST_TITLE = 32
@@ -108,7 +110,8 @@ def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
     loss = scene.history.loss
     if len(loss.xs) < 2:
         return []
-    return list(curve_rows("loss", (Curve("", loss.xs, loss.ys),), f.significant, width, height, last=scene.state.step))
+    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss)
+    return list(loss_rows(shown, width, height))
 
 
 def headline(scene: EndScene) -> list[TextSpan]:
@@ -289,8 +292,8 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
     shares = time_spent(scene.state)
     if not shares:
         return []
-    bar = stacked_bar([(share, "█", TIME_STYLES[name]) for name, share in shares], width - LABEL)
-    legend = (line(TextSpan(f"{name} {format_share(share)}", TIME_STYLES[name])) for name, share in shares)
+    bar = stacked_bar([BarPart(name, share, TIME_STYLES[name]) for name, share in shares], width - LABEL)
+    legend = (line(TextSpan(f"{name} {format_share(share)}", "dim")) for name, share in shares)
     return [
         Row(line(TextSpan(align_left("time", LABEL), "dim"), *bar)),
         *(Row(line(" " * LABEL, *row.line)) for row in _flowing_rows(legend, width - LABEL)),

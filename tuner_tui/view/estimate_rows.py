@@ -22,7 +22,6 @@ from tuner_tui.view.cells import (
     shorten,
     text_width,
 )
-from tuner_tui.view.charts import stacked_bar
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import DataOutlook, MemoryOutlook
@@ -95,11 +94,10 @@ def _bar_row(shown: MemoryOutlook, estimate: MemoryEstimate, width: int) -> Row:
 def memory_bar(estimate: MemoryEstimate, width: int, style: Style) -> Line:
     """Return the estimate as a bar that ends at the capacity, its uncertainty dashed."""
     capacity = estimate.capacity_bytes or 1
-    doubt = max(0.0, estimate.high_bytes - estimate.total_bytes)
-    parts: list[tuple[float, str, Style]] = [
-        (estimate.total_bytes / capacity, "━", style), (doubt / capacity, "╍", style),
-    ]  # fmt: skip
-    return stacked_bar(parts, width)
+    filled = min(width, max(1, round(estimate.total_bytes / capacity * width)))
+    doubtful = min(width, max(filled, round(estimate.high_bytes / capacity * width)))
+    bar = TextSpan("━" * filled + "╍" * (doubtful - filled), style)
+    return line(bar, TextSpan("─" * (width - doubtful), "dim"))
 
 
 def figures_of(estimate: MemoryEstimate) -> str:

@@ -24,10 +24,11 @@ from tuner_tui.view.cells import (
     labelled_row,
     line,
     shorten,
+    side_by_side,
     text_width,
 )
-from tuner_tui.view.charts import Trace, blocks, gauge, history_rows
-from tuner_tui.view.sample_history import BUCKET_S, history_columns, samples_within
+from tuner_tui.view.charts import area_lines, blocks, gauge
+from tuner_tui.view.sample_history import WINDOWS, Columns, Window, column_seconds, history_columns, samples_within
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import GpuSample, HostSample, ProcessSample, Sample
@@ -40,7 +41,7 @@ STALE_S = 3.0
 
 
 class GpuScene(NamedTuple):
-    """The newest sample and the recent ones, oldest first.
+    """The newest sample and the recent ones, oldest first, of which charts show `window`.
 
     `training` are the GPUs that should be busy, as a training runs on them. `jobs` names what runs on each GPU.
     """
@@ -49,12 +50,13 @@ class GpuScene(NamedTuple):
     recent: Sequence[Sample]
     training: frozenset[int] = frozenset()
     jobs: Mapping[int, str] = MappingProxyType({})
+    window: Window = WINDOWS[0]
 
 
 INDEX = 4
 BUSY_TEXT, MEMORY_TEXT, SHORT_POWER, POWER_TEXT, HEAT_TEXT, CLOCK_TEXT = 6, 11, 11, 14, 7, 10
-NARROWEST_GAUGE, WIDEST_GAUGE = 7, 26
-NARROWEST_TRACE, WIDEST_TRACE = 10, 24
+NARROWEST_GAUGE, WIDEST_GAUGE, WIDEST_GAUGE_ALONE = 7, 20, 46
+NARROWEST_TRACE, USUAL_TRACE = 10, 21
 WIDEST_JOB = 40
 BUSY_PCT = 50.0
 """A GPU that trains and was busy for less of the last seconds is marked as idle."""
@@ -77,47 +79,127 @@ class GpuLayout(NamedTuple):
 
 
 def gpu_layout(width: int, history: bool, jobs: bool) -> GpuLayout:
-    """Return the layout for `width` cells, with a history or the jobs at the right where there is room."""
+    """Return the layout for `width` cells, with a history and the jobs at the right where there is room."""
     # Parts give way from the right: the clock needs 150 cells, temperature 60, power 47. What is left is shared by the
-    # gauges, after the history or the job has got its part. A power gauge comes last, because power follows
-    # utilisation.
+    # gauges, after the history and the job have got their part; a history takes what the gauges leave. A power gauge
+    # comes last, because power follows utilisation.
     if width < 30:
         return GpuLayout(max(0, width - INDEX - BUSY_TEXT))
     power = POWER_TEXT if width >= 100 else SHORT_POWER if width >= 47 else 0
     heat = HEAT_TEXT if width >= 60 else 0
     clock = CLOCK_TEXT if width >= 150 else 0
     room = width - INDEX - BUSY_TEXT - MEMORY_TEXT - power - heat - clock
-    job = min(WIDEST_JOB, room - 2 * NARROWEST_GAUGE - 4) if jobs and room >= 40 else 0
-    trace = min(WIDEST_TRACE, (room - job) // 3) if history else 0
-    trace = trace if trace >= NARROWEST_TRACE else 0
-    room -= job + trace
+    job = min(WIDEST_JOB, room // 2) if jobs and room >= 40 else 0
+    room -= job
+    least = min(USUAL_TRACE, room - 2 * NARROWEST_GAUGE) if history else 0
+    if least >= NARROWEST_TRACE:
+        each = min(WIDEST_GAUGE, (room - least) // 2)
+        return GpuLayout(each, each, power, 0, heat, clock, room - 2 * each, job)
     gauges = 3 if power and room >= 3 * NARROWEST_GAUGE else 2
-    each = min(WIDEST_GAUGE, room // gauges)
-    return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, trace, job)
+    each = min(WIDEST_GAUGE_ALONE, room // gauges)
+    return GpuLayout(each, each, power, each if gauges == 3 else 0, heat, clock, 0, job)
 
 
-def gpu_rows(scene: GpuScene, width: int, height: int = 0) -> list[Row]:
-    """Return a heading, a row of gauges and `height` rows of histories for each GPU, and the problems in words."""
-    if not scene.sample.gpus:
+TWO_COLUMNS_FROM, NARROWEST_COLUMN, COLUMN_GAP = 8, 64, 3
+"""GPUs from which, and cells a column from which, they stand in two columns."""
+WALL_FROM = 17
+"""GPUs from which each is a cell of a wall, and only the worst have a row."""
+
+
+def gpu_rows(scene: GpuScene, width: int, room: int = 0) -> list[Row]:
+    """Return a heading and a row of gauges for each GPU, and the problems in words.
+
+    Of `room` rows, what is left goes to histories below each GPU. Many GPUs stand in two columns, and very many are a
+    wall of cells with the worst five as rows.
+    """
+    gpus, problems = scene.sample.gpus, gpu_problem_rows(scene, width)
+    if len(gpus) >= WALL_FROM:
+        return [*gpu_wall(scene, width), *problems]
+    columns = 2 if len(gpus) >= TWO_COLUMNS_FROM and width >= 2 * NARROWEST_COLUMN + COLUMN_GAP else 1
+    lines = -(-len(gpus) // columns)
+    spare = (room - 1 - lines - len(problems)) // lines if gpus else 0
+    height = min(TALLEST_HISTORY, spare) if spare >= LEAST_HISTORY else 0
+    if columns == 1:
+        return [*_gpu_column(scene, gpus, width, height), *problems]
+    each = (width - COLUMN_GAP) // 2
+    left, right = (_gpu_column(scene, part, each, height) for part in (gpus[:lines], gpus[lines:]))
+    return [*side_by_side(left, right, each + COLUMN_GAP), *problems]
+
+
+def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int) -> list[Row]:
+    """Return a heading, and for each GPU a row of gauges with `height` rows of history below it."""
+    if not gpus:
         return []
     layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=bool(scene.jobs))
-    rows = [Row(_heading(layout))]
-    for gpu in scene.sample.gpus:
+    rows = [Row(_heading(scene, layout, _history_columns(width, layout, height)))]
+    for gpu in gpus:
         rows.append(Row(_gauges(scene, gpu, layout)))
         if height:
-            rows += _histories(scene, gpu, width, height)
-    return rows + gpu_problem_rows(scene, width)
+            rows += _gpu_history(scene, gpu, _history_columns(width, layout, height), height)
+    return rows
 
 
-def _heading(layout: GpuLayout) -> Line:
+WORST = 5
+GROUP = 8
+"""GPUs of a wall between two gaps: those of a node, as a rule."""
+
+
+def gpu_wall(scene: GpuScene, width: int, worst: int = WORST) -> list[Row]:
+    """Return two cells for each GPU, as tall as it is busy and coloured by its state, and rows for the worst ones."""
+    gpus = scene.sample.gpus
+    each = max(1, (width - LABEL + 1) // (2 * GROUP + 1)) * GROUP
+    states = [_state_style(scene, gpu) for gpu in gpus]
+    names: tuple[tuple[Style, str], ...] = (
+        ("good", "busy"),
+        ("gauge", "in use"),
+        ("warn", "idle"),
+        ("bad", "in trouble"),
+    )
+    counts = [(f"{states.count(style)} {name}", style) for style, name in names if style in states]
+    rows = [Row(line(f"{len(gpus)} GPUs", *(TextSpan(f"   {text}", style) for text, style in counts)))]
+    for start in range(0, len(gpus), each):
+        cells: list[TextSpan] = []
+        for n, gpu in enumerate(gpus[start : start + each]):
+            mark = gpu_mark(gpu)[0].strip()
+            level = blocks([gpu.utilisation_pct], 100)
+            gap = " " if n % GROUP == 0 and n else ""
+            cells += [
+                TextSpan(gap),
+                TextSpan(mark + (level if mark != BAD else BAD) if mark else 2 * level, states[start + n]),
+            ]
+        rows.append(labelled_row(f"{gpus[start].index}–{gpus[min(start + each, len(gpus)) - 1].index}", *cells))
+    order: tuple[Style, ...] = ("bad", "warn", "good", "gauge")
+    by_state = sorted(range(len(gpus)), key=lambda n: (order.index(states[n]), gpus[n].utilisation_pct or 0.0))
+    return [*rows, *_gpu_column(scene, [gpus[n] for n in sorted(by_state[:worst])], width, 0)]
+
+
+def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:
+    """Return the style of the GPU's state: bad with a problem, warn for one that trains and idles, good for busy."""
+    if gpu_mark(gpu)[0].strip() or (memory_share(gpu) or 0) > NEARLY_FULL:
+        return "bad"
+    if gpu.index in scene.training:
+        return busy_style(scene, gpu)
+    return "good" if (gpu.utilisation_pct or 0) >= BUSY_PCT else "gauge"
+
+
+def _heading(scene: GpuScene, layout: GpuLayout, columns: int) -> Line:
     names = align_left("GPU", INDEX) + align_left("busy", layout.busy + BUSY_TEXT)
     names += align_left(" memory", layout.memory + MEMORY_TEXT) if layout.memory else ""
     names += align_left(" power", layout.power_gauge) if layout.power_gauge else align_right("power", layout.power)
-    names += " " * (layout.heat + layout.clock + (layout.power if layout.power_gauge else 0))
-    span = f" busy, last {format_short_duration(layout.trace * BUCKET_S)}"
+    names += " " * (layout.heat + layout.clock)
+    span = f" busy, last {format_short_duration(columns * _column_seconds(scene, columns))}"
     return line(
         TextSpan(names + align_left(span if text_width(span) <= layout.trace else " busy", layout.trace), "dim")
     )
+
+
+def _history_columns(width: int, layout: GpuLayout, height: int) -> int:
+    """Return the columns of dots of a history: of the chart below the row, or of the trace in it."""
+    return 2 * max(0, width - INDEX - SCALE) if height else 2 * max(0, layout.trace - 1)
+
+
+def _column_seconds(scene: GpuScene, columns: int) -> float:
+    return column_seconds(scene.recent, scene.window, scene.sample.time_s, max(1, columns))
 
 
 def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
@@ -149,9 +231,8 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
         clock = UNKNOWN if gpu.clock_sm_mhz is None else f"{f.tens(gpu.clock_sm_mhz)} MHz"
         parts.append(TextSpan(align_right(clock, layout.clock), old or "dim"))
     if layout.trace:
-        busy_trace = _traces(gpu)[0]
-        columns = history_columns(scene.recent, busy_trace.key, busy_trace.value, scene.sample.time_s, layout.trace - 1)
-        parts.append(TextSpan(" " + blocks(columns, 100), "dim"))
+        columns = _columns(scene, gpu, "utilisation_pct", _history_columns(0, layout, 0))
+        parts += [" ", area_lines(columns, 100.0, 1, old or busy_style(scene, gpu))[0]]
     if layout.job:
         parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
     return line(*parts)
@@ -212,35 +293,42 @@ def training_gpus(sample: Sample) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-TALLEST_CHART = 8
-TRACES, TRACES_FROM = 3, 6
-"""Power, memory and temperature have a history of a row each where a GPU has at least so many rows."""
+LEAST_HISTORY, TALLEST_HISTORY = 2, 10
+SCALE = 13
+"""Cells to the right of a history, for the values of its full height."""
 
 
-def history_height(cards: int, room: int) -> int:
-    """Return the rows of histories for each of `cards` GPUs, as many as fit into `room` rows in all."""
-    return max(0, min(TALLEST_CHART + TRACES, room // cards)) if cards else 0
+def _columns(scene: GpuScene, gpu: GpuSample, field: str, number: int) -> Columns:
+    """Return the newest `number` columns of a figure of the GPU."""
+    index = gpu.index
+
+    def figure(sample: Sample) -> float | None:
+        past = find_gpu(sample, index)
+        value: float | None = None if past is None or past.lost else getattr(past, field)
+        return value
+
+    seconds = _column_seconds(scene, number)
+    return history_columns(scene.recent, (index, field), figure, scene.sample.time_s, number, seconds)
 
 
-def _traces(gpu: GpuSample) -> list[Trace]:
-    """Return the histories of a GPU, the most important first."""
+def _gpu_history(scene: GpuScene, gpu: GpuSample, columns: int, height: int) -> list[Row]:
+    style: Style = "dim" if gpu.lost or is_stale(gpu) else busy_style(scene, gpu)
+    busy, memory = (_columns(scene, gpu, field, columns) for field in ("utilisation_pct", "memory_used_bytes"))
+    return _history(busy, memory, gpu.memory_total_bytes, style, height, columns * _column_seconds(scene, columns))
 
-    def trace(label: str, field: str, full: float | None, maximum: str) -> Trace:
-        return Trace(label, (gpu.index, field), lambda sample: _figure(sample, gpu.index, field), full or 0.0, maximum)
 
-    power, memory = gpu.power_limit_w, gpu.memory_total_bytes
-    return [
-        trace("busy", "utilisation_pct", 100.0, "100 %"),
-        trace("power", "power_w", power, f"{f.integer(power)} W"),
-        trace("memory", "memory_used_bytes", memory, f"{f.whole_gib(memory)} GiB"),
-        trace("heat", "temperature_c", 100.0, "100 °C"),
+def _history(
+    busy: Columns, memory: Columns, total_bytes: int | None, style: Style, height: int, span_s: float
+) -> list[Row]:
+    """Return `height` rows with an area for the load in percent, and memory as a line through it, with their scales."""
+    scales = [
+        TextSpan(" 100 % busy", style),
+        TextSpan(f" {f.whole_gib(total_bytes)} GiB mem", "second"),
+        TextSpan(f" {format_short_duration(span_s)}", "dim"),
+        *[TextSpan("")] * height,
     ]
-
-
-def _figure(sample: Sample, index: int, field: str) -> float | None:
-    gpu = find_gpu(sample, index)
-    value: float | None = None if gpu is None or gpu.lost else getattr(gpu, field)
-    return value
+    lines = area_lines(busy, 100.0, height, style, memory if total_bytes else (), float(total_bytes or 0))
+    return [Row(line(" " * INDEX, *cells, scale)) for cells, scale in zip(lines, scales, strict=False)]
 
 
 def find_gpu(sample: Sample, index: int) -> GpuSample | None:
@@ -249,14 +337,6 @@ def find_gpu(sample: Sample, index: int) -> GpuSample | None:
     if index < len(cards) and cards[index].index == index:
         return cards[index]
     return next((card for card in cards if card.index == index), None)
-
-
-def _histories(scene: GpuScene, gpu: GpuSample, width: int, height: int) -> list[Row]:
-    busy, *others = _traces(gpu)
-    traces = [(busy, height)] if height < TRACES_FROM else [(busy, height - TRACES), *((trace, 1) for trace in others)]
-    return [
-        row for trace, rows in traces for row in history_rows(trace, scene.recent, scene.sample.time_s, width, rows)
-    ]
 
 
 def gpu_mark(gpu: GpuSample) -> tuple[str, Style]:
@@ -323,12 +403,24 @@ CORES_EVERY_S = 5.0
 """Cores show the mean of the last complete window: 128 blocks that change each second would cost 400 bytes/s."""
 
 
-def host_rows(sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool) -> list[Row]:
+def host_rows(
+    sample: Sample, recent: Sequence[Sample], width: int, chart: int, all_cores: bool, window: Window = WINDOWS[0]
+) -> list[Row]:
     """Return all rows of the host; `chart` is the height of the CPU history, `all_cores` shows more than one row."""
-    trace = Trace("CPU busy", "host", lambda past: past.host.cpu_pct, 100.0, "100 %")
-    history = history_rows(trace, recent, sample.time_s, width, chart)
+    history = _cpu_history(sample, recent, window, width, chart)
     cores = core_rows(recent or (sample,), sample.time_s, width, all_cores)
     return [*host_gauges(sample, width), *history, *cores, *_disk_rows(sample.host, width)]
+
+
+def _cpu_history(sample: Sample, recent: Sequence[Sample], window: Window, width: int, height: int) -> list[Row]:
+    """Return `height` rows with the area of the processor's load, and memory as a line through it."""
+    columns, now_s = 2 * max(0, width - INDEX - SCALE), sample.time_s
+    if height < LEAST_HISTORY or not columns:
+        return []
+    seconds = column_seconds(recent, window, now_s, columns)
+    busy = history_columns(recent, "cpu", lambda past: past.host.cpu_pct, now_s, columns, seconds)
+    memory = history_columns(recent, "ram", lambda past: past.host.ram_used_bytes, now_s, columns, seconds)
+    return _history(busy, memory, sample.host.ram_total_bytes, "gauge", height, columns * seconds)
 
 
 CPU_LABEL, CPU_TEXT, RAM_LABEL = 4, 6, 6

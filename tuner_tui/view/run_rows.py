@@ -72,7 +72,8 @@ OUTCOMES: dict[str, tuple[str, Style]] = {
 class RunScene(NamedTuple):
     """A run at `now_s` (seconds since the epoch); `limit_bytes` is its memory limit.
 
-    `usual_startup_s` is how long earlier runs of the same training took until their first step.
+    `usual_startup_s` is how long earlier runs of the same training took until their first step. `charted`: its loss is
+    shown in a chart with a heading of its own.
     """
 
     state: RunState
@@ -80,6 +81,7 @@ class RunScene(NamedTuple):
     now_s: float
     limit_bytes: int | None = None
     usual_startup_s: float | None = None
+    charted: bool = False
 
 
 def run_rows(scene: RunScene, width: int) -> list[Row]:
@@ -141,47 +143,37 @@ def _group(label: str, first: str, rest: Iterable[str], width: int, style: Style
 
 
 def _figure_rows(scene: RunScene, width: int) -> list[Row]:
-    """Return speed, loss and the shares of time; what is not known is left out."""
+    """Return speed and loss; what is not known is left out, and where the time goes is drawn as a bar."""
     from tuner_tui.runs.events.progress import phase_at
 
     state, rates = scene.state, scene.state.rates
     latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
     past: Style = "dim" if phase_at(state, scene.now_s) == "stalled" else "strong"
+    running = "" if state.launched_t is None else f"running for {format_short_duration(scene.now_s - state.launched_t)}"
     rows = []
     if rates.steps_s is not None:
-        rest = [
-            _amount(rates.samples_s, "samples/s"),
+        speeds = [
             _amount(rates.tokens_s, "tokens/s"),
+            _amount(rates.samples_s, "samples/s"),
             "" if rates.padding_share is None else f"padding {_padding(rates.padding_share, latest)}",
+            running,
         ]
-        rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", rest, width, style=past))
-    if state.loss is not None:
-        rest = [
-            "" if _eval_loss(state) is None else f"eval loss {f.metric(_eval_loss(state))}",
-            "" if state.grad_norm is None else f"grad norm {f.significant(state.grad_norm)}",
-            "" if state.learning_rate is None else f"LR {f.exponent(state.learning_rate)}",
-            "" if state.epoch is None else f"epoch {f.significant(state.epoch)}",
-        ]
-        rows.append(_group("loss", f.metric(state.loss), rest, width, style=finite_style(state.loss) or "strong"))
-    shares = [
-        _share_text("evaluation", _share_of_run(latest, "eval_s")),
-        _share_text("saving", _share_of_run(latest, "save_s")),
+        rows.append(_group("speed", f"{f.significant(rates.steps_s)} steps/s", speeds, width, style=past))
+    optimizer = [
+        "" if state.learning_rate is None else f"LR {f.exponent(state.learning_rate)}",
+        "" if state.grad_norm is None else f"grad norm {f.significant(state.grad_norm)}",
+        "" if state.epoch is None else f"epoch {f.significant(state.epoch)}",
     ]
-    if state.launched_t is not None:
-        shares.append(f"running for {format_short_duration(scene.now_s - state.launched_t)}")
-    if rates.data_wait_share is not None:
-        rows.append(_group("time", f"{format_share(rates.data_wait_share)} waiting for data", shares, width))
-    if peak := peak_memory(state, scene.sample):
-        rows.append(_group("memory", peak, [], width))
+    if state.loss is not None and not scene.charted:
+        style = finite_style(state.loss) or "strong"
+        rows.append(_group("loss", f.metric(state.loss), optimizer, width, style=style))
+    elif any(optimizer):
+        rows.append(labelled_row("optimizer", join_fitting(optimizer, width - LABEL)))
     return rows
 
 
 def _amount(value: float | None, unit: str) -> str:
     return "" if value is None else f"{f.significant(value)} {unit}"
-
-
-def _share_text(label: str, share: float | None) -> str:
-    return f"{label} {format_share(share)}" if share else ""
 
 
 def peak_memory(state: RunState, sample: Sample | None) -> str:
@@ -203,16 +195,6 @@ def _padding(part: float | None, latest: Sequence[Steps]) -> str:
 def finite_style(value: float | None) -> Style:
     """Return the style of a value that may not be a number."""
     return "bad" if f.significant(value) in ("nan", "inf", "-inf") else ""
-
-
-def _eval_loss(state: RunState) -> float | None:
-    return state.evaluations[-1].metrics.get("eval_loss") if state.evaluations else None
-
-
-def _share_of_run(latest: list[Steps], part: str) -> float | None:
-    """Return the largest share of any rank's time since its first step that went into `part`."""
-    wholes = [(steps, steps.train_s + steps.eval_s + steps.save_s) for steps in latest]
-    return max((getattr(steps, part) / whole for steps, whole in wholes if whole > 0), default=None)
 
 
 def format_metrics(metrics: Mapping[str, float]) -> list[str]:

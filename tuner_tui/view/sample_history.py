@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
 
-BUCKET_S = 5.0
-"""Seconds per bucket: a column changes little before it is complete, and all columns move only when the next begins."""
+SampleValue = Callable[["Sample"], float | None]
+Columns = tuple[float | None, ...]
+
+
+class Window(NamedTuple):
+    """How far a history goes back: its name, and its seconds; None is everything that is remembered."""
+
+    name: str
+    seconds: float | None
+
+
+WINDOWS = (Window("1 min", 60.0), Window("10 min", 600.0), Window("run", None))
+
+
+def following_window(window: Window) -> Window:
+    """Return the window that is shown after `window`."""
+    return WINDOWS[(WINDOWS.index(window) + 1) % len(WINDOWS)]
+
+
+COLUMN_SECONDS = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0)
+"""Seconds per column: few, so that a chart of a whole run seldom changes its scale."""
+
+
+def column_seconds(recent: Sequence[Sample], window: Window, now_s: float, columns: int) -> float:
+    """Return the seconds per column with which `window` fits into `columns`: one sample a column where it can be."""
+    span_s = window.seconds
+    if span_s is None:
+        oldest_s = recent.oldest_s if isinstance(recent, SampleHistory) else recent[0].time_s if recent else now_s
+        span_s = now_s - oldest_s
+    return next((seconds for seconds in COLUMN_SECONDS if seconds * columns >= span_s), COLUMN_SECONDS[-1])
 
 
 def samples_within(recent: Sequence[Sample], now_s: float, seconds: float) -> Sequence[Sample]:
@@ -18,24 +46,27 @@ def samples_within(recent: Sequence[Sample], now_s: float, seconds: float) -> Se
     return recent[bisect_left(recent, now_s - seconds, key=lambda sample: sample.time_s) :]
 
 
-MAX_BUCKETS = 512
-"""More columns than the widest screen shows."""
-SampleValue = Callable[["Sample"], float | None]
-Columns = tuple[float | None, ...]
+class _Sums(NamedTuple):
+    """Sum and number of the values in each column of `column_s`, up to the sample of `newest_s`."""
+
+    column_s: float
+    columns: dict[int, tuple[float, int]]
+    newest_s: float
 
 
 class SampleHistory(Sequence["Sample"]):
-    """The newest `limit` samples, oldest first, and the sums of each value drawn from them.
+    """The newest `limit` samples, oldest first, and at most as many older ones, evenly thinned, for charts.
 
-    Ten minutes of history are drawn every second for each GPU and value: only new samples are added to the sums.
+    History is drawn every second for each GPU and value: only new samples are added to the sums of a chart's columns.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._samples: list[Sample] = []
-        self._sums: dict[Hashable, dict[int, tuple[float, int]]] = {}
-        self._newest_s: dict[Hashable, float] = {}
-        self._columns: dict[Hashable, tuple[int, Columns]] = {}
+        self._older: list[Sample] = []
+        self._spacing_s = 0.0
+        self._sums: dict[Hashable, _Sums] = {}
+        self._columns: dict[Hashable, tuple[float, int, Columns]] = {}
 
     def append(self, sample: Sample) -> None:
         """Add the newest sample. An older one than the last (the clock was set, another run) clears the history."""
@@ -44,13 +75,20 @@ class SampleHistory(Sequence["Sample"]):
         self._samples.append(sample)
         # Cutting the list copies it: do so once per `limit` samples instead of at each one.
         if len(self._samples) > 2 * self._limit:
+            for past in self._samples[: -self._limit]:
+                if not self._older or past.time_s - self._older[-1].time_s >= self._spacing_s:
+                    self._older.append(past)
             del self._samples[: -self._limit]
+            if len(self._older) > self._limit:
+                self._older = self._older[::2]
+                self._spacing_s = (self._older[-1].time_s - self._older[0].time_s) / len(self._older)
 
     def clear(self) -> None:
         """Forget all samples."""
         self._samples.clear()
+        self._older.clear()
+        self._spacing_s = 0.0
         self._sums.clear()
-        self._newest_s.clear()
         self._columns.clear()
 
     def __len__(self) -> int:
@@ -65,36 +103,41 @@ class SampleHistory(Sequence["Sample"]):
             return self._samples[index if index < 0 else len(self._samples) - len(self) + index]
         return self._samples[-self._limit :][index]
 
-    def sums(self, name: Hashable, figure: SampleValue) -> dict[int, tuple[float, int]]:
-        """Return sum and number of the values of `figure` for each bucket of time; `name` identifies the figure."""
-        # Buckets begin at multiples of `BUCKET_S` of the clock, not at the first sample: the columns of all charts then
-        # move in the same second, and a chart that is drawn again later has the same columns. A bucket keeps sum and
-        # number, so a new sample changes one entry and no old sample is read again.
-        sums, newest_s = self._sums.setdefault(name, {}), self._newest_s.get(name, float("-inf"))
-        for sample in samples_after(self._samples, newest_s):
-            self._newest_s[name] = sample.time_s
-            if (value := figure(sample)) is not None:
-                bucket = int(sample.time_s // BUCKET_S)
-                total, number = sums.get(bucket, (0.0, 0))
-                sums[bucket] = (total + value, number + 1)
-        # Dicts keep the order of insertion, and samples arrive in the order of time: the first key is the oldest
-        # bucket.
-        while len(sums) > MAX_BUCKETS:
-            del sums[next(iter(sums))]
-        return sums
+    @property
+    def oldest_s(self) -> float:
+        """The time of the oldest sample that charts still have; 0.0 without samples."""
+        return next((samples[0].time_s for samples in (self._older, self._samples) if samples), 0.0)
 
-    def columns(self, name: Hashable, figure: SampleValue, now_s: float, width: int, buckets: int) -> Columns:
-        """Return the columns of `history_columns`; they are made once a bucket, so that a chart is drawn as seldom."""
-        newest_bucket = int(now_s // BUCKET_S)
-        cached = self._columns.get((name, width, buckets))
-        if cached is not None and cached[0] == newest_bucket:
-            return cached[1]
-        sums, newest = self.sums(name, figure), newest_bucket // buckets
-        columns = tuple(
-            _mean([sums[bucket] for bucket in range(column * buckets, (column + 1) * buckets) if bucket in sums])
-            for column in range(newest - width + 1, newest + 1)
-        )
-        self._columns[name, width, buckets] = (newest_bucket, columns)
+    def _sums_of(self, name: Hashable, figure: SampleValue, column_s: float) -> dict[int, tuple[float, int]]:
+        # Columns begin at multiples of their width on the clock, not at the first sample: the columns of all charts
+        # then move in the same second. A column keeps sum and number, so a new sample changes one entry and no old
+        # sample is read again until the width of columns changes.
+        kept = self._sums.get(name)
+        if kept is None or kept.column_s != column_s:
+            kept = _Sums(column_s, {}, float("-inf"))
+        new = samples_after(self._samples, kept.newest_s)
+        for sample in [*self._older, *new] if not kept.columns else new:
+            if (value := figure(sample)) is not None:
+                column = int(sample.time_s // column_s)
+                total, number = kept.columns.get(column, (0.0, 0))
+                kept.columns[column] = (total + value, number + 1)
+        # Dicts keep the order of insertion, and samples arrive in the order of time: the first key is the oldest.
+        while len(kept.columns) > 2 * self._limit:
+            del kept.columns[next(iter(kept.columns))]
+        self._sums[name] = kept._replace(newest_s=self._samples[-1].time_s if self._samples else kept.newest_s)
+        return kept.columns
+
+    def columns(self, name: Hashable, figure: SampleValue, now_s: float, number: int, column_s: float) -> Columns:
+        """Return the columns of `history_columns`; they are made once a column, so that a chart is drawn as seldom."""
+        newest = int(now_s // column_s)
+        cached = self._columns.get((name, number))
+        if cached is not None and cached[:2] == (column_s, newest):
+            return cached[2]
+        sums = self._sums_of(name, figure, column_s)
+        # Two columns share a cell: the newest may be the left one of its cell, and all cells move together.
+        last = newest | 1
+        columns = tuple(_mean(sums, column, newest) for column in range(last - number + 1, last + 1))
+        self._columns[name, number] = (column_s, newest, columns)
         return columns
 
 
@@ -107,16 +150,18 @@ def samples_after(samples: Sequence[Sample], time_s: float) -> Sequence[Sample]:
 
 
 def history_columns(
-    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, width: int, buckets: int = 1
+    recent: Sequence[Sample], name: Hashable, figure: SampleValue, now_s: float, number: int, column_s: float
 ) -> Columns:
-    """Return `width` columns of `buckets` buckets each, the newest at the right: means, None for unknown values."""
+    """Return `number` columns of `column_s` seconds each, the newest at the right: means, None for unknown values."""
     if not isinstance(recent, SampleHistory):
-        near = samples_within(recent, now_s, width * buckets * BUCKET_S)
+        near = samples_within(recent, now_s, number * column_s)
         recent = SampleHistory(len(near) or 1)
         for sample in near:
             recent.append(sample)
-    return recent.columns(name, figure, now_s, width, buckets)
+    return recent.columns(name, figure, now_s, number, column_s)
 
 
-def _mean(sums: Sequence[tuple[float, int]]) -> float | None:
-    return sum(total for total, _ in sums) / sum(number for _, number in sums) if sums else None
+def _mean(sums: dict[int, tuple[float, int]], column: int, newest: int) -> float | None:
+    # Samples are taken once a second, a little early or late: a single column without one shows the value before it.
+    total, number = sums.get(column) or (sums.get(column - 1) if column < newest else None) or (0.0, 0)
+    return total / number if number else None

@@ -12,6 +12,7 @@ from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, f
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import WARN, Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
 from tuner_tui.view.machine_rows import GpuScene, gpu_rows, host_rows
+from tuner_tui.view.sample_history import WINDOWS, Window
 
 if TYPE_CHECKING:
     from tuner_tui.hardware.sample import Sample
@@ -210,15 +211,20 @@ def format_age(started_s: float | None, now_s: float) -> str:
 
 
 def watched_gpu_rows(
-    view: MachineView | None, recent: Sequence[Sample], only: Sequence[int], width: int, height: int
+    view: MachineView | None,
+    recent: Sequence[Sample],
+    only: Sequence[int],
+    width: int,
+    room: int = 0,
+    window: Window = WINDOWS[0],
 ) -> list[Row]:
-    """Return the GPUs of a machine, or only those in `only`, each with `height` rows of histories, or the problem."""
+    """Return the GPUs of a machine, or only those in `only`, with histories in the rest of `room`; or the problem."""
     if view is not None and view.problem is not None:
         return [*remark_rows(view.problem.sentence, width, WARN, "warn"), *remark_rows(view.problem.advice, width)]
     if view is None or not view.sample.gpus:
         return [Row(line(TextSpan("asking the driver …", "dim")))]
-    scene = GpuScene(watched_gpus(view, only), recent, training_cards(view), jobs_by_gpu(view))
-    return gpu_rows(scene, width, height) + [row for note in view.notes for row in remark_rows(note, width)]
+    scene = GpuScene(watched_gpus(view, only), recent, training_cards(view), jobs_by_gpu(view), window)
+    return gpu_rows(scene, width, room) + [row for note in view.notes for row in remark_rows(note, width)]
 
 
 def training_cards(view: MachineView) -> frozenset[int]:
@@ -267,7 +273,7 @@ def snapshot_rows(view: MachineView, width: int) -> list[Row]:
     jobs = JobScene(sorted_jobs(view.jobs, SORTS[0][0]), sample.time_s)
     return [
         Row(line(f"{time_text}  {gpus_title(view)}" if sample.gpus else time_text)),
-        *(watched_gpu_rows(view, (), (), width, 0) if sample.gpus or view.problem is not None else []),
+        *(watched_gpu_rows(view, (), (), width) if sample.gpus or view.problem is not None else []),
         *host_rows(sample, (), width, 0, all_cores=False),
         *job_rows(jobs, width, 1 + len(jobs.jobs)),
     ]

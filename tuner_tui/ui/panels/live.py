@@ -10,9 +10,10 @@ from textual.reactive import reactive
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row
 from tuner_tui.view.live_rows import LiveScene, live_rows, plots_rows
-from tuner_tui.view.sample_history import SampleHistory, samples_after
+from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window, samples_after
 
 if TYPE_CHECKING:
+    from tuner_tui.advice.estimate import MemoryOutlook
     from tuner_tui.advice.finding import Finding
     from tuner_tui.hardware.sample import Sample
     from tuner_tui.runs.read.reader import RunView
@@ -38,16 +39,16 @@ RUN_SAMPLES_STALE_S = 4.0
 class LivePanel(Canvas):
     """Shows `view`, the followed run, or only the machine by `sample`. `now_s` is in seconds since the epoch.
 
-    `plots_loss`: the loss curve is drawn here, and nowhere else on the screen. `context` and `findings` are for the
-    card of a run that has ended.
+    `outlook` is the memory of the next run, `context` what is known of earlier runs of the same training.
     """
 
-    REDRAW_ON = ("now_s", "plots_loss", "next_training", "context", "findings")
+    REDRAW_ON = ("now_s", "next_training", "outlook", "findings", "context", "window")
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
     sample: reactive[Sample | None] = reactive(None, repaint=False)
     now_s: reactive[float] = reactive(0.0, repaint=False)
-    plots_loss: reactive[bool] = reactive(True, repaint=False)
+    outlook: reactive[MemoryOutlook | None] = reactive(None, repaint=False)
+    window: reactive[Window] = reactive(WINDOWS[0], repaint=False)
     next_training: reactive[tuple[tuple[str, str], ...]] = reactive((), repaint=False)
     context: reactive[RunContext | None] = reactive(None, repaint=False)
     findings: reactive[tuple[Finding, ...]] = reactive((), repaint=False)
@@ -71,22 +72,35 @@ class LivePanel(Canvas):
         return live_rows(self._scene(), width, height)
 
     def _scene(self) -> LiveScene:
-        view, seen = self.view, self._seen
+        view = self.view
+        of_run = view is not None and view.sample is not None and not self._is_behind(view.sample)
+        scene = LiveScene(
+            self.now_s,
+            None if view is None else view.state,
+            None if view is None else view.history,
+            view.sample if view is not None and of_run else self.sample,
+            self._of_run if of_run else self._seen,
+            next_training=self.next_training,
+            outlook=self.outlook,
+            causes=tuple(finding.cause for finding in self.findings),
+            window=self.window,
+        )
         if view is None:
-            return LiveScene(self.now_s, None, None, self.sample, seen, next_training=self.next_training)
-        limit = None if view.record is None else view.record.memory_limit_bytes
-        scene = LiveScene(self.now_s, view.state, view.history, self.sample, seen, limit, self.plots_loss)
+            return scene
         if view.state.finished is not None:
-            return scene._replace(end=self._end(view))
+            return scene._replace(sample=self.sample, recent=self._seen, end=self._end(view))
         usual_s = None if self.context is None else self.context.usual_startup_s
-        if view.sample is not None and not self._is_behind(view.sample):
-            scene = scene._replace(sample=view.sample, recent=self._of_run)
-        return scene._replace(usual_startup_s=usual_s)
+        limit_bytes = None if view.record is None else view.record.memory_limit_bytes
+        return scene._replace(limit_bytes=limit_bytes, usual_startup_s=usual_s)
 
     def _end(self, view: RunView) -> EndScene:
         from tuner_tui.view.end_card import end_scene  # not needed for the first frame
 
         return end_scene(self.run_name, view, self.context, self.findings)
+
+    def next_window(self) -> None:
+        """Show the next longer past, after the longest the shortest."""
+        self.window = following_window(self.window)
 
     def _is_behind(self, sample: Sample) -> bool:
         """True if the samples of the run's supervisor have stopped; until then they are shown instead of our own."""
@@ -94,9 +108,12 @@ class LivePanel(Canvas):
 
 
 class PlotsPanel(Canvas):
-    """Shows the downsampled series of the followed run."""
+    """Shows the downsampled series of the followed run; `loss` is False while the live panel shows that one."""
+
+    REDRAW_ON = ("loss",)
 
     view: reactive[RunView | None] = reactive(None, repaint=False)
+    loss: reactive[bool] = reactive(True, repaint=False)
 
     def watch_view(self, old: RunView | None, new: RunView | None) -> None:
         if (old and old.history) != (new and new.history):
@@ -106,5 +123,5 @@ class PlotsPanel(Canvas):
         from tuner_tui.runs.events.progress import History  # not needed for the first frame
 
         if self.view is None:
-            return plots_rows(History(), None, width, height)
-        return plots_rows(self.view.history, self.view.state.last_step, width, height)
+            return plots_rows(History(), None, width, height, self.loss)
+        return plots_rows(self.view.history, self.view.state.last_step, width, height, self.loss)

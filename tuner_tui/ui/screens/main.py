@@ -67,7 +67,14 @@ class MainScreen(FullScreen):
         panels = (
             SettingsPanel(id="settings").data_bind(here.outlook, here.next_run, view=here.settings_view),
             LivePanel(id="live").data_bind(
-                here.view, here.sample, here.now_s, here.next_training, here.context, here.findings, here.run_name
+                here.view,
+                here.sample,
+                here.now_s,
+                here.next_training,
+                here.outlook,
+                here.context,
+                here.findings,
+                here.run_name,
             ),
             TroubleshootingPanel(id="troubles").data_bind(here.findings, here.quiet_line),
             OutputPanel(id="output").data_bind(here.log_window),
@@ -139,7 +146,7 @@ class MainScreen(FullScreen):
         )  # fmt: skip
         strip = self.query_one(PageTabs)
         strip.pages, strip.numbers, strip.shown = arrangement.paged, PAGES, arrangement.active
-        self.query_one(LivePanel).plots_loss = "plots" not in arrangement.boxes
+        self.query_one(PlotsPanel).loss = "live" not in arrangement.boxes
         grid.show(arrangement)
 
     def watch_page(self) -> None:
@@ -192,6 +199,9 @@ class MainScreen(FullScreen):
 
     def action_machine(self) -> None:
         self.app.push_screen(MachineScreen(*self.machine))
+
+    def action_window(self) -> None:
+        self.query_one(LivePanel).next_window()
 
     def action_search(self) -> None:
         """Search in the output; the settings panel has its own search."""

@@ -17,8 +17,8 @@ from tuner_tui.ui.screens.sub_screen import SubScreen
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row
 from tuner_tui.view.live_rows import MAX_CPU_CHART
-from tuner_tui.view.machine_rows import history_height, host_rows
-from tuner_tui.view.sample_history import SampleHistory
+from tuner_tui.view.machine_rows import host_rows
+from tuner_tui.view.sample_history import WINDOWS, SampleHistory, Window, following_window
 from tuner_tui.view.watch_rows import (
     SORTS,
     JobScene,
@@ -28,7 +28,6 @@ from tuner_tui.view.watch_rows import (
     job_rows,
     sorted_jobs,
     watched_gpu_rows,
-    watched_gpus,
 )
 
 if TYPE_CHECKING:
@@ -151,6 +150,7 @@ class WatchScreen(SubScreen):
     """
 
     view: reactive[MachineView | None] = reactive(None, repaint=False)
+    window: reactive[Window] = reactive(WINDOWS[0], repaint=False)
 
     def __init__(self, one_job: bool, heading: str) -> None:
         super().__init__()
@@ -160,7 +160,6 @@ class WatchScreen(SubScreen):
         self._one_job = one_job
         self._only: tuple[int, ...] = ()
         self._seen = SampleHistory(REMEMBERED_SAMPLES)
-        self._history_height = 0
         self._rows = (0, 0)
         self._job_rows = MIN_JOB_ROWS
         self.gpus.border_title = "GPUs"
@@ -179,6 +178,11 @@ class WatchScreen(SubScreen):
 
     def on_resize(self) -> None:
         self._rows, self._job_rows = (0, 0), MIN_JOB_ROWS
+        self._arrange()
+
+    def action_window(self) -> None:
+        """Show the next longer past in histories, after the longest the shortest."""
+        self.window = following_window(self.window)
         self._arrange()
 
     def watch_view(self, view: MachineView | None) -> None:
@@ -208,20 +212,16 @@ class WatchScreen(SubScreen):
         low = self.size.height < LOW_HEIGHT
         host = [] if view is None else host_rows(view.sample, self._seen, width, 0, all_cores=False)
         host = host[:1] if low else host
-        number = 0 if view is None else len(watched_gpus(view, self._only).gpus)
-        gpus = watched_gpu_rows(view, self._seen, self._only, width, self._history_height)
+        plain = len(watched_gpu_rows(view, self._seen, self._only, width))
         room = self.size.height - 1 - (max(1, len(host)) + FRAME) - 2 * FRAME
-        plain = min(len(gpus) - number * self._history_height, max(3, room - MIN_JOB_ROWS))
-        left = room - plain - self._job_rows
-        height = history_height(number, left)
-        if height != self._history_height:
-            self._history_height = height
-            gpus = watched_gpu_rows(view, self._seen, self._only, width, height)
-        if not number and not low and view is not None:
+        left = room - min(plain, max(3, room - MIN_JOB_ROWS)) - self._job_rows
+        gpus = watched_gpu_rows(view, self._seen, self._only, width, plain + left, self.window)
+        if view is not None and not view.sample.gpus and not low:
             chart = max(0, min(MAX_CPU_CHART, left))
-            host = host_rows(view.sample, self._seen, width, chart, all_cores=False)
+            host = host_rows(view.sample, self._seen, width, chart, all_cores=False, window=self.window)
         self.gpus.content, self.host.content = gpus, host
-        rows = max(plain + number * height, self._rows[0]), max(1, len(host), self._rows[1])
+        most = max(3, room - MIN_JOB_ROWS)
+        rows = max(min(len(gpus), most), self._rows[0]), max(1, len(host), self._rows[1])
         if rows != self._rows:
             self._rows = rows
             self.gpus.styles.height, self.host.styles.height = rows[0] + FRAME, rows[1] + FRAME

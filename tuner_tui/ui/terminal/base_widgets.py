@@ -50,7 +50,8 @@ def join_lines(text: str) -> str:
 
 
 VARIABLES = {
-    "dim": "quiet", "gauge": "gauge", "curve": "primary", "good": "success", "warn": "warning", "bad": "error"
+    "dim": "quiet", "gauge": "gauge", "curve": "primary", "second": "secondary", "good": "success", "warn": "warning",
+    "bad": "error",
 }  # fmt: skip
 """Styles of cells, and the variables of the theme that have their colours."""
 
@@ -58,9 +59,11 @@ VARIABLES = {
 def themed_style(name: str, variables: Mapping[str, str]) -> RichStyle:
     """Return the style `name` of cells with the colours of a theme."""
     # Component classes would do the same, but Textual applies all styles anew for each of them and each canvas.
-    variable = VARIABLES.get(name)
+    # A fill is the colour reversed: its text has the contrast of that colour, and without colours it is still a bar.
+    filled = name.startswith("fill-")
+    variable = VARIABLES.get(name.removeprefix("fill-"))
     colour = None if variable is None else Color.parse(variables[variable]).rich_color
-    return RichStyle(color=colour, bold=name in ("strong", "bad") or None, reverse=name == "hit" or None)
+    return RichStyle(color=colour, bold=name in ("strong", "bad") or None, reverse=filled or name == "hit" or None)
 
 
 class Canvas(Widget):

@@ -1,0 +1,181 @@
+"""The loss of a run as a chart: what was measured, its evaluations, an earlier run, and where it will end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import BAD, Line, Row, Style, TextSpan, line, line_width
+from tuner_tui.view.charts import Axes, Curve, Mark, axis_range, curve_rows
+
+if TYPE_CHECKING:
+    from tuner_tui.runs.events.loss_forecast import LossForecast
+    from tuner_tui.runs.events.progress import Series
+
+EVALUATION, SPIKE = "◆", "▴"
+SMOOTHED_SHARE = 1 / 40
+"""Share of the points on either side of a point that are averaged to smooth it."""
+FORECASTS_A_RUN = 50
+"""How often a run has a new forecast: one that moves with each point cannot be read, and costs bytes."""
+SPIKE_DEVIATIONS, SPIKE_SHARE = 8.0, 0.5
+"""A spike is that many median deviations above the smoothed loss, and that share of it; judgement."""
+CLIPPED_SPANS = 1.5
+"""The axis ends that many spans of the middle nine tenths of the loss above them: the rest is drawn at its edge."""
+
+
+class EarlierLoss(NamedTuple):
+    """The loss of an earlier run of the same training, by the name of the run."""
+
+    name: str
+    xs: tuple[float, ...]
+    ys: tuple[float | None, ...]
+
+
+class LossScene(NamedTuple):
+    """The losses of a run and of its evaluations over its steps, of which the last planned one is `last_step`.
+
+    `newest` is the exact newest loss. `earlier` is drawn in grey. There is a forecast while the run is `live`.
+    """
+
+    loss: Series
+    evaluations: Series
+    last_step: float | None = None
+    newest: float | None = None
+    earlier: EarlierLoss | None = None
+    live: bool = False
+
+
+def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
+    """Return `height` rows: a heading that explains the signs, the curves, and the steps up to the last planned one.
+
+    Raw losses are dim dots, the smoothed loss is a line, evaluations are `◆`, an earlier run is dotted, the forecast is
+    dashed between the dotted edges of its range; `▴` is a spike above the axis or the noise, `✗` a loss that was no
+    number.
+    """
+    xs, ys = scene.loss.xs, scene.loss.ys
+    smoothed = smooth(xs, ys)
+    forecast = _forecast(scene)
+    curves = [] if scene.earlier is None else [_earlier_curve(scene.earlier)]
+    curves += [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
+    evaluations = Curve("", scene.evaluations.xs, scene.evaluations.ys).points
+    marks = _trouble_marks(xs, ys, smoothed)
+    marks += [Mark(x, y, EVALUATION, "second") for x, y in evaluations]
+    if forecast is not None:
+        marks.append(Mark(forecast.end, forecast.high, format_range(forecast), "curve"))
+    shown = [y for y in smoothed if y is not None] + [y for _, y in evaluations]
+    if forecast is not None:
+        shown += [forecast.low, forecast.high]
+    axes = Axes(f.significant, scene.last_step, y_range=loss_range(shown) if shown else None)
+    heading = _heading(scene, evaluations, forecast, width)
+    return curve_rows(heading, tuple(curves), axes, width, height, tuple(marks))
+
+
+def _heading(
+    scene: LossScene, evaluations: Sequence[tuple[float, float]], forecast: LossForecast | None, width: int
+) -> Line:
+    """Return the newest loss, the best evaluation and what the patterns mean, as far as there is room."""
+    newest = scene.newest
+    if newest is None:
+        newest = next((y for y in reversed(scene.loss.ys) if y is not None), None)
+    style: Style = "bad" if newest is not None and not math.isfinite(newest) else "strong"
+    parts = [line(TextSpan("loss ", "dim"), TextSpan(f.metric(newest), style))]
+    if evaluations:
+        step, best = min(evaluations, key=lambda evaluation: evaluation[1])
+        at = TextSpan(f" at step {step:,.0f}", "dim")
+        parts.append(line(TextSpan(f"{EVALUATION} ", "second"), TextSpan("best eval ", "dim"), f.metric(best), at))
+    if scene.earlier is not None:
+        parts.append(line(TextSpan(f"⠁⠁ {scene.earlier.name}", "dim")))
+    if forecast is not None:
+        parts.append(line(TextSpan("╌╌ forecast", "curve")))
+    heading: Line = ()
+    for part in parts:
+        longer = line(*heading, "   " if heading else "", *part)
+        if line_width(longer) <= width:
+            heading = longer
+    return heading
+
+
+def format_range(forecast: LossForecast) -> str:
+    """Return the range of a forecast: `1.45 – 1.60`."""
+    return f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
+
+
+def _earlier_curve(earlier: EarlierLoss) -> Curve:
+    return Curve(earlier.name, earlier.xs, smooth(earlier.xs, earlier.ys), "dim", "dotted")
+
+
+def _forecast(scene: LossScene) -> LossForecast | None:
+    """Return the forecast from the points up to the last fiftieth of the run."""
+    if not scene.live or not scene.last_step or not scene.loss.xs:
+        return None
+    part = scene.last_step / FORECASTS_A_RUN
+    known = sum(x <= scene.loss.xs[-1] // part * part for x in scene.loss.xs)
+    return _cached_forecast(scene.loss.xs[:known], scene.loss.ys[:known], scene.last_step)
+
+
+@lru_cache(maxsize=4)
+def _cached_forecast(xs: tuple[float, ...], ys: tuple[float | None, ...], end: float) -> LossForecast | None:
+    from tuner_tui.runs.events.loss_forecast import forecast_loss  # not needed for the first frame
+
+    return forecast_loss(xs, ys, end)
+
+
+def _forecast_curves(forecast: LossForecast | None) -> list[Curve]:
+    """Return value and range over the steps left, bent as the logarithm of the step."""
+    if forecast is None:
+        return []
+    since, now, end = forecast.since, forecast.now, forecast.end
+    steps = tuple(since + (end - since) * n / 20 for n in range(21))
+    ways = [math.log(step / since) / math.log(end / since) for step in steps]
+
+    def curve(last: float, style: Style, pattern: str) -> Curve:
+        return Curve("", steps, tuple(now + (last - now) * way for way in ways), style, pattern)  # type: ignore[arg-type]
+
+    edges = [curve(last, "dim", "dotted") for last in (forecast.low, forecast.high)]
+    return [*edges, curve(forecast.value, "curve", "dashed")]
+
+
+@lru_cache(maxsize=8)
+def smooth(xs: tuple[float, ...], ys: tuple[float | None, ...]) -> tuple[float | None, ...]:
+    """Return each value averaged with its neighbours: a fortieth of all points on either side, fewer at the beginning.
+
+    The beginning, where a loss falls fastest, is not pulled down by what follows.
+    """
+    half = math.ceil(len(xs) * SMOOTHED_SHARE)
+    means: list[float | None] = []
+    for n in range(len(ys)):
+        near = [y for y in ys[max(0, n - half) : n + min(n, half) + 1] if y is not None and math.isfinite(y)]
+        means.append(None if ys[n] is None or not near else _trimmed_mean(near))
+    return tuple(means)
+
+
+def _trimmed_mean(values: list[float]) -> float:
+    """Return the mean of the middle three fifths: a spike of one batch does not bend the line."""
+    cut = len(values) // 5
+    kept = sorted(values)[cut : len(values) - cut]
+    return sum(kept) / len(kept)
+
+
+def _trouble_marks(xs: Sequence[float], ys: Sequence[float | None], smoothed: Sequence[float | None]) -> list[Mark]:
+    """Return marks where the loss was no number, and of spikes."""
+    pairs = [(x, y, mean) for x, y, mean in zip(xs, ys, smoothed, strict=True) if y is not None and mean is not None]
+    deviation = median(abs(y - mean) for _, y, mean in pairs) if pairs else 0.0
+    marks = [
+        Mark(x, y, SPIKE, "warn")
+        for x, y, mean in pairs
+        if y - mean > max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(mean))
+    ]
+    return marks + [Mark(x, None, BAD, "bad") for x, y in zip(xs, ys, strict=True) if y is None]
+
+
+def loss_range(ys: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the axis for losses: rounded, and without the steep beginning that would flatten the rest."""
+    if len(ys) < 2:
+        return axis_range(ys)
+    cuts = quantiles(ys, n=20)
+    most = cuts[-1] + CLIPPED_SPANS * (cuts[-1] - cuts[0])
+    return axis_range([min(y, most) for y in ys])

@@ -1,0 +1,182 @@
+"""Where the time of a step goes and what fills the memory, as one stacked bar each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tuner_tui.core.units import GIB
+from tuner_tui.view import number_format as f
+from tuner_tui.view.cells import LABEL, WARN, Row, Style, align_right, labelled_row, line
+from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
+
+if TYPE_CHECKING:
+    from tuner_tui.advice.estimate import MemoryOutlook
+    from tuner_tui.hardware.sample import GpuSample, Sample
+    from tuner_tui.memory.estimate import MemoryEstimate
+    from tuner_tui.runs.events.run_state import RankState, RunState
+    from tuner_tui.runs.events.types import Steps
+
+DATA, COMPUTE, REST, EVALUATION, SAVING = "data", "compute", "rest", "evaluation", "saving"
+PART_OF_CAUSE: Mapping[str, str] = {
+    "data-wait": DATA, "too-many-workers": DATA, "waiting-for-workers": DATA, "between-steps": REST,
+    "evaluation-share": EVALUATION, "save-share": SAVING,
+}  # fmt: skip
+"""The part of a step's time that a finding with this cause is about."""
+STEP_STYLES: Mapping[str, Style] = {
+    DATA: "fill-dim", COMPUTE: "fill-curve", REST: "fill-dim", EVALUATION: "fill-second", SAVING: "fill-dim",
+}  # fmt: skip
+NOTABLE_SHARE = 0.1
+"""The share of the time from which the largest avoidable part stands out although no finding is about it."""
+FIGURE = 16
+"""Cells at the right of a bar for what it is a whole of."""
+
+
+def step_shares(state: RunState) -> dict[str, float]:
+    """Return the shares of the time since the first step, those within a step over the last seconds; empty if unknown.
+
+    Waiting for data, computing, the loop's own code between two steps, evaluation, and saving, of the rank that waits
+    longest for data. A run that has ended is measured as a whole.
+    """
+    shares = [
+        _rank_shares(rank, rank.latest, state.finished is not None) for rank in state.ranks.values() if rank.latest
+    ]
+    return max((each for each in shares if each), key=lambda each: each[DATA], default={})
+
+
+def _rank_shares(rank: RankState, latest: Steps, whole: bool) -> dict[str, float]:
+    total_s = latest.train_s + latest.eval_s + latest.save_s
+    if latest.train_s <= 0:
+        return {}
+    first = None if whole or len(rank.recent) < 2 else rank.recent[0]
+    last = latest if first is None else rank.recent[-1]
+    train_s = last.train_s - (first.train_s if first else 0.0)
+    if train_s <= 0:
+        return {}
+    data = (last.data_wait_s - (first.data_wait_s if first else 0.0)) / train_s
+    rest = ((last.between_s or 0.0) - ((first.between_s or 0.0) if first else 0.0)) / train_s
+    training = latest.train_s / total_s
+    return {
+        DATA: data * training,
+        COMPUTE: max(0.0, 1 - data - rest) * training,
+        REST: rest * training,
+        EVALUATION: latest.eval_s / total_s,
+        SAVING: latest.save_s / total_s,
+    }
+
+
+def step_rows(state: RunState, causes: Sequence[str], width: int) -> list[Row]:
+    """Return the bar of a step's time, with the avoidable part that the first finding of `causes` is about in amber."""
+    shares = step_shares(state)
+    if not shares:
+        return []
+    parts = [BarPart(name, share, STEP_STYLES[name]) for name, share in shares.items()]
+    avoidable = avoidable_part(shares, causes)
+    parts = [
+        part._replace(name=f"{WARN} {part.name}", style="fill-warn") if part.name == avoidable else part
+        for part in parts
+    ]
+    speed = "" if state.rates.steps_s is None else f"{f.significant(state.rates.steps_s)} steps/s"
+    return [_bar_row("step", parts, speed, width)]
+
+
+def avoidable_part(shares: Mapping[str, float], causes: Sequence[str]) -> str | None:
+    """Return the part of the first cause that is about one, else the largest avoidable part if it is notable."""
+    named = next((PART_OF_CAUSE[cause] for cause in causes if cause in PART_OF_CAUSE), None)
+    if named is not None:
+        return named
+    largest = max((name for name in shares if name != COMPUTE), key=lambda name: shares[name], default=None)
+    return largest if largest is not None and shares[largest] >= NOTABLE_SHARE else None
+
+
+def _bar_row(label: str, parts: Sequence[BarPart], figure: str, width: int) -> Row:
+    room = max(0, width - LABEL - FIGURE)
+    return labelled_row(label, stacked_bar(parts, room), align_right(figure, FIGURE))
+
+
+def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Row]:
+    """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate; and its marks.
+
+    The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty.
+    """
+    estimate = None if outlook is None else outlook.estimate
+    gpu = _fullest_gpu(sample) if state is not None else None
+    measured = {} if state is None or gpu is None else _measured_parts(state, gpu, sample)
+    capacity = gpu.memory_total_bytes if measured and gpu is not None else estimate and estimate.capacity_bytes
+    sizes = measured or ({} if estimate is None else _estimated_parts(estimate))
+    if not sizes or not capacity:
+        return []
+    parts = [BarPart(name, size / capacity, MEMORY_STYLES[name]) for name, size in sizes.items()]
+    used = sum(sizes.values())
+    parts.append(BarPart("free", max(0.0, 1 - used / capacity), "dim"))
+    marks = []
+    peak = None if state is None else _peak_bytes(state)
+    if measured and peak is not None:
+        marks.append(BarMark(peak / capacity, "▲", f"peak {f.gib(peak)}"))
+    if outlook is not None and estimate is not None and (outlook.on_gpu or not measured):
+        marks.append(_next_run_mark(estimate, capacity))
+    room = max(0, width - LABEL - FIGURE)
+    figure = f"{f.whole_gib(used)}/{f.whole_gib(capacity)} GiB"
+    return [_bar_row("memory", parts, figure, width), Row(line(" " * LABEL, *bar_marks(marks, room)))]
+
+
+WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS = "weights", "gradients", "optimizer", "activations"
+KEPT, TENSORS, CACHED, CONTEXT, OTHERS = "weights, optimizer", "tensors", "cached", "context", "other programs"
+MEMORY_STYLES: Mapping[str, Style] = {
+    WEIGHTS: "fill-good", KEPT: "fill-good", GRADIENTS: "fill-dim", OPTIMIZER: "fill-second",
+    ACTIVATIONS: "fill-curve", TENSORS: "fill-curve", CACHED: "fill-dim", CONTEXT: "fill-dim", OTHERS: "fill-warn",
+}  # fmt: skip
+
+
+def _estimated_parts(estimate: MemoryEstimate) -> dict[str, float]:
+    parts = estimate.parts
+    return {
+        WEIGHTS: parts.weights, GRADIENTS: parts.gradients, OPTIMIZER: parts.optimizer,
+        ACTIVATIONS: parts.activations, CONTEXT: parts.context + parts.slack,
+    }  # fmt: skip
+
+
+def _measured_parts(state: RunState, gpu: GpuSample, sample: Sample | None) -> dict[str, float]:
+    """Return what the allocator and the driver report of the fullest GPU; empty without a peak of the allocator."""
+    # Between two steps only weights, optimizer states and kept gradients are allocated: the smallest value of recent
+    # steps. What a step adds at its peak are the activations; what the allocator keeps beyond that is its cache. The
+    # rest of the memory of these processes is the CUDA context, and that of other processes is theirs.
+    peak, ranks = _peak_bytes(state), list(state.ranks.values())
+    if peak is None or not gpu.memory_used_bytes:
+        return {}
+    fullest = max(ranks, key=lambda rank: (rank.latest and rank.latest.allocated_peak_bytes) or 0)
+    minima = [value for value in fullest.allocated_minima.values if value is not None]
+    kept = min(minima[-1], peak) if minima else None
+    reserved = max(peak, (fullest.latest and fullest.latest.reserved_peak_bytes) or peak)
+    pids = {process.pid for process in sample.processes} if sample is not None else set()
+    by_us = [process.memory_bytes for process in gpu.processes or () if process.pid in pids]
+    known_by_us = sum(size for size in by_us if size is not None) or gpu.memory_used_bytes
+    sizes = {TENSORS: float(peak)} if kept is None else {KEPT: float(kept), ACTIVATIONS: float(peak - kept)}
+    sizes[CACHED] = reserved - peak
+    sizes[CONTEXT] = max(0.0, known_by_us - reserved)
+    sizes[OTHERS] = max(0.0, gpu.memory_used_bytes - known_by_us)
+    return sizes
+
+
+def _peak_bytes(state: RunState) -> int | None:
+    latest = [rank.latest for rank in state.ranks.values() if rank.latest is not None]
+    return max((steps.allocated_peak_bytes for steps in latest if steps.allocated_peak_bytes is not None), default=None)
+
+
+def _fullest_gpu(sample: Sample | None) -> GpuSample | None:
+    gpus = () if sample is None else sample.gpus
+    return max(
+        (gpu for gpu in gpus if gpu.memory_total_bytes), key=lambda gpu: gpu.memory_used_bytes or 0, default=None
+    )
+
+
+def _next_run_mark(estimate: MemoryEstimate, capacity: int) -> BarMark:
+    doubt = f" ± {f.gib(estimate.uncertainty_bytes)}" if estimate.uncertainty_bytes >= GIB / 20 else ""
+    return BarMark(
+        estimate.total_bytes / capacity,
+        "◇",
+        f"next run {f.gib(estimate.total_bytes)}{doubt}",
+        "curve",
+        estimate.low_bytes / capacity,
+        estimate.high_bytes / capacity,
+    )
