@@ -57,3 +57,19 @@ def test_a_tools_file_is_checked(tmp_path: Path) -> None:
     assert f"the data {tmp_path}/gone.jsonl does not exist" in said
     assert "max_length 4,096 is more than the 1,024 positions of gpt2. → --set max_length=1024" in said
     assert "axolotl was not found on PATH. → pip install axolotl" in said
+
+
+def test_what_a_file_leaves_open_is_shown_for_this_machine(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("base_model: a/b\nsequence_len: 64\nbf16: auto\n")
+    for name, precision in (("T4", "fp16"), ("A100", "bf16")):
+        result = call(box(card(name, gib=15.0)), str(file))
+        assert f"On this machine, auto means precision {precision}." in result.stdout
+
+
+def test_a_file_without_a_command_says_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("lr: 0.1\nbatch_size: 4\n")
+    result = call(box(card("T4", gib=15.0)), str(file))
+    assert "! Program        The file does not show which command reads it." in result.stdout
+    assert "bert" not in result.stdout

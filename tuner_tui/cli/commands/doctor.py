@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tuner_tui.advice.preflight import FileSystem, PreflightCheck, TrainingFile, file_checks, preflight_checks
-from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, with_recommended
+from tuner_tui.advice.recommend.recommendation import DEFAULT_JOB, recommend, with_recommended
 from tuner_tui.cli.commands.recommend import resolve_options
 from tuner_tui.cli.console import FAILED, print_json, print_line, print_rows, report_width
 from tuner_tui.cli.machine import ReadMachine, read_local_machine, start_reading_inventory
@@ -27,6 +27,7 @@ from tuner_tui.runs.store.folder import state_dir
 from tuner_tui.settings.dialects.dialect import Dialect
 from tuner_tui.settings.dialects.file_formats import parse_file, read_file_text
 from tuner_tui.settings.job import DATA_TO_NAME, BuiltinJob, CommandJob
+from tuner_tui.settings.model import format_value
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.settings.resolve import LaunchOptions
 from tuner_tui.view.hardware_rows import hardware_rows
@@ -70,9 +71,13 @@ def doctor(
         interpreter = training_python(job, os.environ, Path.cwd())
     machine = read_local_machine(interpreter, reading) if read_machine is None else read_machine(interpreter)
     settings = with_recommended(chosen, machine.inventory, machine.interpreter, job).settings
+    advised = recommend(machine.inventory, machine.interpreter, job, chosen.given).values if training.left_open else {}
+    open_ = [f"{name} {format_value(name, advised[name])}" for name in training.left_open if name in advised]
     named = preset is not None and isinstance(job, BuiltinJob) and job.data != DATA_TO_NAME
     missing = missing_path_problem(job, Path.cwd()) if named and isinstance(job, BuiltinJob) else None
     files = () if missing is None else (PreflightCheck("Files", "wrong", missing),)
+    if open_:  # the tool chooses by the machine: `bf16: auto`
+        files = (*files, PreflightCheck("Left open", "good", f"On this machine, auto means {', '.join(open_)}."))
     checks = (*preflight_checks(machine.inventory, machine.interpreter, settings, job), *files)
     opened = None if preset is None else _tool_values(preset)
     if opened is not None:

@@ -25,7 +25,7 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
 
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
-    documents = re.split(r"(?m)^---(?:\s.*)?$", text) if suffix not in (".json", ".toml") else [text]
+    documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]
     if suffix == ".json" and '"configurations"' in text:  # editors allow comments
         documents = [TRAILING_COMMA.sub("", COMMENT.sub("", text))]
     kind, refused = "", None
