@@ -156,3 +156,11 @@ def test_accumulation_is_counted_where_nobody_reports_it() -> None:
     state = replace(following_run, view=counted).with_seen(UiState())
     assert state.editing is not None
     assert state.editing.current.settings.gradient_accumulation_steps == 2
+
+
+def test_a_start_says_how_the_changes_changed_the_effective_batch() -> None:
+    state = UiState(inventory=box(T4)).with_config(opened(per_device_train_batch_size=16))
+    assert state.batch_note == ""
+    assert state.with_edit(BATCH, "32").batch_note == "effective batch 16 → 32"
+    kept = state.with_changes({BATCH: 8, "gradient_accumulation_steps": 2}, OriginKind.REMEDY, "gpu-oom")
+    assert kept.batch_note == ""

@@ -117,6 +117,12 @@ class BatchChange:
         return f"The effective batch is now {self.after} (was {self.before}): {split} keeps it, {way}."
 
 
+def effective_batch_note(before: Settings, after: Settings, replicas: int = 1) -> str:
+    """`effective batch 64 → 128`, for rows and dialogs; empty where it stays the same."""
+    old, new = before.effective_batch(replicas), after.effective_batch(replicas)
+    return "" if old == new else f"effective batch {old:,} → {new:,}"
+
+
 def batch_change(before: Settings, after: Settings, replicas: int = 1) -> BatchChange | None:
     """The change of the effective batch from `before` to `after`; None if it stays the same."""
     old, new = before.effective_batch(replicas), after.effective_batch(replicas)

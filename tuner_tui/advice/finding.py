@@ -20,7 +20,7 @@ class Remedy:
     `change` maps settings to new values; it is empty if the remedy lies outside the settings. `effect` is the expected
     effect, `rests_on` what that expectation is based on, `source` the document, rule or measurement. `peak` is the GPU
     memory that the change leads to; None if it is unknown, or the change does not affect it. `command`, if any,
-    has placeholders and replaces the job's.
+    has placeholders and replaces the job's. `batch_note` says how the effective batch changes; empty if it does not.
     """
 
     title: str
@@ -31,6 +31,7 @@ class Remedy:
     source: str = ""
     peak: ExpectedPeak | None = None
     command: tuple[str, ...] = ()
+    batch_note: str = ""
 
     @property
     def can_apply(self) -> bool:
@@ -39,8 +40,9 @@ class Remedy:
 
     @property
     def expectation(self) -> str:
-        """The expected effect, with the peak memory."""
-        return "; ".join(part for part in (self.effect, self.peak.sentence if self.peak else "") if part)
+        """The expected effect, with the change of the effective batch and the peak memory."""
+        peak = self.peak.sentence if self.peak else ""
+        return "; ".join(part for part in (self.batch_note, self.effect, peak) if part)
 
 
 @dataclass(frozen=True, slots=True)

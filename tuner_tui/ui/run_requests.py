@@ -108,7 +108,7 @@ class RunRequests(Requests):
         if not await self._confirm_beside_tuning():
             return
         offer = await to_daemon_thread(lambda: self._backend.offer_launch(current))
-        sentence = launch_sentence(current, self._store.outlook)
+        sentence = launch_sentence(current, self._store.outlook, self._state.batch_note)
         # A command is shown with the settings that do not reach it; the built-in job gets them all.
         if current.job.kind == "command" and not await self._app.ask(LaunchScreen(offer.lines, sentence=sentence)):
             return

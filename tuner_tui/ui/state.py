@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.advice.settings_check import differing_settings
@@ -111,6 +112,15 @@ class UiState:
             return frozenset()
         resolved = current.resolved
         return frozenset(name for name in FIELDS if resolved.origin(name).kind == OriginKind.DEFAULT)
+
+    @property
+    def batch_note(self) -> str:
+        """How the changes of the settings changed the effective batch; empty if they did not."""
+        editing, spread = self.editing, self.data_parallel
+        if editing is None or "per_device_train_batch_size" in self.unknown_values:
+            return ""
+        replicas = spread.processes * spread.cards
+        return effective_batch_note(editing.saved.settings, editing.current.settings, replicas)
 
     @property
     def edited(self) -> bool:

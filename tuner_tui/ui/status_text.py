@@ -28,8 +28,11 @@ class StopQuestion(NamedTuple):
     question: str
 
 
-def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None) -> str:
-    """Return what a start does: `3 epochs of 12,400 samples, about 38 min, peak 21 of 24 GiB.`, with unknown parts."""
+def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None, batch_note: str = "") -> str:
+    """Return what a start does: `3 epochs of 12,400 samples, about 38 min, peak 21 of 24 GiB.`, with unknown parts.
+
+    `batch_note` says how the effective batch was changed.
+    """
     outlook = outlook or MemoryOutlook(unknown="not known yet: the estimate is being made")
     duration, estimate = outlook.duration, outlook.estimate
     time = f"about {summarise_duration(duration)}"
@@ -39,7 +42,8 @@ def launch_sentence(config: TrainingConfig, outlook: MemoryOutlook | None) -> st
     if estimate is not None:
         verdict = "" if estimate.verdict == "fits" else f", {VERDICTS[estimate.verdict][2]}"
         peak = f"peak {figures_of(estimate)}{verdict}"
-    return f"{_length(config, outlook)}, {time}, {peak}."
+    changed = f" {batch_note[0].upper()}{batch_note[1:]} by your changes." if batch_note else ""
+    return f"{_length(config, outlook)}, {time}, {peak}.{changed}"
 
 
 def _length(config: TrainingConfig, outlook: MemoryOutlook) -> str:

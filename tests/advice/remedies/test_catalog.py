@@ -58,6 +58,8 @@ def test_where_no_divisor_is_near_the_difference_and_its_rate_are_shown() -> Non
     assert "13 → 9" in nearest.title
     assert nearest.change["learning_rate"] == pytest.approx(8.32e-5)
     assert exact.change == {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 13}
+    assert nearest.expectation.startswith("effective batch 13 → 9; ")
+    assert "effective batch" not in exact.expectation
 
 
 def test_the_order_of_least_harm() -> None:

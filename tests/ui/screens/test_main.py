@@ -26,6 +26,7 @@ from tuner_tui.ui.keys import (
 )
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
 from tuner_tui.ui.panels.layout import PAGES
+from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.help import help_groups, help_rows
 from tuner_tui.ui.status_text import FIRST_KEYS
 from tuner_tui.view.cells import plain_text
@@ -104,6 +105,9 @@ async def test_the_footer_shows_what_can_be_done_and_takes_clicks() -> None:
     async with on_screen(busy_box()) as pilot:
         text = app_of(pilot).main.query_one(KeyFooter).render().plain
         assert all(key in text for key in ("s Stop", "c Checkpoint", "a Apply"))
+        panel = app_of(pilot).main.query_one(TroubleshootingPanel)
+        panel.selected = 1  # its second remedy changes no setting
+        await until(pilot, lambda: "Apply" not in app_of(pilot).main.query_one(KeyFooter).render().plain)
         assert "Train" not in text
 
 

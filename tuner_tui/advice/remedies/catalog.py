@@ -9,6 +9,7 @@ from functools import partial
 
 from msgspec import structs
 
+from tuner_tui.advice.batch_scaling import effective_batch_note
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.oom_analysis import format_limit
@@ -57,7 +58,7 @@ def remedies_for(
     # really uses, reach it, and lead to a peak that fits. Where memory is short and no step fits alone, all are shown,
     # as two together may.
     remedies = [
-        replace(reached, peak=expected_peak(situation, offer.change))
+        replace(reached, peak=expected_peak(situation, offer.change), batch_note=_batch_note(situation, offer))
         for offer in _ladder(topic if topic is not None and has_remedies(topic) else cause, situation, where, role)
         if changes_something(offer, situation)
         and starts_from_known_values(offer, situation)
@@ -68,6 +69,15 @@ def remedies_for(
     )
     alone = any(candidate.peak is not None for candidate in fitting)
     return tuple(remedies) if cause in SAVES_MEMORY and not alone else fitting
+
+
+def _batch_note(situation: Situation, offer: Remedy) -> str:
+    before = situation.settings
+    if before is None or not situation.is_known("per_device_train_batch_size"):
+        return ""
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps")
+    changes = {name: offer.change[name] for name in names if name in offer.change}
+    return effective_batch_note(before, before.changed(**changes), situation.replicas)
 
 
 def has_remedies(name: str) -> bool:

@@ -88,6 +88,8 @@ class MainScreen(FullScreen):
         yield KeyFooter(id="keys")
 
     def on_mount(self) -> None:
+        for name in ("findings", "selected"):  # the remedy under the cursor follows from both
+            self.watch(self.query_one(TroubleshootingPanel), name, self._show_idle_keys, init=False)
         self._show_idle_keys()
 
     @property
@@ -109,7 +111,6 @@ class MainScreen(FullScreen):
     def watch_findings(self, findings: tuple[Finding, ...]) -> None:
         worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")
         self.query_one(PageTabs).trouble = (len(findings), worst)
-        self._show_idle_keys()
 
     def watch_tuning_sign(self, sign: str) -> None:
         self.query_one(KeyFooter).signs = {"app.do('tune')": sign} if sign else {}
@@ -123,7 +124,8 @@ class MainScreen(FullScreen):
 
     def _show_idle_keys(self) -> None:
         idle = {f"app.do('{action}')" for action in (("train", "tune") if self.running else ("stop", "checkpoint"))}
-        if not any(remedy.can_apply for finding in self.findings for remedy in finding.remedies):
+        remedy = None if self.choice is None else self.choice.remedy
+        if remedy is None or not remedy.can_apply:
             idle.add("app.remedy('apply')")
         self.query_one(KeyFooter).idle = frozenset(idle)
 
