@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, opened
+from tests.fakes.ui_backend import FakeBox, busy_box, failed_box, listed, opened
 from tests.ui.pilots import ScreenPilot, app_of, dialog, on_screen, preset_shown, said, screen_text, until, value
 from tests.ui.test_comparison_requests import RUNS
 from tuner_tui.settings.job import CommandJob
@@ -34,6 +34,15 @@ class Task:
 
 def demo() -> FakeBox:
     return FakeBox(opened=opened("demo"))
+
+
+def script() -> FakeBox:
+    return FakeBox(opened=replace(opened(None), job=CommandJob(command=("python", "sft.py"))))
+
+
+def processes(_: ScreenPilot, box: FakeBox) -> object:
+    """Whether the training that was launched has two processes, started by torchrun."""
+    return [(config.job.launcher, config.job.processes) for config in box.launched] == [("torchrun", 2)]
 
 
 def launched(box: FakeBox) -> tuple[str | None, tuple[str, ...]]:
@@ -101,6 +110,36 @@ TASKS = (
         'slash "warmup enter',
         lambda pilot, box: "warmup_steps" in screen_text(pilot.app),
         size=(80, 24),
+    ),
+    Task(
+        "start on 2 GPUs",
+        'e =Job up up "2 enter = t',
+        processes,
+        demo,
+    ),
+    Task(
+        "start a script of one's own on 2 GPUs",
+        'e =Job down "2 enter = t =Train enter',
+        processes,
+        script,
+    ),
+    Task(
+        "load the best preset for this GPU",
+        "p =Presets enter",
+        lambda pilot, box: preset_shown(pilot) == "large",
+        lambda: FakeBox(presets=[listed("large", "For large GPUs", suits=True), listed("other", "For others")]),
+    ),
+    Task(
+        "find an action by its name",
+        'ctrl+p =Commands "memory enter',
+        lambda pilot, box: dialog(pilot).startswith("Memory"),
+    ),
+    Task(
+        "see what the machine can do",
+        "i",
+        lambda pilot, box: dialog(pilot).startswith("Machine"),
+        busy_box,
+        (80, 24),
     ),
     Task("stop with a checkpoint", "s =Stop y", lambda pilot, box: box.orders == [("r007", "stop")], busy_box),
 )

@@ -234,6 +234,13 @@ class JobScreen(Dialog["Job"]):
         if self._guess_apply and mode is not None:
             self.query_one("#job-apply", Choice).value = mode
 
+    @on(Input.Changed, "#job-processes")
+    def _processes_typed(self, event: Input.Changed) -> None:
+        """Choose torchrun for several processes where no launcher is chosen."""
+        launcher = self.query_one("#job-launcher", Choice)
+        if event.value.isdigit() and int(event.value) > 1 and launcher.value == "plain":
+            launcher.value = "torchrun"
+
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Show the help of the focused line."""
         name = (event.widget.id or "").removeprefix("job-")
@@ -275,7 +282,7 @@ def _row(line: JobField, texts: dict[str, str]) -> Widget:
     if line.choices:
         field: Widget = Choice(line.choices, text, id=f"job-{line.name}")
     else:
-        field = LineInput(text, id=f"job-{line.name}")
+        field = LineInput(text, id=f"job-{line.name}", select=text.isdigit())
     return Horizontal(Label(line.label, markup=False), field, classes="row")
 
 
