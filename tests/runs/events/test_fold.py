@@ -183,3 +183,29 @@ def test_the_phases_of_a_start_end_with_the_first_step_and_come_in_any_order() -
     assert startup_phases(fold_all(RunState(), story[:3]), 50.0) == (
         ("importing", 6.0), ("setting up", 4.0), ("loading-model", 30.0)
     )  # fmt: skip
+
+
+def test_a_part_of_the_loss_never_stands_for_the_loss() -> None:
+    part = ev.Metrics(
+        t=1.0, rank=0, step=1, source="tensorboard", loss=9.0, part=True, parts={"losses/value_loss": 9.0}
+    )
+    whole = ev.Metrics(t=1.0, rank=0, step=1, source=ev.BACKWARD, loss=0.5)
+    for story in ([part, whole], [whole, part]):
+        state = fold_all(RunState(), story)
+        assert (state.loss, state.loss_parts) == (0.5, {"losses/value_loss": 9.0})
+    assert fold_all(RunState(), [part]).loss == 9.0
+
+
+def test_a_guessed_length_is_corrected_when_the_training_completes() -> None:
+    story = [ev.Plan(t=0.0, rank=0, total_steps=90, guessed=True), steps(1.0, 45, 1.0)]
+    ended = fold_all(RunState(), [*story, ev.Finished(t=2.0, outcome="completed")])
+    assert (ended.total_steps, ended.total_guessed) == (45, False)
+    stopped = fold_all(RunState(), [*story, ev.Finished(t=2.0, outcome="stopped")])
+    assert (stopped.total_steps, stopped.total_guessed) == (90, True)
+
+
+@pytest.mark.parametrize("trace", [ev.Metrics(t=1.0, rank=0, step=0, loss=1.0), ev.Saved(t=1.0, rank=0, path="/m.pt")])
+def test_a_gradient_or_a_file_is_a_sign_of_training(trace: ev.Event) -> None:
+    story = [ev.Started(t=0.0, rank=0, pid=1, torch="2.13.0"), ev.Ended(t=2.0, rank=0)]
+    assert fold_all(RunState(), story).ended_without_step
+    assert not fold_all(RunState(), [story[0], trace, story[1]]).ended_without_step

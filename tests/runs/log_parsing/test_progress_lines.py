@@ -58,6 +58,13 @@ def test_several_bars_in_one_piece_and_a_dictionary_behind_one() -> None:
     assert [(record.step, record.loss) for record in parse_output(text)] == [(1, None), (2, None), (None, 0.5)]
 
 
+def test_a_bar_that_is_named_by_its_loss_counts_the_steps() -> None:
+    [record] = parse_output("loss: 0.37:  10%|▏ | 5/50 [00:01<00:09, 5.0it/s]\r")
+    assert (record.step, record.total_steps, record.loss) == (5, 50, 0.37)
+    evaluated = parse_output("val_loss: 0.37:  10%|▏ | 5/50 [00:01<00:09, 5.0it/s]\r")
+    assert not any(record.step for record in evaluated)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("00:12", 12.0), ("1:00:01", 3601.0), ("1 day, 0:00:05", 86405.0), ("1h 2m 3s", 3723.0), ("12.5s", 12.5)],

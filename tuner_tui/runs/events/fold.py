@@ -304,7 +304,9 @@ def _metrics(state: RunState, event: ev.Metrics) -> RunState:
         return state
     names = ("loss", "learning_rate", "grad_norm", "epoch")
     changed: dict[str, Any] = {name: value for name in names if (value := getattr(event, name)) is not None}
-    trust = ev.trust(event.source, event.summary)
+    trust = ev.trust(event.source, event.summary, event.part)
+    if event.parts:
+        changed["loss_parts"] = {**state.loss_parts, **event.parts}
     if state.loss is not None and trust < state.loss_trust:
         changed.pop("loss", None)
     if "loss" in changed:

@@ -333,7 +333,7 @@ class HistoryBuilder:
         self._samples_s = DownsampledSeries("throughput", "samples/s")
         self._memory = DownsampledSeries("peak memory", "B")
         self._ranks: dict[int, _RankCounters] = {}
-        self._loss_trust = 0
+        self._loss_trust = -1
         self._built: History | None = History()
 
     def add(self, event: Event) -> None:
@@ -358,7 +358,7 @@ class HistoryBuilder:
     def _add_metrics(self, event: Metrics) -> None:
         # Losses of two sources differ (one batch, a mean of the last hundred), so a plot has only those of the best
         # source.
-        new_trust = trust(event.source, event.summary)
+        new_trust = trust(event.source, event.summary, event.part)
         if event.rank in (None, 0) and event.loss is not None and new_trust >= self._loss_trust:
             if new_trust > self._loss_trust:
                 self._loss, self._loss_trust = DownsampledSeries("loss", ""), new_trust

@@ -139,9 +139,9 @@ class RunState:
     completed.
     `planned_epochs` is the number of epochs by a `Plan`. `evaluations` are downsampled to a few hundred, newest last;
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
-    that some printed, the last of which may not have ended. `loss_trust`: the `trust` in the source of the
-    loss. `high_losses`: how many of the newest losses in a row are
-    `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers. `saved`
+    that some printed, the last of which may not have ended. `loss_trust`: the `trust` in the source of the loss;
+    `loss_parts`: losses whose names say that they are parts of it. `high_losses`: how many of the newest losses in a
+    row are `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers. `saved`
     is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
     continued the run; `fallback_ended`: why it did not.
     """
@@ -166,6 +166,7 @@ class RunState:
     epoch: float | None = None
     loss: float | None = None
     loss_trust: int = 0
+    loss_parts: Mapping[str, float] = field(default_factory=dict)
     lowest_loss: float | None = None
     high_losses: int = 0
     learning_rate: float | None = None

@@ -22,12 +22,15 @@ BACKWARD = "backward()"
 PRINTED = ("log lines", "progress bar")
 
 
-def trust(source: str | None, summary: bool = False) -> int:
+def trust(source: str | None, summary: bool = False, part: bool = False) -> int:
     """How much a metric of this source is worth; a loss of one source is not mixed with that of another.
 
     A Trainer's own is best, then what the script gives to a logger, what it prints, and what `backward()` was called
-    on. A `summary` (`Metrics.summary`) comes too seldom to stand for the loss between two of them.
+    on. A `summary` (`Metrics.summary`) comes too seldom to stand for the loss between two of them. A
+    `part` of the loss is worth less than all of it, whoever says it.
     """
+    if part:
+        return -1
     if summary or source == BACKWARD:
         return 0
     return 3 if source is None else 1 if source in PRINTED else 2
@@ -376,12 +379,15 @@ class Metrics(Event):
     """What the trainer logged. Values that are not finite are kept.
 
     `summary`: logged together with an evaluation, so the loss is the mean of an epoch or of other batches than the
-    last.
+    last. `part`: by its name, such as `losses/value_loss`, the loss is one of several that add up. `parts` are such
+    losses by their names.
     """
 
     story: ClassVar[bool] = False
     step: int
     summary: bool = False
+    part: bool = False
+    parts: Mapping[str, float] = field(default_factory=dict)
     loss: float | None = None
     learning_rate: float | None = None
     grad_norm: float | None = None

@@ -162,7 +162,9 @@ def _bars(piece: str) -> Iterator[ProgressRecord]:
         # The name before a bar and the postfix after it may hold figures: `loss 0.4: 10%|█ | 5/50 [00:01<00:09,
         # 5it/s]`.
         figures = parse_line(f"{name} | {match[4]}" if may_have_figures(name) else match[4])
-        if (not name or _TRAINS.match(name)) and _counts_steps(match[4]):
+        # A bar whose name is its loss, `loss: 0.37: 10%|`, is that of the training.
+        trains = not name or _TRAINS.match(name) or _LOSS.match(name.lower())
+        if trains and _counts_steps(match[4]):
             epochs = _EPOCHS.search(name)
             yield ProgressRecord(
                 BARS,

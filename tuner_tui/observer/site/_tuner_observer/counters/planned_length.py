@@ -432,7 +432,8 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
         return variables_of(frame).get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
         owner = _value(node.value, frame)
-        value = getattr(owner, "__dict__", {}).get(node.attr)
+        # Settings may be attributes of their class; nothing is called, such as a property.
+        value = getattr(owner, "__dict__", {}).get(node.attr, inspect.getattr_static(owner, node.attr, None))
         return _item(owner, node.attr) if value is None else value
     if isinstance(node, ast.Subscript):
         return _item(_value(node.value, frame), _value(node.slice, frame))

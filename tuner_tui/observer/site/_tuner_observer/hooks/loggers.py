@@ -68,6 +68,9 @@ INTERVAL_S = 1.0
 EVALUATIONS_AT_ONCE = 50
 """Evaluations written as they come, before they are limited to one a second (a loop may evaluate after every step)."""
 MAX_NAMES = 1000
+MAX_PARTS = 8
+PART = 2
+"""Order of a loss whose name is that of a part of the training's, such as `losses/value_loss`."""
 
 LOSS, METRIC, EVALUATION, IGNORED = "loss", "metric", "evaluation", ""
 _WORDS = re.compile(r"[^a-z0-9@]+")
@@ -122,7 +125,7 @@ def kind_of(name: str) -> Kind:
     if unique & _EVALUATION_WORDS and not trains:
         return Kind(EVALUATION, "eval_" + "_".join(rest)) if rest else Kind(IGNORED)
     if is_loss:
-        order = 3 if "epoch" in unique else 0 if unique <= _PLAIN_WORDS else 1 if "total" in unique else 2
+        order = 3 if "epoch" in unique else 0 if unique <= _PLAIN_WORDS else 1 if "total" in unique else PART
         return Kind(LOSS, "eval_" + "_".join(words), trains, order)
     return Kind(METRIC, "eval_" + "_".join(words)) if unique & _METRICS and not trains else Kind(IGNORED)
 
@@ -154,6 +157,7 @@ class LoggedValues:
         self._loss_step: int | None = None
         self._is_of_steps = False
         self._metrics: dict[str, Any] = {}
+        self._parts: dict[str, float] = {}
         self._evaluated: dict[str, float] = {}
         self._evaluation: dict[str, Any] = {}
         self._evaluations_left = float(EVALUATIONS_AT_ONCE)
@@ -220,6 +224,8 @@ class LoggedValues:
         # A loop may log several losses (`loss_cls`, `total_loss`, `epoch_loss`): the one whose name is the plainest is
         # followed. If it comes at steps without an evaluation it is the loss of a step; if only together with
         # evaluations it is a mean over the epoch, a `summary`.
+        if kind.order == PART and (name in self._parts or len(self._parts) < MAX_PARTS):
+            self._parts[name] = number
         if name == self._loss_name or kind.order < self._loss_order:
             step = origin["step"]
             if name != self._loss_name:
@@ -231,7 +237,7 @@ class LoggedValues:
                 origin = dict(origin, summary=None)
             elif evaluated == step:
                 origin = dict(origin, summary=True)
-            self._metrics.update(origin, loss=number)
+            self._metrics.update(origin, loss=number, part=kind.order == PART or None)
 
     def _add_evaluated(self, key: str, number: float, origin: dict[str, Any]) -> None:
         if self._evaluated and origin["step"] != self._evaluation["step"]:
@@ -255,8 +261,8 @@ class LoggedValues:
         if self._evaluated:
             self._write_evaluation()
         if "loss" in self._metrics:
-            self._session.report_counters("metrics", self._metrics)
-            self._metrics = {}
+            self._session.report_counters("metrics", dict(self._metrics, parts=self._parts or None))
+            self._metrics, self._parts = {}, {}
 
 
 def _flattened(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
