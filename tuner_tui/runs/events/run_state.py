@@ -141,8 +141,8 @@ class RunState:
     `evaluation_steps`: where the last of them began, as the observer saw it; `evaluation_output`: the bytes of output
     that some printed, the last of which may not have ended. `loss_trust`: the `trust` in the source of the loss;
     `loss_parts`: losses whose names say that they are parts of it. `high_losses`: how many of the newest losses in a
-    row are `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers. `saved`
-    is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
+    row are `DIVERGED` times `lowest_loss` or more. `options` and `switches` are those of the script's argument parsers.
+    `saved` is what the script itself saved last. `unobserved`: why the observer does not run. `fell_back`: the fallback
     continued the run; `fallback_ended`: why it did not.
     """
 
