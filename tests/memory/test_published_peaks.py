@@ -58,7 +58,8 @@ def _rows() -> Iterator[tuple[str, str, dict[str, Any], float]]:
 
 
 def _compare(name: str, figure: str, values: dict[str, Any], peak_bytes: float) -> Comparison:
-    code = replace(training_code(values.pop("code")), upcasts=values.pop("upcasts", False))
+    by_name = {name: values.pop(name) for name in ("upcasts", "adapted", "keeps_inputs") if name in values}
+    code = replace(training_code(values.pop("code")), **by_name)
     shape = known_shape(values.pop("model"), "causal-lm")
     assert shape is not None, name
     settings = convert({**values, "eval_strategy": "no"}, Settings)
@@ -72,9 +73,9 @@ def test_there_are_enough_of_both_halves() -> None:
     assert min(len(comparisons("fitted")), len(comparisons("unseen"))) >= 30
 
 
-@pytest.mark.parametrize("half", ["fitted", "unseen"])
-def test_published_peaks_lie_within_the_stated_uncertainty(half: Half) -> None:
+@pytest.mark.parametrize(("half", "most"), [("fitted", 0.05), ("unseen", 0.07)])
+def test_published_peaks_lie_within_the_stated_uncertainty(half: Half, most: float) -> None:
     compared = comparisons(half)
-    assert median(abs(each.error) for each in compared) <= 0.10
-    assert sum(each.inside for each in compared) >= 0.9 * len(compared)
-    assert sum(each.too_small for each in compared) <= 0.05 * len(compared)
+    assert median(abs(each.error) for each in compared) <= most
+    assert sum(each.inside for each in compared) >= 0.95 * len(compared)
+    assert not [each for each in compared if each.too_small]

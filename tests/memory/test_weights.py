@@ -9,7 +9,7 @@ import pytest
 import yaml
 from msgspec import convert
 
-from tuner_tui.memory.closed_form import TrainingCode, activation_bytes, fixed_sizes
+from tuner_tui.memory.closed_form import TrainingCode, activation_bytes, fixed_sizes, memory_phases
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import (
@@ -198,3 +198,37 @@ def test_each_adapter_on_16_bit_weights_keeps_a_copy_of_its_input_and_dropout_it
     in_16_bit = TrainingCode(adapter_bytes=2)
     shared = activation_bytes(shape("qwen2.5-7b"), Settings(precision="bf16", peft_method="lora"), GPU, in_16_bit)
     assert dropped[0].block - shared.block == 128 * 2 * (5 - 2 + 1) * 3584
+
+
+def test_layers_without_adapters_keep_neither_their_inputs_nor_adapters() -> None:
+    """Without adapters on key, value, gate, up and down: 4 copies of 3,584 inputs, and the input of the last layer."""
+    settings = Settings(precision="bf16", peft_method="lora", lora_r=8)
+    every, some = (
+        activation_bytes(shape("qwen2.5-7b"), settings, GPU, TrainingCode(adapted=roles)).block
+        for roles in ((), ("query", "output"))
+    )
+    assert every - some == 128 * 2 * (4 * 3584 + 18_944 + 5 * 8)
+    counted = count_parameters(shape("qwen2.5-7b"), settings, ("query", "output"))
+    assert counted.trainable == 28 * 8 * 4 * 3584
+
+
+def test_4_bit_layers_of_older_bitsandbytes_keep_their_inputs() -> None:
+    """The two normalised tensors of 3,584 numbers and the last layer's input, besides the copies for the adapters."""
+    settings = Settings(precision="bf16", peft_method="lora", quantization="nf4")
+    plain, older = (
+        activation_bytes(shape("qwen2.5-7b"), settings, GPU, TrainingCode(keeps_inputs=keeps)).block
+        for keeps in (False, True)
+    )
+    assert older - plain == 128 * 2 * (2 * 3584 + 18_944)
+    assert estimate(shape("qwen2.5-7b"), settings, GPU, code=TrainingCode(keeps_inputs=True)).uncertainty > 0.3
+
+
+def test_litgpt_ties_no_output_layer() -> None:
+    settings = Settings(peft_method="lora", weights_dtype="bf16", optim="adamw_torch_fused")
+    tied, untied = (
+        min(
+            phase.weights for phase in memory_phases(shape("llama-3.2-1b"), settings, GPU, code=TrainingCode(unties=on))
+        )
+        for on in (False, True)
+    )
+    assert untied - tied == 2 * 128_256 * 2048

@@ -361,6 +361,24 @@ def test_the_parts_of_the_tiny_model_add_up() -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "roles"),
+    [
+        ("adapter: qlora\nlora_target_modules: [q_proj, v_proj]", ("query", "value")),
+        ("adapter: qlora\nlora_target_modules: [q_proj, experts]", ()),
+        ("adapter: qlora\nlora_target_linear: true", ()),
+        ("finetuning_type: lora\nlora_target: q_proj,down_proj", ("query", "down")),
+        ("finetuning_type: lora\nlora_target: all", ()),
+        ("lora_r: 8\nlora_query: true\nlora_key: false\nlora_projection: true\nlora_head: true", ("query", "output")),
+    ],
+)
+def test_the_layers_with_adapters_are_read_from_the_options(
+    tmp_path: Path, options: str, roles: tuple[str, ...]
+) -> None:
+    (tmp_path / "run.yaml").write_text(options)
+    assert training_code_of(CommandJob(command=("tool", "run.yaml"), cwd=str(tmp_path)), None).adapted == roles
+
+
+@pytest.mark.parametrize(
     ("script", "words", "transformers", "expected"),
     [
         ("", (), "5.23.0", BUILT_IN),
@@ -383,7 +401,7 @@ def test_a_tool_with_code_of_its_own_is_not_traced_and_says_what_is_unknown() ->
     estimator = JobMemoryEstimator(BuiltinJob(task="causal-lm", model="gpt2"), H100, code=training_code_of(job, None))
     best = estimator.closed_form(Settings(peft_method="lora"))
     assert best is not None
-    assert best.rests_on == "by formula, not knowing which layers have adapters"
+    assert best.rests_on == "by formula, not knowing what else it keeps"
     assert best.uncertainty > 0.1
     with pytest.raises(TraceError, match="otherwise than a trace"):
         estimator.traced(Settings())

@@ -6,6 +6,7 @@ The closed form answers at once. A trace takes seconds, and is right for models 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from tuner_tui.advice.recommend.duration_estimate import DurationEstimate, Earli
 from tuner_tui.advice.recommend.memory_breakdown import BreakdownRow, MemoryRemedy, breakdown_rows, memory_remedies
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths, measure_lengths
 from tuner_tui.advice.recommend.target import TrainingTarget, limit_gpu_memory, target_of
+from tuner_tui.core.files import read_data_file
 from tuner_tui.core.units import format_size
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
@@ -24,7 +26,7 @@ from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate
 from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import known_shape
+from tuner_tui.memory.model_shape import FAMILIES_FILE, known_shape
 from tuner_tui.memory.trace import (
     MemoryBreakdown,
     MemoryTrace,
@@ -37,12 +39,14 @@ from tuner_tui.memory.trace import (
 )
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
-from tuner_tui.settings.command_training import CommandTraining, read_command
+from tuner_tui.settings.command_training import CommandTraining, own_options, read_command
 from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.rules import RuleContext
 
 OLDER_TRANSFORMERS = "older transformers"
+ADAPTED_LAYERS = ("lora_target_modules", "lora_target", "target_modules")
+"""The options of axolotl and TRL, LLaMA-Factory, peft and ms-swift for the layers that get adapters."""
 UNKNOWN_FOR_COMMAND = "unknown for a command until a run measures it"
 UNMEASURED_IMPORTS = "not known yet: import memory is not measured"
 MICRO = "per_device_train_batch_size"
@@ -82,16 +86,38 @@ def training_device(
 
 
 def training_code_of(job: Job, interpreter: Interpreter | None) -> TrainingCode:
-    """What the code that trains `job` does with memory: by its tool, its script and the installed Transformers."""
-    older = RuleContext((), interpreter, job).is_older("transformers", (4, 49))
-    code = training_code(OLDER_TRANSFORMERS if older else "")
+    """What the code that trains `job` does with memory: by its tool, script, options and installed packages."""
+    machine = RuleContext((), interpreter, job)
+    code = training_code(OLDER_TRANSFORMERS if machine.is_older("transformers", (4, 49)) else "")
+    if machine.is_older("bitsandbytes", (0, 44)):
+        code = replace(code, keeps_inputs=True)
     if not isinstance(job, CommandJob):
         return code
-    if job.launcher == "deepspeed" or any("deepspeed" in word for word in job.command):
-        return training_code("deepspeed")
-    if training_code(job.dialect) != BUILT_IN:
-        return training_code(job.dialect)
-    return replace(code, upcasts=_read_command(job.command, job.cwd or "").upcasts)
+    deepspeed = job.launcher == "deepspeed" or any("deepspeed" in word for word in job.command)
+    own = training_code("deepspeed" if deepspeed else job.dialect)
+    if own != BUILT_IN:
+        code = replace(own, keeps_inputs=code.keeps_inputs)
+    upcasts, adapted = _read_code(job.command, job.cwd or "")
+    return replace(code, upcasts=upcasts, adapted=adapted or code.adapted)
+
+
+@lru_cache(maxsize=8)
+def _read_code(command: tuple[str, ...], folder: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether the script prepares a quantized model by peft, and the roles of the layers with adapters.
+
+    No roles where all layers have adapters, or some that are not known by name.
+    """
+    options = own_options(CommandJob(command=command, cwd=folder))
+    modules = read_data_file(FAMILIES_FILE)["modules"]
+    known = {name for names in modules.values() for name in names}
+    named = next((options[name] for name in ADAPTED_LAYERS if options.get(name)), None)
+    switched_on = [name for name, value in options.items() if value is True and name in known]
+    if isinstance(named, str):
+        names = re.split(r"[\s,]+", named.strip())
+    else:
+        names = [str(name) for name in named] if isinstance(named, list | tuple) else switched_on
+    roles = tuple(role for role, spellings in modules.items() if not set(names).isdisjoint(spellings))
+    return _read_command(command, folder).upcasts, roles if set(names) <= known else ()
 
 
 @dataclass(frozen=True, slots=True)

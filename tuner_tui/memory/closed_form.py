@@ -23,6 +23,7 @@ from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import (
     ModelShape,
     ParameterCounts,
+    adapted_layers,
     block_widths,
     count_parameters,
     family_form,
@@ -43,19 +44,25 @@ class TrainingCode:
     `logit_bytes` are the bytes per logit at the peaks of the loss in the forward and the backward pass, in 16 bit, and
     `adapter_bytes` those of an adapter's number. `upcasts`: what is not quantized of a quantized model is fp32, as
     `prepare_model_for_kbit_training` of peft makes it. `fused_gelu`: one kernel computes GELU, where the models' own
-    code keeps five tensors. `buffer_bytes` are buffers for gradients. What is `unknown` of it widens the uncertainty.
+    code keeps five tensors. `adapted` are the roles of layers with adapters (families.yaml), all where it is empty, and
+    `buffer_bytes` buffers for gradients. `keeps_inputs`: those of 4-bit layers are kept. `unties`: an output layer that
+    is tied to the embedding is a copy. What is `unknown` of it widens the uncertainty.
     """
 
     logit_bytes: tuple[float, float] = (10, 12)
     adapter_bytes: int = 4
     upcasts: bool = False
     fused_gelu: bool = False
+    adapted: tuple[str, ...] = ()
     buffer_bytes: float = 0.0
+    keeps_inputs: bool = False
+    unties: bool = False
     uncertainty: float = 0.1
     unknown: str = ""
 
 
 BUILT_IN = TrainingCode()
+FOUR_BITS = ("nf4", "fp4")
 
 
 @cache
@@ -177,22 +184,35 @@ def block_bytes(shape: ModelShape, settings: Settings, numerics: NumberSizes, co
     adapted = settings.peft_method != "none"
     copied = adapter_copy_bytes(settings, numerics, code)
     widths, units = block_widths(shape), unit_bytes(shape, numerics, adapted, copied)
-    kept = sum(widths[name] * _total(each, units) for name, each in family_form(shape.family).kept.items())
+    form = family_form(shape.family)
+    kept = sum(widths[name] * _total(each, units) for name, each in form.kept.items())
     if code.fused_gelu and shape.family == "gpt2":  # its input and its output
         kept -= widths["inner"] * (_total(family_form("gpt2").kept["inner"], units) - 2 * numerics.compute)
     if shape.query_norm:  # the input in fp32 and, where the weight trains, the scaled one
         kept += (widths["queries"] + widths["keys"]) * (4 + (0 if adapted else numerics.compute))
     if not adapted:
         return kept
-    layers = linear_layers(shape)
+    layers, roles = adapted_layers(shape, code.adapted), set(code.adapted or form.roles)
+    # The form counts the inputs of all layers: one that no adapter reads is not kept.
+    unread = len({*form.roles} - roles - {"output", "down"}) * units["copied"]
+    unread += sum(not roles & readers for readers in READERS) * units["uncopied"]
+    if code.keeps_inputs and settings.quantization in FOUR_BITS:
+        unread = 0 if copied == 0 else -len(READERS) * numerics.compute
+        kept += widths["inner"] * numerics.compute * (copied > 0 and "down" in roles)
+    elif "down" not in roles:
+        kept -= widths["inner"] * numerics.compute
+    kept -= widths["hidden"] * unread
     ranks = len(layers) * settings.lora_r * numerics.compute
-    attention_output = shape.heads * shape.head_dim * copied
+    attention_output = widths["queries"] * copied if "output" in roles else 0
     masks = sum(layer.inputs for layer in layers) * numerics.mask if settings.lora_dropout else 0
     # DoRA keeps the outputs of the frozen and the low-rank layer; in 16 bit the former also without its bias.
     outputs = sum(layer.outputs * (3 if layer.bias and numerics.casts else 2) for layer in layers)
-    return (
-        kept + ranks + attention_output + masks + (outputs * numerics.compute if settings.peft_method == "dora" else 0)
-    )
+    kept += ranks + attention_output + masks
+    return kept + (outputs * numerics.compute if settings.peft_method == "dora" else 0)
+
+
+READERS = ({"query", "key", "value"}, {"gate", "up"})
+"""The layers that read the same tensor of the model's width."""
 
 
 def adapter_copy_bytes(settings: Settings, n: NumberSizes, code: TrainingCode) -> int:
@@ -412,7 +432,7 @@ def memory_phases(
 
     `foreach` says whether the optimizer works on all tensors at once; None: as torch chooses on `device`.
     """
-    shape = loaded_shape(shape, settings)
+    shape = loaded_shape(replace(shape, tied=False) if code.unties else shape, settings)
     acts, sizes = (
         gather_logits(activation_bytes(shape, settings, device, code), device),
         fixed_sizes(shape, settings, processes, code),
@@ -448,7 +468,7 @@ def gather_logits(acts: ActivationBytes, device: Device) -> ActivationBytes:
 def fixed_sizes(shape: ModelShape, settings: Settings, processes: int = 1, code: TrainingCode = BUILT_IN) -> FixedSizes:
     """The fixed sizes of one of `processes`."""
     shape = loaded_shape(shape, settings)
-    numbers = count_parameters(shape, settings)
+    numbers = count_parameters(shape, settings, code.adapted)
     full, mixed = settings.peft_method == "none", settings.precision != "fp32"
     each, trained = shape.weight_bytes, trained_bytes(shape, settings, code)
     gradients = float(numbers.trainable * trained)

@@ -6,10 +6,10 @@ All sizes are of one process and its one device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from tuner_tui.memory.closed_form import BUILT_IN, MemoryPhase, TrainingCode, memory_phases
+from tuner_tui.memory.closed_form import BUILT_IN, FOUR_BITS, MemoryPhase, TrainingCode, memory_phases, training_code
 from tuner_tui.memory.device import Device, RuntimeOverhead, interpolate, runtime_overhead
 from tuner_tui.memory.fit import PeakModel
 from tuner_tui.memory.model_shape import ModelShape, count_parameters
@@ -221,6 +221,9 @@ def estimate(
     if shape.approximates:
         words = f"formula of {shape.family} (used for {shape.approximates})"
         return estimate_from_phases(phases, settings, device, NEAREST_FAMILY_UNCERTAINTY, words)
+    if code.keeps_inputs and settings.quantization in FOUR_BITS:
+        older = training_code("older bitsandbytes")
+        code = replace(code, uncertainty=older.uncertainty, unknown=older.unknown)
     words = f"by formula, not knowing {code.unknown}" if code.unknown else "by formula"
     return estimate_from_phases(phases, settings, device, code.uncertainty, words)
 

@@ -92,6 +92,7 @@ class FamilyForm:
 
     types: Sequence[str]
     layers: Sequence[tuple[str, str]]
+    roles: Sequence[str]
     norms: int
     kept: Mapping[str, Mapping[str, float]]
     ends: Mapping[str, float]
@@ -380,6 +381,12 @@ def linear_layers(shape: ModelShape) -> tuple[LinearLayer, ...]:
     return tuple(LinearLayer(*size, number < biased) for number, size in enumerate(sizes))
 
 
+def adapted_layers(shape: ModelShape, roles: Sequence[str] = ()) -> tuple[LinearLayer, ...]:
+    """The linear layers of one block with adapters: those with `roles`, all without any."""
+    layers = zip(linear_layers(shape), family_form(shape.family).roles, strict=True)
+    return tuple(layer for layer, role in layers if not roles or role in roles)
+
+
 def block_widths(shape: ModelShape) -> Mapping[str, int]:
     """The widths in a block by the names of `families.yaml`."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -422,8 +429,8 @@ def trainable_head_parameters(shape: ModelShape, settings: Settings) -> int:
     return LinearLayer(shape.hidden, shape.labels, has_dense).parameters + adapter_parameters(dense, settings)
 
 
-def count_parameters(shape: ModelShape, settings: Settings) -> ParameterCounts:
-    """The parameters of `shape` trained with `settings`."""
+def count_parameters(shape: ModelShape, settings: Settings, adapted: Sequence[str] = ()) -> ParameterCounts:
+    """The parameters of `shape` trained with `settings`, and with adapters on the layers of roles `adapted`."""
     matrices = sum(layer.parameters for layer in linear_layers(shape))
     norms = family_form(shape.family).norms * shape.hidden + (2 * shape.head_dim if shape.query_norm else 0)
     layer = matrices + norms
@@ -432,6 +439,6 @@ def count_parameters(shape: ModelShape, settings: Settings) -> ParameterCounts:
     total = ends + shape.layers * layer
     if settings.peft_method == "none":
         return ParameterCounts(total, total, matrices, layer, embedding, 0)
-    adapter = adapter_parameters(linear_layers(shape), settings)
+    adapter = adapter_parameters(adapted_layers(shape, adapted), settings)
     trainable = shape.layers * adapter + trainable_head_parameters(shape, settings)
     return ParameterCounts(total + trainable, trainable, matrices, adapter, embedding, adapter)
