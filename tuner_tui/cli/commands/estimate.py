@@ -39,7 +39,7 @@ from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, Task, modelled_job, trains_other_task
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, Task, modelled_job, trains_other_task
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
@@ -169,8 +169,9 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
         )
     job = modelled_job(job) or job
     if model is None and isinstance(job, CommandJob):
+        named = "the file" if job.command == (COMMAND_TO_NAME,) else f"`{shlex.join(job.command)}`"
         raise SettingsError(
-            f"Cannot tell which model `{shlex.join(job.command)}` trains: neither an argument such as "
+            f"Cannot tell which model {named} trains: neither an argument such as "
             "--model_name_or_path, a configuration file nor a from_pretrained(...) call in the script names "
             "one. Name it (--model ID --task causal-lm), or run the command for a few steps to measure its "
             "memory."

@@ -21,7 +21,7 @@ ROOT_MARKS = (
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
 TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
 EVALUATES = re.compile(
-    r"(eval|predict|infer|generat|test|bench|merg|export|convert|pre_?proc|prepar|download|plot|serve)"
+    r"(eval|predict|infer|generat|test|bench|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz|download|plot|serve)"
 )
 ENTRIES = frozenset({"main", "run"})
 """Names of the script that a project is started by, where none is named after training."""

@@ -94,7 +94,8 @@ def _command_of_file(
 ) -> tuple[tuple[str, ...], dict[str, str], Path | None]:
     """The words of the command, its variables, and the folder that it is meant for if that is not any."""
     trains_nothing = dialect.form == "python" and not file.values and not re.search(TRAINS, read_source(path))
-    if path.suffix in NO_PROGRAMS or trains_nothing:
+    names_no_model = dialect.programs and not any(key.partition(".")[0] in file.values for key in dialect.model_keys)
+    if path.suffix in NO_PROGRAMS or trains_nothing or names_no_model:
         return (COMMAND_TO_NAME,), {}, None
     if dialect.form == "overrides":
         command = hydra_command(path)
