@@ -256,6 +256,12 @@ def test_a_command_evaluates_where_it_says_so(call: Call, words: str, evaluates:
     assert ("evaluation" in document["peak_at"]) is evaluates
 
 
+def test_planned_gpus_are_estimated_for_the_code_of_the_command(call: Call) -> None:
+    words = ("deepspeed", "train.py", "--model_name_or_path", "gpt2")
+    (card,) = json.loads(call("--gpu", "T4", "--json", "--", *words).stdout)["cards"]
+    assert "not knowing the buffers of DeepSpeed" in card["estimate"]["rests_on"]
+
+
 def test_a_command_is_estimated_by_its_own_arguments(call: Call) -> None:
     """With `--set` in place of the command's arguments the figures are the same, but for what is recommended."""
     own = ("--per_device_train_batch_size", "16", "--bf16", "--max_seq_length", "512", "--model_name_or_path", "gpt2")

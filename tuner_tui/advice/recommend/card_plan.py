@@ -15,6 +15,7 @@ from tuner_tui.advice.recommend.target import TrainingTarget, target_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import trace_together
 from tuner_tui.settings.job import SHAPES, BuiltinJob
@@ -44,6 +45,7 @@ def plan_cards(
     interpreter: Interpreter,
     resolved: Resolved,
     job: BuiltinJob,
+    code: TrainingCode,
     before_tracing: Callable[[int], None] = lambda number: None,
 ) -> tuple[CardPlan, ...]:
     """The plan for each of `cards` in a machine otherwise like this one; seconds for a model not traced before.
@@ -59,7 +61,7 @@ def plan_cards(
     plans = []
     problems = trace_together(interpreter, asked, before_tracing)
     for planned, chosen, target, problem in zip(cards, settings, targets, problems, strict=True):
-        estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter)
+        estimator = JobMemoryEstimator(job, target.device, target.processes, interpreter, code=code)
         best = estimator.at_once(chosen)
         fitting = None if best is None else make_fit(estimator, chosen, target, best)
         duration = estimate_duration(job, chosen, target.replicas, (), [gpu.name for gpu in planned.gpus])

@@ -32,6 +32,7 @@ from tuner_tui.cli.options import AsJson, MemoryLimit
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.units import format_size
 from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, estimate_from_runs
+from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate
 from tuner_tui.memory.trace import TraceError
@@ -77,7 +78,9 @@ def estimate(
     if plan.gpus is not None:
         if capacity is not None or limit is not None:
             raise SettingsError("--gpu already sets the memory; leave out --memory and --memory-limit.")
-        print_plans(plan.gpus, read_machine(plan.interpreter), resolved, job, as_json)
+        machine = read_machine(plan.interpreter)
+        code = training_code_of(training.job or job, machine.interpreter)
+        print_plans(plan.gpus, machine, resolved, job, code, as_json)
         return
     machine = read_machine(plan.interpreter)
     # Of a command only the model may be known: its launcher decides what is recommended, and its runs correct the
@@ -275,7 +278,9 @@ def print_breakdown(estimator: JobMemoryEstimator, settings: Settings, by: str, 
     typer.echo("\n".join(breakdown_report(estimator, settings, traced, remedies, by)))
 
 
-def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, as_json: bool) -> None:
+def print_plans(
+    gpus: str, machine: LocalMachine, resolved: Resolved, job: BuiltinJob, code: TrainingCode, as_json: bool
+) -> None:
     """Print a table of the GPUs in `gpus`, or one document with `--json`. Raises `SettingsError` for an unknown GPU."""
     cards = parse_gpus(gpus)
 
@@ -283,7 +288,7 @@ def print_plans(gpus: str, machine: LocalMachine, resolved: Resolved, job: Built
         number = "once" if traces == 1 else f"with {traces} different settings"
         print_note(f"Tracing {job.model} {number} on the CPU; it is kept for the next time …")
 
-    plans = plan_cards(cards, machine.inventory, machine.interpreter, resolved, job, say)
+    plans = plan_cards(cards, machine.inventory, machine.interpreter, resolved, job, code, say)
     if all(plan.best is None for plan in plans):
         fail(f"The model {job.model} cannot be estimated. {plans[0].not_traced} A short run measures its memory.")
     if as_json:
