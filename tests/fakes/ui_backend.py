@@ -216,6 +216,7 @@ class FakeBox:
     launched: list[TrainingConfig] = field(default_factory=list)
     orders: list[tuple[str, str]] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
+    retried: list[tuple[str, str, dict[str, Value]]] = field(default_factory=list)
     reports: list[tuple[str, str]] = field(default_factory=list)
     preview: tuple[tuple[str, str], ...] = (("Command", "python train.py --seed 7"), ("Not applied", "max_length"))
     tuner: FakeTunings = field(default_factory=FakeTunings)
@@ -331,6 +332,15 @@ class FakeBackend(Backend):
             return Path("/runs/r008")
 
         return RestartOffer(f"{folder.name} saves a checkpoint and stops; a new run continues from there.", restart)
+
+    def offer_retry(
+        self, folder: Path, change: Mapping[str, Value], cause: str, config: TrainingConfig | None
+    ) -> RestartOffer:
+        def restart() -> Path:
+            self.box.retried.append((folder.name, cause, dict(change)))
+            return Path("/runs/r008")
+
+        return RestartOffer(f"{folder.name} has no checkpoint to resume from; a new run starts at step 0.", restart)
 
     def write_report(self, scene: EndScene, name: str) -> Path:
         self.box.reports.append((scene.name, name))

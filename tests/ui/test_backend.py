@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from tests.fakes.situations import box, card
 from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
 from tests.runs.builders import whole_run
-from tuner_tui.settings.job import CommandJob
-from tuner_tui.settings.model import Resolved
+from tuner_tui.runs.store.record import read_record, write_record
+from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.model import Resolved, Value
 from tuner_tui.settings.presets import find_preset
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import BackendError
@@ -84,3 +86,14 @@ def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) 
     longer = replace(shown, resolved=Resolved(shown.resolved.settings.changed(max_steps=900)))
     with pytest.raises(BackendError, match="checkpoint"):
         backend.offer_restart(folder.path, longer)
+
+
+def test_a_retry_starts_at_step_0_without_a_checkpoint_and_says_so(tmp_path: Path) -> None:
+    folder, backend = whole_run(tmp_path), Backend()
+    record = replace(read_record(folder), job=BuiltinJob(), cwd=str(tmp_path), interpreter=sys.executable)
+    write_record(folder, record)
+    change: dict[str, Value] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    offer = backend.offer_retry(folder.path, change, "gpu-oom", None)
+    assert offer.question == (
+        "r001 has no checkpoint to resume from; a new run starts at step 0, with micro batch 8 → 4, accumulation 1 → 2."
+    )

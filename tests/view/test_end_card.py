@@ -97,12 +97,19 @@ def test_the_time_is_one_bar_with_its_parts_in_words() -> None:
         ("completed", (), "t v S C x"),
         ("completed", (DATA_WAIT,), "t a v S C x"),
         ("stopped", (), "R t v S C x"),
-        ("out-of-memory", (OUT_OF_MEMORY,), "a R t v S C x"),
+        ("out-of-memory", (OUT_OF_MEMORY,), "enter R t v S C x"),
     ],
 )
 def test_the_keys_are_those_that_can_do_something(outcome: str, findings: tuple[Any, ...], keys: str) -> None:
     assert " ".join(key for key, _ in next_keys(scene(outcome, findings=findings))) == keys
     assert [key for key, _ in next_keys(scene("stopped", context=RunContext()))] == ["t", "v", "S", "x"]
+
+
+def test_after_out_of_memory_enter_resumes_or_starts_again_and_the_remedy_stands_once() -> None:
+    out = scene("out-of-memory", findings=(OUT_OF_MEMORY,))
+    assert next_keys(out)[0] == ("enter", "apply the remedy below and resume")
+    assert next_keys(out._replace(context=RunContext()))[0][1] == "apply the remedy below and start again"
+    assert "next time" not in facts(out), "it stands in the findings"
 
 
 def test_the_reason_stands_once_and_a_long_path_keeps_its_end() -> None:

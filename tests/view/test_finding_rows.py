@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY
+from tuner_tui.advice.expected_memory import ExpectedPeak
 from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.finding_rows import KEYS, LOOK_KEYS, choices, finding_rows, good_rows
+from tuner_tui.view.finding_rows import KEYS, LOOK_KEYS, RETRY_KEYS, choices, finding_rows, good_rows
 
 HINT = Finding("tf32-off", "hint", "TF32 is off", (), "possible")
 
@@ -56,3 +59,18 @@ def test_what_is_too_long_is_folded_and_nothing_of_it_is_lost() -> None:
     assert shown.count("word") == 30
     assert [word for word in advice.split() if word not in shown] == []
     assert [plain_text(row.line) for row in good_rows("All is well.\nReally.", 20)] == ["✓ All is well.", "  Really."]
+
+
+def test_the_selected_remedy_shows_its_peak_and_effective_batch_in_full() -> None:
+    peak = ExpectedPeak(18 * 2**30, 17 * 2**30, 19 * 2**30, 24 * 2**30, "by what r007 measured")
+    smaller = Remedy(
+        "micro batch 16 → 8", "", {"per_device_train_batch_size": 8}, "activation memory × 0.50", peak=peak
+    )
+    shrinks = replace(smaller, batch_note="effective batch 64 → 32")
+    finding = Finding("gpu-oom", "failed", "The GPU ran out of memory", (), "certain", remedies=(shrinks, smaller))
+    shown = " ".join(row.strip() for row in texts(finding, width=80))
+    assert RETRY_KEYS in shown
+    for part in ("effective batch 64 → 32; activation memory × 0.50; peak 18.0 GiB of", "24.0 GiB (17.0 GiB to 19.0"):
+        assert part in shown
+    live = replace(finding, severity="warning")
+    assert RETRY_KEYS not in " ".join(texts(live)), "only a run that has ended is started again"

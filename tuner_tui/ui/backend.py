@@ -44,8 +44,9 @@ from tuner_tui.settings.command_training import own_settings
 from tuner_tui.settings.dialects.dialect import HF, dialect_by_name, write_settings
 from tuner_tui.settings.dialects.file_formats import render_export
 from tuner_tui.settings.distributed import read_accelerate_config
+from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import BuiltinJob, Job, same_training
-from tuner_tui.settings.model import FIELDS, Resolved, format_value
+from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Value, format_value
 from tuner_tui.settings.presets import (
     FileUpdate,
     Preset,
@@ -247,6 +248,23 @@ class Backend:
         return RestartOffer(_restart_question(plan, changes), offered)
 
     @translate_errors()
+    def offer_retry(
+        self, folder: Path, change: Mapping[str, Value], cause: str, config: TrainingConfig | None
+    ) -> RestartOffer:
+        """Plan to start the ended run again with `change`, from its last checkpoint, or from step 0 without one.
+
+        `config` is the training shown, whose command holds the secrets that the record hides.
+        """
+        run = RunFolder(folder)
+        record = read_record(run)
+        resolved = EditHistory.of(record.resolved).apply(change, Origin(OriginKind.REMEDY, cause)).current
+        same = config is not None and same_training(redact_job(config.job), record.job)
+        job = config.job if config is not None and same else None
+        plan = plan_restart(run, resolved=resolved, job=job, allow_from_scratch=True)
+        offered: Callable[[], Path] = translate_errors()(lambda: restart(plan).path)
+        return RestartOffer(_restart_question(plan, _changed_settings(record, resolved)), offered)
+
+    @translate_errors()
     def write_report(self, scene: EndScene, name: str) -> Path:
         """Write the report of a run that has ended to a new file, of the kind that its ending says."""
         path = Path(name).expanduser().absolute()
@@ -334,8 +352,9 @@ def _restart_question(plan: RestartPlan, changes: Sequence[str]) -> str:
     name, lost = plan.folder.id, plan.lost_steps
     if plan.saves:
         begin = f"{name} saves a checkpoint and stops; a new run continues from there"
+    elif plan.checkpoint is None:
+        begin = f"{name} has no checkpoint to resume from; a new run starts at step 0"
     else:
-        assert plan.checkpoint is not None
         begin = f"a new run continues from the checkpoint of {name} at step {plan.checkpoint.step:,}"
         begin = f"{name} stops; {begin}" if plan.live else f"A{begin[1:]}"
     if lost:

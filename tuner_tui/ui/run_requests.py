@@ -8,9 +8,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from tuner_tui.advice.finding import Finding, Remedy
 from tuner_tui.core.daemon_thread import to_daemon_thread
 from tuner_tui.runs.events.run_state import RunState, checkpoint_refusal
 from tuner_tui.runs.read.reader import RunView
+from tuner_tui.settings.model import OriginKind
 from tuner_tui.ui.backend import Backend
 from tuner_tui.ui.feeds import UNREADABLE, poll
 from tuner_tui.ui.records import TrainingConfig
@@ -139,6 +141,18 @@ class RunRequests(Requests):
         if await self._app.ask(ConfirmScreen("Resume", offer.question, "resume")):
             self._app.show_note(f"{folder.name} continues as a new run.")
             self.follow(await to_daemon_thread(offer.restart))
+
+    async def retry(self, finding: Finding, remedy: Remedy) -> None:
+        """Start the followed run, which has ended, again with `remedy`: from its last checkpoint if it has one."""
+        folder, view, current = self._state.folder, self._state.view, self._state.current
+        if folder is None or view is None or not await self._confirm_beside_tuning():
+            return
+        offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy.change, finding.cause, current))
+        effect = f" The {remedy.batch_note}." if remedy.batch_note else ""
+        self._app.show_note(f"{offer.question}{effect}")
+        self.follow(await to_daemon_thread(offer.restart))
+        if current is not None and view.record is not None and current.job == view.record.job:
+            self._store.update(self._state.with_changes(remedy.change, OriginKind.REMEDY, finding.cause))
 
     # what a run leaves
 

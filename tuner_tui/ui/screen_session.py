@@ -31,6 +31,7 @@ from tuner_tui.ui.state_store import StateStore
 from tuner_tui.ui.status_text import FIRST_KEYS, exit_message
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.ui.tuning_requests import TuningRequests
+from tuner_tui.view.finding_rows import can_retry
 
 ESTIMATE_IDLE_S = 1.5
 """Seconds without a new request before the refined estimate is computed."""
@@ -172,11 +173,16 @@ class ScreenSession:
                 self._app.serve(self._actions[action])
 
     def remedy(self, action: str) -> None:
-        """`apply` the remedy under the cursor, or show its `diff`; one that changes no setting is explained instead."""
+        """`apply` the remedy under the cursor, `retry` the ended run with it, or show its `diff`.
+
+        One that changes no setting is explained instead.
+        """
         choice = self._main.choice
         if choice is None or choice.remedy is None or not choice.remedy.can_apply:
             self._main.action_why()
-        elif action == "apply":
+        elif action == "retry" and can_retry(choice.finding, choice.remedy) and not self.state.running:
+            self._app.serve(self._runs.retry, choice.finding, choice.remedy)
+        elif action != "diff":
             self.settings.apply_remedy(choice.finding, choice.remedy)
         else:
             self._app.serve(self.settings.show_diff, choice.finding, choice.remedy)

@@ -25,7 +25,7 @@ from tuner_tui.view.cells import (
     text_width,
 )
 from tuner_tui.view.charts import BarPart, stacked_bar
-from tuner_tui.view.finding_rows import choices
+from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.run_rows import OUTCOMES, format_metrics, outcome_sentence, peak_memory, steps_made
 
@@ -166,7 +166,8 @@ def end_facts(scene: EndScene) -> list[Fact]:
         Fact("peak memory", peak_memory(state, scene.sample).removeprefix("peak ")),
         Fact("checkpoint", _checkpoint_text(scene)),
     ]
-    if (remedy := best_remedy(scene)) is not None:
+    remedy = best_remedy(scene)
+    if remedy is not None and scene.state.outcome in ("completed", "stopped"):  # else it stands in the findings
         facts.append(Fact("next time", ": ".join(filter(None, (remedy.title, remedy.effect))), "warn"))
     return [fact for fact in facts if fact.text]
 
@@ -214,19 +215,22 @@ def best_evaluation(state: RunState) -> Evaluated | None:
 
 
 def can_resume(scene: EndScene) -> bool:
-    """True if a new run can go on from a checkpoint: one is there, and the run did not complete."""
+    """True if a new run can continue from a checkpoint: one is there, and the run did not complete."""
     return checkpoint_path(scene) is not None and scene.state.outcome != "completed"
 
 
 def next_keys(scene: EndScene) -> list[tuple[str, str]]:
     """Return the keys that matter after this end, the most useful first, and what they do."""
-    remedy = best_remedy(scene)
+    choice = next((choice for choice in choices(scene.findings) if choice.remedy is not None), None)
     keys = [("R", "resume from the checkpoint")] if can_resume(scene) else []
     keys.append(("t", "run again"))
-    if remedy is not None and remedy.can_apply:
-        title = f"“{remedy.title}”" if len(remedy.title) <= LONGEST_TITLE else "the remedy below"
-        applies = ("a", f"apply {title}")
-        keys = [applies, *keys] if scene.state.outcome in ("failed", "out-of-memory") else [*keys, applies]
+    if choice is not None and choice.remedy is not None and choice.remedy.can_apply:
+        title = choice.remedy.title
+        if can_retry(choice.finding, choice.remedy):
+            how = "resume" if can_resume(scene) else "start again"
+            keys.insert(0, ("enter", f"apply the remedy below and {how}"))
+        else:
+            keys.append(("a", f"apply “{title}”" if len(title) <= LONGEST_TITLE else "apply the remedy below"))
     keys += [("v", "compare"), ("S", "save as preset")]
     if checkpoint_path(scene) is not None:
         keys.append(("C", "copy the checkpoint's path"))

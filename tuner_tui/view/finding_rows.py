@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 MARKS: dict[str, tuple[str, Style]] = {"failed": ("● ", "bad"), "warning": ("● ", "warn"), "hint": ("○ ", "curve")}
 """By severity, the most severe first."""
 KEYS = "[a]pply  [d]iff  [w]hy"
+RETRY_KEYS = "[enter] apply and resume  [d]iff  [w]hy"
+"""For a remedy of what ended the run."""
+MOST_DETAILS = 3
 LOOK_KEYS = "[w]hy"
 GAP = "   "
-ROOM_FOR_KEYS, ROOM_FOR_DETAILS = 48, 12
+ROOM_FOR_KEYS, ROOM_FOR_RETRY, ROOM_FOR_DETAILS = 48, 72, 12
 
 ChoiceRow = tuple[Row, int | None]
 """A row, and the index of the choice that a click on it selects."""
@@ -54,7 +57,7 @@ def finding_rows(findings: Sequence[Finding], selected: int, width: int) -> list
             position = at if remedy is None else None
             rows += [(row, position) for row in _finding(finding, position == selected, width)]
         if remedy is not None:
-            rows += [(row, at) for row in _remedy(remedy, at == selected, width)]
+            rows += [(row, at) for row in _remedy(finding, remedy, at == selected, width)]
         before = finding
     return rows
 
@@ -71,15 +74,25 @@ def _finding(finding: Finding, selected: bool, width: int) -> list[Row]:
     return [_with_keys(head, keys, width), *(Row(line(TextSpan(f"  {part}", "strong"))) for part in more), *below]
 
 
-def _remedy(remedy: Remedy, selected: bool, width: int) -> list[Row]:
-    keys = f"  {KEYS if remedy.can_apply else LOOK_KEYS}" if selected and width >= ROOM_FOR_KEYS else ""
+def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> list[Row]:
+    usable = RETRY_KEYS if can_retry(finding, remedy) and width >= ROOM_FOR_RETRY else KEYS
+    keys = f"  {usable if remedy.can_apply else LOOK_KEYS}" if selected and width >= ROOM_FOR_KEYS else ""
     first, *more = _wrap(remedy.title, width - 4 - len(keys))
     mark = TextSpan("  ▸ ", "curve") if selected else TextSpan("  · ", "dim")
     details = " · ".join(part for part in (remedy.expectation, remedy.rests_on) if part)
     room = width - 4 - len(keys) - text_width(first) - len(GAP)
-    shown = GAP + shorten(details, room) if details and room > ROOM_FOR_DETAILS and not more else ""
+    fits = text_width(details) <= room
+    # The selected remedy is about to be applied: its peak and its effective batch are shown in full, below it.
+    below = _wrap(details, width - 4)[:MOST_DETAILS] if selected and details and (more or not fits) else []
+    shown = GAP + shorten(details, room) if not below and details and room > ROOM_FOR_DETAILS and not more else ""
     head = line(mark, first, TextSpan(shown, "dim"))
-    return [_with_keys(head, keys, width), *(Row(line(f"    {part}")) for part in more)]
+    rows = [_with_keys(head, keys, width), *(Row(line(f"    {part}")) for part in more)]
+    return rows + [Row(line(TextSpan(f"    {part}", "dim"))) for part in below]
+
+
+def can_retry(finding: Finding, remedy: Remedy) -> bool:
+    """True if the run that ended by `finding` can be started again with the settings that `remedy` changes."""
+    return finding.severity == "failed" and bool(remedy.change)
 
 
 def _with_keys(cells: Line, keys: str, width: int) -> Row:

@@ -56,9 +56,24 @@ async def test_the_cursor_goes_through_the_remedies_of_a_failure_framed_as_one()
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
         await pilot.press("down", "k")
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[0]
-        await pilot.click(panel, offset=(8, 3))
+        await pilot.click(panel, offset=(8, 4))
         assert panel.choice.remedy is OUT_OF_MEMORY.remedies[1]
         await press_until(pilot, lambda: value(pilot, "gradient_checkpointing"), "a")
+
+
+async def test_enter_applies_what_answers_out_of_memory_and_resumes_at_once() -> None:
+    box = failed_box()
+    async with on_screen(box, size=(80, 24)) as pilot:
+        panel = app_of(pilot).main.query_one(TroubleshootingPanel)
+        await until(pilot, lambda: panel.has_focus)
+        assert "[enter] apply and resume" in screen_text(pilot.app)
+        await press_until(pilot, lambda: bool(box.retried), "down", "enter")
+        assert box.retried == [("r007", "gpu-oom", {"gradient_checkpointing": True})]
+        assert "no checkpoint to resume from; a new run starts at step 0." in said(pilot)
+        await until(pilot, lambda: app_of(pilot).session.state.folder == Path("/runs/r008"))
+    async with on_screen(busy_box()) as pilot:
+        await press_until(pilot, lambda: value(pilot, WORKERS) == 4, "alt+3", "enter")
+        assert "Applied." in said(pilot), "a live run goes on"
 
 
 async def test_all_of_the_result_and_the_findings_is_seen_after_a_resize() -> None:

@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
+from textual.widgets import Input
 
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs, StatusLine
@@ -22,7 +23,7 @@ from tuner_tui.ui.screens.dialogs import MachineScreen, WhyScreen
 from tuner_tui.ui.screens.help import HelpScreen
 from tuner_tui.ui.terminal.base_widgets import FullScreen
 from tuner_tui.view.cells import READING
-from tuner_tui.view.finding_rows import FindingChoice
+from tuner_tui.view.finding_rows import FindingChoice, can_retry
 from tuner_tui.view.hardware_rows import hardware_summary
 from tuner_tui.view.settings_form import SettingsView
 
@@ -108,7 +109,9 @@ class MainScreen(FullScreen):
         if inventory is not None:
             self.query_one("#live").border_subtitle = Content(f"{hardware_summary(inventory)} · i details")
 
-    def watch_findings(self, findings: tuple[Finding, ...]) -> None:
+    def watch_findings(self, before: tuple[Finding, ...], findings: tuple[Finding, ...]) -> None:
+        if not _retries(before) and _retries(findings) and not isinstance(self.focused, Input):
+            self.query_one(TroubleshootingPanel).focus()  # enter applies the remedy and resumes the run
         worst = min((f.severity for f in findings), key=["failed", "warning", "hint"].index, default="")
         self.query_one(PageTabs).trouble = (len(findings), worst)
 
@@ -216,3 +219,8 @@ class MainScreen(FullScreen):
                 [*MAIN_KEYS, *APP_KEYS, *PAGE_KEYS, *SETTINGS_KEYS, *TROUBLES_KEYS, *OUTPUT_KEYS], GLOSSARIES["main"]
             )
         )
+
+
+def _retries(findings: tuple[Finding, ...]) -> bool:
+    """Return whether a remedy can start the run again that one of `findings` ended."""
+    return any(can_retry(finding, remedy) for finding in findings for remedy in finding.remedies)
