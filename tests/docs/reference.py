@@ -14,7 +14,7 @@ from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.cli.options import build_app
 from tuner_tui.core.files import read_data_file
 from tuner_tui.runs.log_parsing.fatal_failure import crash_table
-from tuner_tui.settings.presets import load_preset
+from tuner_tui.settings.presets import is_measured, load_preset
 from tuner_tui.ui import keys
 
 ROOT = Path(__file__).parents[2]
@@ -79,10 +79,10 @@ def _key_labels(binding: Binding) -> str:
 
 
 def presets() -> str:
-    """The shipped presets."""
+    """The shipped presets, those of the tuning notes last."""
     rows = []
-    for path in sorted((ROOT / "presets").glob("*.yaml")):
-        preset = load_preset(path).preset
+    loaded = [(path, load_preset(path).preset) for path in sorted((ROOT / "presets").glob("*.yaml"))]
+    for path, preset in sorted(loaded, key=lambda item: is_measured(item[1])):
         about = " ".join((preset.about or "").split())
         rows.append(f"| [{preset.name}]({path.name}) | {about} | {preset.source or ''} |\n")
     return f"{GENERATED}| preset | what for | source |\n|---|---|---|\n{''.join(rows)}"
