@@ -77,3 +77,33 @@ def test_what_is_no_training_ends_in_a_sentence(tmp_path: Path, name: str, text:
 def test_a_variable_that_doubles_on_each_line_is_not_put_in(tmp_path: Path) -> None:
     settings, _ = opened(tmp_path, "job.sh", "A=1\n" + "A=$A$A\n" * 50 + "python train.py --seed 7 --run_name $A\n")
     assert settings == {"seed": 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("python a.py \\\n --seed 3 \\\n # --lr 1 \\\n --epochs 2\n", "a comment between its lines ends it"),
+        ("python a.py --seed 3 --model_name $1\n", "it needs $1"),
+        ("source conf.sh\npython a.py --seed 3\n", "conf.sh is sourced before it"),
+        (
+            "ARGS=(--seed 3)\nif x; then\n  ARGS+=(--bf16)\nfi\npython a.py ${ARGS[@]}\n",
+            "ARGS is extended under a condition",
+        ),
+        ("if x; then\n  N=1\nelse\n  N=2\nfi\npython a.py --seed $N\n", "N has several values"),
+        ("python a.py --seed 3\npython b.py --seed 4\n", "it starts 2 commands"),
+    ],
+)
+def test_a_command_that_is_not_complete_is_said_to_be(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "run.sh").write_text(text)
+    loaded = load_preset(tmp_path / "run.sh")
+    assert isinstance(loaded.preset.job, CommandJob)
+    assert loaded.preset.job.command == ("bash", str(tmp_path / "run.sh"))
+    (note,) = (note for note in loaded.notes if "not complete" in note)
+    assert reason in note
+
+
+def test_a_container_that_trains_nothing_is_named_and_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "compose.yaml").write_text("version: '3.8'\nservices: {web: {image: nginx, command: nginx -g x}}\n")
+    with pytest.raises(PresetError, match="is a Compose file in which no training is started"):
+        load_preset(tmp_path / "compose.yaml")
