@@ -125,7 +125,7 @@ def host_checks(inventory: Inventory) -> Iterator[PreflightCheck]:
         yield PreflightCheck("Cores", "warning", sentence, advice)
     elif cpu.usable_cores <= 2 and inventory.gpus:
         sentence = f"{usable} usable: preparing batches competes with the training."
-        advice = "Tokenize the data beforehand; more cores keep the GPU busier."
+        advice = "Prepare the data beforehand; more cores keep the GPU busier."
         yield PreflightCheck("Cores", "warning", sentence, advice)
     else:
         yield PreflightCheck("Cores", "good", f"{usable} usable.")

@@ -261,7 +261,7 @@ def more_workers(situation: Situation, settings: Settings) -> Iterator[Remedy]:
         change,
         workers=workers,
         wanted=wanted,
-        why="batches are prepared while the GPU computes" if workers == 0 else "more batches are prepared at once",
+        why="batches are prepared while the training computes" if workers == 0 else "more batches are prepared at once",
         effect="" if gain is None else f"at most {gain:.3g}× the steps per second",
         rests_on="" if gain is None else "the measured wait bounds the gain",
     )
