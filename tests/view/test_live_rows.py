@@ -324,3 +324,9 @@ def test_after_ten_minutes_a_phase_says_what_it_waits_for(
     assert "".join(rows[1:2]).startswith(reason)
     assert len(rows) == 1 + bool(reason)
     assert len(start_text(starting((500.0, "loading-model"), **changes), sample=sample)) == 1
+
+
+def test_the_usual_time_of_a_start_reaches_the_live_panel() -> None:
+    began = starting((30.0, "importing"), (20.0, "loading-model"))
+    shown = LiveScene(START_S, began, History(), None, (), usual_startup_s=41.0)
+    assert "loading the model 20 s   usually 41 s in all" in text(shown, 100, 20)

@@ -116,9 +116,9 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
         run = [labelled_row(label, shorten(text, width - LABEL)) for label, text in scene.next_training]
         trains, ranks = False, []
     else:
-        run = run_rows(
-            RunScene(state, sample, scene.now_s, scene.limit_bytes, charted=loss_scene(scene) is not None), width
-        )
+        charted = loss_scene(scene) is not None
+        shown = RunScene(state, sample, scene.now_s, scene.limit_bytes, scene.usual_startup_s, charted)
+        run = run_rows(shown, width)
         trains, ranks = state.finished is None, rank_rows(state, width)
     bars = [] if state is None else step_rows(state, scene.causes, width)
     bars += memory_rows(state, sample, scene.outlook, width)[: 2 if layout.details else 1]
