@@ -30,6 +30,7 @@ from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings, Val
 from tuner_tui.settings.presets import FileUpdate, LoadedPreset, Preset, PresetEntry, shipped_folder
 from tuner_tui.ui.app import TunerApp
 from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.drafts import Draft
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun
 from tuner_tui.ui.records import (
@@ -206,6 +207,7 @@ class FakeBox:
     findings: tuple[Finding, ...] = ()
     output: tuple[str, ...] = OUTPUT
     own: Mapping[str, Value] = field(default_factory=dict)
+    draft: Draft = field(default_factory=dict)
     inventory: Inventory = field(default_factory=live_run.inventory)
     sample: Sample = field(default_factory=live_run.sample)
     launch_error: str | None = None
@@ -295,6 +297,12 @@ class FakeBackend(Backend):
 
     def export_settings(self, config: TrainingConfig) -> tuple[str, str]:
         return "the settings", f"micro batch {config.resolved.settings.per_device_train_batch_size}"
+
+    def read_draft(self, config: TrainingConfig) -> Draft:
+        return self.box.draft
+
+    def keep_draft(self, config: TrainingConfig, draft: Draft) -> None:
+        self.box.draft = draft
 
     def read_inventory(self) -> Inventory:
         return self.box.inventory

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner_tui.core.daemon_thread import to_daemon_thread
+from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.keys import APP_KEYS, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS
 from tuner_tui.ui.panels.output import LogSearchWanted, LogWindowWanted
 from tuner_tui.ui.panels.settings import ChoiceWanted, SettingEdited, ValueTyped
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     from tuner_tui.ui.backend import Backend
     from tuner_tui.ui.records import TrainingConfig
     from tuner_tui.ui.screen_session import ScreenSession
+
+
+KEEP_S = 1.0
+"""Seconds that leaving may take to keep unsaved changes."""
 
 
 class TunerApp(BaseApp):
@@ -88,7 +95,13 @@ class TunerApp(BaseApp):
             request(self._session)
 
     def action_leave(self) -> None:
-        """Close the screen, and say what continues."""
+        """Keep unsaved changes, close the screen, and say what continues."""
+        self.run_task(self._leave)
+
+    async def _leave(self) -> None:
+        if self._session is not None:
+            with suppress(TimeoutError, BackendError):  # a file system that is full or hangs keeps nobody here
+                await asyncio.wait_for(self._session.settings.keep_draft(), KEEP_S)
         self.exit(message=None if self._session is None else self._session.exit_message())
 
     def action_command_palette(self) -> None:

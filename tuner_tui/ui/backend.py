@@ -5,6 +5,7 @@ It is imported after the first frame, which does not wait for YAML and NVML.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from msgspec import structs
 from tuner_tui.advice.estimate import EstimateRequest, MemoryEstimator, PeakMemory
 from tuner_tui.advice.preflight import environment_findings
 from tuner_tui.advice.recommend.recommendation import with_recommended
-from tuner_tui.core.files import make_private, write_durable
+from tuner_tui.core.files import make_private, write_atomic, write_durable
 from tuner_tui.core.ownership import sharing_problem
 from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
@@ -35,7 +36,7 @@ from tuner_tui.runs.queue.submission import enqueue, queue_need
 from tuner_tui.runs.read.live_inspection import inspect_folder
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
-from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir
+from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
 from tuner_tui.runs.store.record import RunRecord, read_record, readable_record, redact_job
 from tuner_tui.runs.store.supervisor_state import Order
 from tuner_tui.runs.supervise.run_processes import ProcessSnapshot
@@ -60,6 +61,7 @@ from tuner_tui.settings.presets import (
     update_tool_file,
 )
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
+from tuner_tui.ui.drafts import Draft, draft_path, read_draft
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
 from tuner_tui.ui.records import (
@@ -184,6 +186,20 @@ class Backend:
         tool = dialect_by_name(config.job.dialect if config.job.kind == "command" else HF)
         carried = write_settings(tool, config.resolved.settings, None, config.resolved.chosen)
         return f"the settings for {tool.tool}", render_export(tool, carried)
+
+    def read_draft(self, config: TrainingConfig) -> Draft:
+        """Return the unsaved changes that were left the last time that `config` was open."""
+        return read_draft(draft_path(state_dir() / "drafts", config))
+
+    @translate_errors()
+    def keep_draft(self, config: TrainingConfig, draft: Draft) -> None:
+        """Keep unsaved changes for the next time that `config` is open; an empty draft takes away the last one."""
+        path = draft_path(state_dir() / "drafts", config)
+        if not draft:
+            path.unlink(missing_ok=True)
+            return
+        make_private(path.parent)
+        write_atomic(path, json.dumps(draft))
 
     def _with_interpreter(self, job: Job) -> Job:
         return job if self.interpreter is None else structs.replace(job, interpreter=str(self.interpreter))

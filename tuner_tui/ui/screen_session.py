@@ -104,6 +104,7 @@ class ScreenSession:
             return
         self.settings.load(config)
         self._runs.follow(folder)
+        await self.settings.restore_draft()
         if await to_daemon_thread(self._backend.is_first_start):
             self._app.show_note(FIRST_KEYS)
 

@@ -19,6 +19,7 @@ from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, OriginKind, Value
 from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
+from tuner_tui.ui.drafts import draft_of, restorable
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
@@ -34,6 +35,8 @@ class SettingsRequests(Requests):
 
     _python: Path | None = None
     """The Python that trains the job shown."""
+    _kept = False
+    """Whether there was a draft at the start."""
 
     def load(self, config: TrainingConfig) -> None:
         """Show `config` in the settings form."""
@@ -41,6 +44,31 @@ class SettingsRequests(Requests):
         self._app.run_task(self._probe_interpreter, config.job)
         if config.notes:
             self._app.show_note("\n".join(config.notes), severity="warning")
+
+    async def restore_draft(self) -> None:
+        """Bring back the changes that were not saved the last time, as a step that can be undone."""
+        current = self._state.current
+        if current is None:
+            return
+        draft = await to_daemon_thread(lambda: self._backend.read_draft(current))
+        values, left = restorable(draft, current.resolved)
+        self._kept = bool(draft)
+        changes = self._differences(values)
+        self._store.update(self._state.with_changes(values, OriginKind.EDITED, "last time"))
+        labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)
+        parts = [f"Your unsaved changes are back: {', '.join(changes)}. u discards them."] if changes else []
+        parts += [f"Not brought back, as it was changed elsewhere: {labels}."] if labels else []
+        if parts:
+            self._app.show_note("\n".join(parts))
+
+    async def keep_draft(self) -> None:
+        """Keep unsaved changes for the next time; changes that were brought back and undone are forgotten."""
+        current, editing = self._state.current, self._state.editing
+        if current is None or editing is None:
+            return
+        draft = draft_of(editing.current, editing.saved)
+        if draft or self._kept:  # what another screen of this job has kept is its own
+            await to_daemon_thread(lambda: self._backend.keep_draft(current, draft))
 
     async def _probe_interpreter(self, job: Job) -> None:
         """Find the Python that trains `job`, and ask it for its versions first, then for everything."""

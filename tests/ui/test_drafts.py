@@ -1,0 +1,79 @@
+"""Unsaved changes are there the next time, unless the settings were changed elsewhere meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.ui_backend import FakeBox, opened
+from tests.ui.pilots import on_screen, press_until, said, until, value
+from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
+from tuner_tui.ui.backend import Backend
+from tuner_tui.ui.drafts import draft_of, restorable
+
+BATCH, RATE = "per_device_train_batch_size", "learning_rate"
+
+
+def given(kind: OriginKind = OriginKind.PRESET, **values: float) -> Resolved:
+    return Resolved(Settings().changed(**values), dict.fromkeys(values, Origin(kind, "p")))
+
+
+def test_what_was_changed_is_a_draft_and_comes_back() -> None:
+    saved = given(per_device_train_batch_size=16)
+    draft = draft_of(given(OriginKind.EDITED, per_device_train_batch_size=32, learning_rate=1e-4), saved)
+    assert draft == {BATCH: ("32", "16"), RATE: ("1.0e-04", None)}
+    assert restorable(draft, saved) == ({BATCH: 32, RATE: 1e-4}, ())
+    assert draft_of(saved, saved) == {}
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [given(per_device_train_batch_size=8), given(OriginKind.FLAG, per_device_train_batch_size=16), given()],
+    ids=["the file changed", "a flag", "no longer in the file"],
+)
+def test_what_was_changed_elsewhere_meanwhile_stays(loaded: Resolved) -> None:
+    assert restorable({BATCH: ("32", "16")}, loaded) == ({}, (BATCH,))
+
+
+def test_a_draft_that_the_file_has_meanwhile_is_done_and_a_bad_one_is_left() -> None:
+    assert restorable({BATCH: ("32", "16")}, given(per_device_train_batch_size=32)) == ({}, ())
+    assert restorable({BATCH: ("many", None)}, given()) == ({}, (BATCH,))
+
+
+def test_a_draft_is_of_one_folder_and_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    backend, config = Backend(), opened()
+    backend.keep_draft(config, {BATCH: ("32", None)})
+    assert backend.read_draft(config) == {BATCH: ("32", None)}
+    assert backend.read_draft(replace(config, job=CommandJob(command=("python", "x.py")))) == {}
+    next((tmp_path / "state" / "drafts").iterdir()).write_text("[1]")
+    assert backend.read_draft(config) == {}
+    backend.keep_draft(config, {})
+    monkeypatch.chdir("/")
+    assert backend.read_draft(config) == {}
+
+
+async def test_leaving_keeps_the_changes_and_one_key_discards_them() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await press_until(pilot, lambda: value(pilot, BATCH) == 24, "plus")
+        await pilot.press("q")
+    assert box.draft == {BATCH: ("24", "16")}
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: value(pilot, BATCH) == 24)
+        assert "Your unsaved changes are back: micro batch 16 → 24. u discards them." in said(pilot)
+        await press_until(pilot, lambda: value(pilot, BATCH) == 16, "u")
+        await pilot.press("q")
+    assert box.draft == {}
+
+
+async def test_a_screen_without_changes_leaves_the_draft_of_another_alone() -> None:
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        box.draft = {BATCH: ("64", "16")}  # another screen was left meanwhile
+        await pilot.press("q")
+    assert box.draft == {BATCH: ("64", "16")}

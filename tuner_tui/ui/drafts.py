@@ -1,0 +1,76 @@
+"""Unsaved changes of settings, kept until the same job is opened in the same folder again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import to_builtins
+
+from tuner_tui.core.files import read_regular
+from tuner_tui.runs.store.record import redact_job
+from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value, parse_value
+from tuner_tui.ui.records import TrainingConfig
+
+Draft = Mapping[str, tuple[str, str | None]]
+"""By the name of a setting, its unsaved value and the one that it replaced, as typed; None where none was given."""
+MAX_DRAFT_BYTES = 1 << 16
+OF_THIS_START = frozenset({OriginKind.FLAG, OriginKind.ENVIRONMENT})
+
+
+def draft_of(current: Resolved, saved: Resolved) -> Draft:
+    """Return what the user has changed since the settings were loaded or saved."""
+    before = saved.given
+    return {
+        name: (format_value(name, value), None if name not in before else format_value(name, before[name]))
+        for name, value in current.given.items()
+        if name not in before or before[name] != value
+    }
+
+
+def restorable(draft: Draft, loaded: Resolved) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """Return the values of `draft` to restore, and the settings that are left as loaded.
+
+    Left are those that were changed elsewhere meanwhile, in the file or by a flag of this start.
+    """
+    values: dict[str, Value] = {}
+    left: list[str] = []
+    for name, (text, replaced) in draft.items():
+        now = format_value(name, loaded.given[name]) if name in loaded.given else None
+        if text == now:
+            continue
+        if name not in FIELDS or now != replaced or loaded.origin(name).kind in OF_THIS_START:
+            left.append(name)
+            continue
+        try:
+            values[name] = parse_value(name, text)
+        except FieldError:
+            left.append(name)
+    return values, tuple(left)
+
+
+def draft_path(folder: Path, config: TrainingConfig) -> Path:
+    """Return the file in `folder` of the drafts of a job and preset that are opened in the present folder."""
+    identity = json.dumps([str(Path.cwd()), config.preset, to_builtins(redact_job(config.job))], sort_keys=True)
+    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json"
+
+
+def read_draft(path: Path) -> Draft:
+    """Return the draft in a file; empty where there is none that can be read."""
+    try:
+        entries = json.loads(read_regular(path, MAX_DRAFT_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(entries, dict):
+        return {}
+    return {
+        name: (entry[0], entry[1])
+        for name, entry in entries.items()
+        if isinstance(entry, list)
+        and len(entry) == 2
+        and isinstance(entry[0], str)
+        and (entry[1] is None or isinstance(entry[1], str))
+    }
