@@ -36,6 +36,7 @@ from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
 from tuner_tui.runs.slurm import SLURM_OUTCOMES
+from tuner_tui.runs.supervise.outcome import last_error
 
 FILE = Path(__file__).with_name("crash_words.yaml")
 PHASE_LOCATIONS = {
@@ -344,7 +345,9 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
     if judgement.signal is None and judgement.launcher.reported_failure:
         return _cause_from_launcher(judgement.launcher, lines, *last[-1:])
     if judgement.signal is None:
-        sentence = f"The training ended with exit code {judgement.exit_code}; its output does not say why"
+        reason = last_error("\n".join(line.text for line in lines if not line.blank))  # as the headline quotes it
+        why = "; its output does not say why" if reason is None else f": {reason}"
+        sentence = f"The training ended with exit code {judgement.exit_code}{why}"
         return CrashCause("unknown", sentence, "possible", last)
     name, pattern = signal_name(judgement.signal), explain_signal(judgement.signal, not_for_memory)
     who = "" if judgement.launcher.rank is None else f" on rank {judgement.launcher.rank}"

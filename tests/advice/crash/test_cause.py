@@ -128,3 +128,12 @@ def test_the_supervisor_and_the_diagnosis_agree(
     assert determine_outcome(state, exited, ExitLog(parse_lines(lines))).outcome == outcome
     (finding,) = crash_findings(Situation(state, 3.0, log=lines))
     assert finding.cause == cause
+
+
+def test_the_reason_that_the_outcome_quotes_is_not_denied() -> None:
+    lines = parse_lines(["Reading the plan", "train.py: error: the plan has no rounds"])
+    exited = Exited(t=0.0, exit_code=2)
+    outcome = determine_outcome(RunState(), exited, ExitLog(lines, "the plan has no rounds"))
+    assert outcome.sentence.endswith("exit code 2: the plan has no rounds.")
+    situation = Situation(RunState(exited=exited), 0.0, log=tuple(line.text for line in lines))
+    assert not any("does not say why" in finding.sentence for finding in crash_findings(situation))

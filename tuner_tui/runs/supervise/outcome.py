@@ -90,10 +90,10 @@ def read_exit_log(path: Path) -> ExitLog:
         return NO_LOG
     tail = read_log_tail(path)
     node = _FAILED_NODE.search(tail)
-    return ExitLog(lines, _last_error(tail), None if node is None else _printable(node[1]))
+    return ExitLog(lines, last_error(tail), None if node is None else _printable(node[1]))
 
 
-def _last_error(tail: str) -> str | None:
+def last_error(tail: str) -> str | None:
     """A script or command that does not exist, as Python or a shell says; else the last line, if it is an error
     message."""
     missing = _MISSING_SCRIPT.search(tail)
