@@ -47,7 +47,7 @@ async def test_a_figure_passes_few_files(tmp_path: Path) -> None:
         sampler.start()
         app = FakeBox().app(FakeBox().backend(open_sampler=lambda: sampler))
         async with app.run_test(size=(120, 40)) as pilot:
-            await until(pilot, lambda: "70 W" in screen_text(app) and in_order(passed))
+            await until(pilot, lambda: "61 °C" in screen_text(app) and in_order(passed))
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
+from textual.theme import Theme
 
+from tuner_tui.ui.terminal.base_widgets import VARIABLES
 from tuner_tui.ui.terminal.cell_writer import Ascii, to_ascii
-from tuner_tui.ui.theme import THEMES
+from tuner_tui.ui.theme import DARK, LIGHT, THEMES
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Mn", "Me", "Cf"))))
@@ -37,3 +39,25 @@ def test_every_theme_has_the_colours_that_mean_a_state() -> None:
     for theme in THEMES:
         assert None not in (theme.primary, theme.success, theme.warning, theme.error)
         assert {"frame", "quiet", "cursor"} <= set(theme.variables)
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_text_has_a_contrast_of_at_least_four_and_a_half(theme: Theme) -> None:
+    # Fills of bars are these colours reversed, which have the same contrast.
+    colours = {**theme.to_color_system().generate(), **theme.variables}
+    for variable in ("foreground", *VARIABLES.values()):
+        assert contrast(colours[variable], colours["background"]) >= 4.5, variable
+        if variable in ("foreground", "primary", "quiet"):
+            assert contrast(colours[variable], colours["panel"]) >= 4.5, f"{variable} on a panel"
+
+
+def contrast(first: str, second: str) -> float:
+    """Return the contrast ratio of WCAG 2.1, 1.4.3."""
+    darker, lighter = sorted(luminance(Color.parse(colour)) for colour in (first, second))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: Color) -> float:
+    parts = (part / 255 for part in colour.rgb)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

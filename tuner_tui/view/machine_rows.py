@@ -323,7 +323,7 @@ def _history(
     """Return `height` rows with an area for the load in percent, and memory as a line through it, with their scales."""
     scales = [
         TextSpan(" 100 % busy", style),
-        TextSpan(f" {f.whole_gib(total_bytes)} GiB mem", "second"),
+        TextSpan(f" {f.whole_gib(total_bytes)} GiB mem" if total_bytes else "", "second"),
         TextSpan(f" {format_short_duration(span_s)}", "dim"),
         *[TextSpan("")] * height,
     ]

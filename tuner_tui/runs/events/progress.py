@@ -300,10 +300,12 @@ class DownsampledSeries:
         while self._points and self._points[-1][0] >= x:
             self._points.pop()
         self._newest = (x, y)
-        if not self._points or x - self._points[-1][0] >= self._spacing:
+        if not self._points or y is None or x - self._points[-1][0] >= self._spacing:
             self._points.append(self._newest)
         if len(self._points) >= MAX_SERIES_POINTS:
-            self._points = self._points[::2]
+            # Of two neighbours a gap is kept: a loss that was no number shows in a long run too.
+            pairs = zip(self._points[::2], self._points[1::2], strict=False)
+            self._points = [second if second[1] is None else first for first, second in pairs]
             self._spacing = (self._points[-1][0] - self._points[0][0]) / (MAX_SERIES_POINTS / 2)
 
     def series(self) -> Series:

@@ -1,0 +1,60 @@
+"""The loss as a chart: what is marked, what is hidden, and an axis that stays."""
+
+from __future__ import annotations
+
+import math
+
+from tuner_tui.runs.events.progress import Series
+from tuner_tui.view.cells import line_width, plain_text
+from tuner_tui.view.loss_chart import EarlierLoss, LossScene, loss_range, loss_rows, smooth
+
+PLANNED = 900
+
+
+def losses(points: int, changes: dict[int, float | None] | None = None) -> Series:
+    xs = tuple(float(step) for step in range(1, points + 1))
+    ys = tuple((changes or {}).get(int(x), 1.5 + 3 * math.exp(-x / 60) + 0.05 * math.sin(7 * x)) for x in xs)
+    return Series("loss", "", xs, ys)
+
+
+def scene(points: int = 400, changes: dict[int, float | None] | None = None) -> LossScene:
+    return LossScene(losses(points, changes), Series("eval loss", "", (100.0, 200.0), (2.2, 1.7)), PLANNED, live=True)
+
+
+def texts(shown: LossScene, width: int = 80, height: int = 14) -> list[str]:
+    rows = loss_rows(shown, width, height)
+    assert len(rows) == height
+    assert all(line_width(row.line) <= width for row in rows)
+    return [plain_text(row.line).rstrip() for row in rows]
+
+
+def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:
+    heading, *body, foot = texts(scene()._replace(newest=1.5123, earlier=EarlierLoss("r007", (1.0, 800.0), (4.0, 1.4))))
+    assert heading == "loss 1.5123   ◆ best eval 1.7000 at step 200   ⠁⠁ r007   ╌╌ forecast"
+    assert foot.split() == ["0", "450", "900", "steps"]
+    assert sum(row.count("◆") for row in body) == 2
+
+
+def test_a_forecast_has_a_range_and_begins_with_a_third_of_the_run() -> None:
+    assert not any("–" in row for row in texts(scene(200)))
+    label = next(row for row in texts(scene()) if "–" in row)
+    low, _, high = label.split()[-3:]
+    assert float(low) < 1.5 < float(high)
+    assert not any("–" in row for row in texts(scene()._replace(live=False)))
+
+
+def test_spikes_and_losses_that_are_no_number_are_marked_where_they_happened() -> None:
+    spiked = texts(scene(400, {300: 40.0, 350: None}))
+    assert not any("▴" in row or "✗" in row for row in texts(scene()))
+    assert spiked[1].index("▴") < spiked[1].index("✗")
+    assert float(spiked[1].split("┤")[0]) < 10, "the spike does not flatten the rest"
+
+
+def test_a_spike_does_not_bend_the_smoothed_line() -> None:
+    shown = losses(200, {150: 40.0})
+    assert max(y for y in smooth(shown.xs, shown.ys)[130:] if y is not None) < 2
+
+
+def test_the_axis_of_a_growing_run_moves_seldom() -> None:
+    ys = [y for y in losses(900).ys if y is not None]
+    assert len({loss_range(ys[:points]) for points in range(50, 900)}) <= 12

@@ -1,0 +1,46 @@
+"""The bars of a step's time and of the memory: parts that add up, and the one that a finding is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.fakes.live_run import GIB, START_S, finished, running, sample
+from tuner_tui.runs.events.run_state import RunState, WindowMinima
+from tuner_tui.view.cells import plain_text
+from tuner_tui.view.run_bars import avoidable_part, memory_rows, step_rows, step_shares
+
+
+def test_the_parts_of_a_step_add_up_to_the_whole() -> None:
+    for state in (running(START_S, data_wait=0.31), finished("completed", "Completed.")):
+        assert sum(step_shares(state).values()) == pytest.approx(1.0)
+    assert step_rows(RunState(), (), 80) == []
+
+
+@pytest.mark.parametrize(
+    ("causes", "part"), [(("gpu-underused", "save-share"), "saving"), (("data-wait",), "data"), ((), "data")]
+)
+def test_the_bar_and_the_finding_are_about_the_same_part(causes: tuple[str, ...], part: str) -> None:
+    shares = step_shares(running(START_S, data_wait=0.31))
+    assert avoidable_part(shares, causes) == part
+
+
+def test_a_part_that_can_be_avoided_has_a_sign_and_a_colour() -> None:
+    (row,) = step_rows(running(START_S, data_wait=0.31), (), 100)
+    assert "▏! data 30 %" in plain_text(row.line)
+    assert [span.text.split("▏")[1].strip() for span in row.line if span.style == "fill-warn"] == ["! data 30 %"]
+    assert plain_text(row.line).endswith("3.13 steps/s")
+
+
+def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:
+    state = running(START_S)
+    rank = replace(state.ranks[0], allocated_minima=WindowMinima(1, (20 * GIB, 21 * GIB)))
+    bar, marks = memory_rows(replace(state, ranks={0: rank}), sample(), None, 120)
+    shown = plain_text(bar.line)
+    assert "weights, optimizer 26 %" in shown
+    assert "activations 51 %" in shown
+    assert "free" in shown
+    assert "▲ peak 61.2" in plain_text(marks.line) or "peak 61.2 ▲" in plain_text(marks.line)
+    unknown = plain_text(memory_rows(state, sample(), None, 120)[0].line)
+    assert "tensors 77 %" in unknown
