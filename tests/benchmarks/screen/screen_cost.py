@@ -22,7 +22,7 @@ from tests.fakes.nvml.scenario import Scenario, a100
 QUIET_S = 8
 QUIET_BYTES = 1500
 LONGEST_WARM_UP_S = 90.0
-BUDGETS = {2: (450, 1.0, 55), 8: (1100, 1.2, 55)}
+BUDGETS = {2: (1000, 1.0, 55), 8: (2000, 1.2, 55)}
 """Number of GPUs: bytes per second, percent of a core, MB."""
 
 
