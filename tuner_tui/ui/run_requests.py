@@ -148,7 +148,7 @@ class RunRequests(Requests):
         if folder is None or view is None or not await self._confirm_beside_tuning():
             return
         offer = await to_daemon_thread(lambda: self._backend.offer_retry(folder, remedy.change, finding.cause, current))
-        effect = f" The {remedy.batch_note}." if remedy.batch_note else ""
+        effect = f" {remedy.batch_note[:1].upper()}{remedy.batch_note[1:]}." if remedy.batch_note else ""
         self._app.show_note(f"{offer.question}{effect}")
         self.follow(await to_daemon_thread(offer.restart))
         if current is not None and view.record is not None and current.job == view.record.job:
