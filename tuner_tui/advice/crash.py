@@ -21,7 +21,7 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.core.redaction import redact_text
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
-from tuner_tui.runs.log_parsing.failures import Failure, LauncherReport, is_launcher_error, signal_name
+from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, is_launcher_error, signal_name
 from tuner_tui.runs.log_parsing.fatal_failure import (
     KILLED,
     TRANSPARENT,
@@ -102,7 +102,9 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     figures = read_figures(cause.message) if cause.cause == "gpu-oom" else None
     if figures is not None:
         situation = replace(situation, backend=figures.backend)
-    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
+    unexplained = bool(cause.checks) or (cause.cause == "unknown" and cause.topic is None)
+    ladder = "unknown" if unexplained else cause.cause
+    remedies = remedies_for(ladder, situation, cause.subject or cause.where, cause.topic, cause.role)
     if figures is not None:
         limit = situation.memory_limit_bytes
         reading = explain_figures(figures, has_own_limit=limit is not None)
@@ -120,9 +122,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
     advice = _advice_in(cause.message)
-    unexplained = cause.cause == "unknown" and cause.topic is None
     if unexplained or not remedies or remedies == (remedy("correct-command"),):
-        remedies = (*(advice or cause.checks), *remedies)
+        remedies = (*advice, *cause.checks, *remedies)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
         first = 0 if cause.topic is None else 1
@@ -192,7 +193,11 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         subject = name if is_renamed_or_removed(name) else ", ".join(_packages(failure)) or None
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
-    checks = _check_the_call(failure) if cause == "unknown" else ()
+    program_error = _explain_program_error(failure) if pattern is None else None
+    if program_error is not None:
+        cause, sentence, checks = "program-error", *program_error
+    else:
+        checks = _check_the_call(failure) if cause == "unknown" and topic is None else ()
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
     role = role_of(failure.frames, failure.message)
     name = None if role is None else role.name
@@ -204,9 +209,28 @@ def _sentence_of_unknown(failure: Failure) -> str:
     headline, _, rest = failure.message.partition("\n")
     if headline.rstrip().endswith(":"):
         headline = f"{headline} {rest}"
-    elif ":" not in headline and failure.statement:
-        headline = f"{headline}, raised by `{failure.statement}`"
+    elif ":" not in headline and failure.frames and failure.frames[-1].statement:
+        headline = f"{headline}, raised by `{failure.frames[-1].statement}`"
     return f"The training failed: {_shorten(headline, 160)}"
+
+
+def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] | None:
+    """The sentence and the remedy for an error that the program's own code raised; None for any other.
+
+    Native code has no frames, so a class that it raises as well is the program's only where a `raise` is shown.
+    """
+    frame = next(iter(reversed(_calling_frames(failure))), None)
+    if frame is None or _is_foreign(frame):
+        return None
+    form = f"{frame.statement}\n{(failure.type or '').rpartition('.')[2]}: {failure.headline.partition(': ')[2]}"
+    rows = ((row, re.search(row["form"], form)) for row in read_data_file(FILE)["program-errors"])
+    row, match = next(((row, match) for row, match in rows if match is not None), (None, None))
+    if row is None or match is None:
+        return None
+    name = Path(frame.file.replace("\\", "/")).name
+    sentence = f"The program's own code raised {failure.type} ({frame._replace(file=name).place})"
+    why = row["why"].format(**{group: _shorten(text or "it", 80) for group, text in match.groupdict().items()})
+    return sentence, (Remedy(title=f"look at {_show(frame)} in {frame.place}", why=why, source="the traceback"),)
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
@@ -214,24 +238,36 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
 
     The innermost frame that is not installed is the program's own code; what it passed on is the first thing to check.
     """
-    frames = [(file, function) for file, function in failure.frames if not TRANSPARENT.search(f"{file}:{function}")]
+    frames = _calling_frames(failure)
     if not frames:
         return ()
-    file, function = frames[-1]
-    package = next(iter(_installed(file)), None)
-    own_frame = next((frame for frame in reversed(frames) if not _pattern("foreign-frames").match(frame[0])), None)
-    statement = f"`{_shorten(failure.statement, 100)}`" if failure.statement else f"`{function}`"
+    inner = frames[-1]
+    package = next(iter(_installed(inner.file)), None)
     if package is None:
-        title = f"look at {statement} in {function or file}"
-        return (Remedy(title=title, why=f"{file} raised the error itself, in no package", source="the traceback"),)
-    called = "" if own_frame is None else f"; the program's last own line is in {own_frame[1]} ({own_frame[0]})"
+        title, why = f"look at {_show(inner)} in {inner.place}", f"{inner.file} raised the error itself, in no package"
+        return (Remedy(title=title, why=why, source="the traceback"),)
+    own_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
+    called = "" if own_frame is None else f"; the program called it by {_show(own_frame)} in {own_frame.place}"
     return (
         Remedy(
-            title=f"check what reaches {package}'s {function}, and the release of {package}",
-            why=f"{statement} in {package} raised the error{called}",
+            title=f"check what reaches {package}'s {inner.function}, and the release of {package}",
+            why=f"{_show(inner)} in {package} raised the error{called}",
             source="the traceback",
         ),
     )
+
+
+def _calling_frames(failure: Failure) -> list[CodeFrame]:
+    """The frames without those that only pass a call on."""
+    return [frame for frame in failure.frames if not TRANSPARENT.search(f"{frame.file}:{frame.function}")]
+
+
+def _is_foreign(frame: CodeFrame) -> bool:
+    return _pattern("foreign-frames").match(frame.file) is not None
+
+
+def _show(frame: CodeFrame) -> str:
+    return f"`{_shorten(frame.statement or frame.function, 100)}`"
 
 
 def _check_disk_full(cause: CrashCause, situation: Situation) -> CrashCause:
@@ -264,8 +300,8 @@ def _unknown_argument(message: str) -> str | None:
 
 def _failing_package(failure: Failure) -> str | None:
     """The installed package whose library or import failed, or None."""
-    imported = [file for file, function in failure.frames if function == "<module>"]
-    places = (failure.headline, *reversed(imported), *(file for file, _ in failure.frames[-1:]))
+    imported = [frame.file for frame in failure.frames if frame.function == "<module>"]
+    places = (failure.headline, *reversed(imported), *(frame.file for frame in failure.frames[-1:]))
     return next((package for folder in places for package in _installed(folder)), None)
 
 
@@ -274,7 +310,7 @@ def _packages(failure: Failure) -> tuple[str, ...]:
     named = [name.lower() for name in _named_groups("libraries", failure.headline)]
     classes_of = read_data_file(FILE)["classes-of"]
     named += islice((package for package, classes in classes_of.items() if re.search(classes, failure.headline)), 1)
-    inner = (package for file, _ in reversed(failure.frames) for package in _installed(file) if package != "torch")
+    inner = (name for frame in reversed(failure.frames) for name in _installed(frame.file) if name != "torch")
     return tuple(dict.fromkeys((*named, *islice(inner, 1))))[:3]
 
 
@@ -321,9 +357,9 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
         evidence.append(f"rank {failure.rank} reports it; which rank failed first is not known")
     elif failure.rank is not None:
         evidence.append(f"{'first failed' if ranks.all_seen else 'raised'} on rank {failure.rank}")
-    inner = next(((file, name) for file, name in reversed(failure.frames) if "site-packages" not in file), None)
+    inner = next((frame for frame in reversed(failure.frames) if "site-packages" not in frame.file), None)
     if inner is not None:
-        evidence.append(f"in {inner[1] or 'the program'} ({inner[0]})")
+        evidence.append(f"in {inner.function or 'the program'} ({inner.place})")
     role = role_of(failure.frames)
     if role is not None and role.name not in ("forward", "step"):
         evidence.append(role.say)

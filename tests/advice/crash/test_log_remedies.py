@@ -11,6 +11,7 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
+from tuner_tui.runs.events.types import Raised
 
 STEP = ("main", "train", "loop", "step")
 
@@ -69,7 +70,7 @@ def test_another_process_on_the_card_is_closed_first(message: str, closes: bool)
     ],
 )
 def test_a_message_that_says_what_to_do_is_followed(message: str, advice: str) -> None:
-    assert [remedy.why for remedy in remedies(trace(message, "main", "launch"))] == [advice]
+    assert remedies(trace(message, "main", "launch"))[0].why == advice
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_what_the_message_says_comes_before_what_is_said_for_the_cause(message: 
 @pytest.mark.parametrize(
     ("frames", "named"),
     [
-        (("main", "launch"), ("in main", "/home/ann/train.py")),
+        (("main", "launch"), ("call_1()", "/home/ann/train.py, line 11")),
         (("main", "launch", "train", "loop"), ("transformers", "_inner_training_loop", "/home/ann/train.py")),
     ],
 )
@@ -104,12 +105,69 @@ def test_an_unknown_error_names_the_call_to_check(frames: tuple[str, ...], named
         assert all(name in f"{remedy.title} {remedy.why}" for name in named)
 
 
+OWN_CODE = """Traceback (most recent call last):
+  File "/opt/env/lib/python3.11/site-packages/transformers/trainer.py", line 8, in train
+    batch = next(batches)
+  File "/home/ann/rows.py", line 31, in select
+    {statement}
+{error}"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "why"),
+    [
+        ("rows, mask = batch", "ValueError: too many values to unpack (expected 2)", "its length"),
+        (
+            "return self.head.scale",
+            "AttributeError: 'NoneType' object has no attribute 'scale'",
+            "before .scale is None",
+        ),
+        ("return batch['tail']", "KeyError: 'tail'", "no entry 'tail'"),
+        ("return rows[9]", "IndexError: list index out of range", "the length and the index"),
+        ("return total / len(rows)", "ZeroDivisionError: division by zero", "is 0"),
+        ("return tail", "NameError: name 'tail' is not defined", "tail has no value"),
+        ("assert rows", "AssertionError", "the program checks"),
+        ("raise RowError('row 7')", "rows.RowError: row 7", "the program checks"),
+    ],
+)
+def test_an_error_of_the_own_code_is_given_with_its_line(statement: str, error: str, why: str) -> None:
+    (finding,) = read(OWN_CODE.format(statement=statement, error=error))
+    assert (finding.cause, finding.remedies[0].title) == (
+        "program-error",
+        f"look at `{statement}` in /home/ann/rows.py, line 31",
+    )
+    assert "(rows.py, line 31)" in finding.sentence
+    assert why in finding.remedies[0].why
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "cause"),
+    [
+        (
+            "total = left @ right",
+            "RuntimeError: the native code gave up",
+            "unknown",
+        ),  # no statement of Python raised it
+        ("raise ValueError(text)", "ValueError: CUDA out of memory. Tried to allocate 2.00 GiB", "gpu-oom"),
+    ],
+)
+def test_another_cause_is_not_taken_for_an_error_of_the_own_code(statement: str, error: str, cause: str) -> None:
+    assert [finding.cause for finding in read(OWN_CODE.format(statement=statement, error=error))] == [cause]
+
+
+def test_the_output_shows_where_the_exception_that_was_observed_was_raised() -> None:
+    state = RunState(raised=Raised(t=2.0, rank=0, type="KeyError", message="'tail'"))
+    log = OWN_CODE.format(statement="return batch['tail']", error="KeyError: 'tail'").split("\n")
+    (finding,) = crash_findings(Situation(state, 3.0, log=tuple(log)))
+    assert finding.cause == "program-error"
+
+
 def test_an_assertion_without_a_message_is_given_with_its_statement() -> None:
     (finding,) = read(
         'Traceback (most recent call last):\n  File "/home/ann/train.py", line 3, in <module>\n'
         "    assert world_size == 4\n           ^^^^^^^^^^^^^^^\nAssertionError\n"
     )
-    assert "assert world_size == 4" in finding.sentence
+    assert "assert world_size == 4" in finding.remedies[0].title
 
 
 def test_an_error_in_a_loader_process_is_given_as_it_was_raised() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.runs.log_parsing.failures import CodeFrame
 from tuner_tui.runs.log_parsing.frame_roles import FILE, location_of, role_of, role_of_frame, roles
 
 SITE = "/opt/env/lib/python3.11/site-packages"
@@ -59,9 +60,10 @@ COLLATOR, STACK = ("train.py", "collate_pairs"), (f"{SITE}/numpy/core/shape_base
 def test_the_role_and_the_location_of_a_stack(
     stack: list[tuple[str, str]], role: str | None, location: str | None
 ) -> None:
-    known = role_of(stack)
+    frames = [CodeFrame(*frame) for frame in stack]
+    known = role_of(frames)
     assert (None if known is None else known.name) == role
-    assert location_of(stack) == location
+    assert location_of(frames) == location
 
 
 @pytest.mark.parametrize(

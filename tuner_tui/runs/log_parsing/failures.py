@@ -11,20 +11,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines, read_head_and_tail
 
 MAX_MESSAGE_LINES = 14
 """Lines kept of one message."""
 TRACEBACK = re.compile(r"^\s*(?P<kind>Original |Exception Group |)Traceback \(most recent call last\):")
-FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+(?:, in (?P<function>.+))?')
+FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 DRAWN = re.compile(
     r"^╭─+ ?Traceback \(most recent call last\)|^\w+(?:Error|Exception|Interrupt) {3,}Traceback \(most recent"
 )
 """The header of a traceback as drawn by Rich or printed by a notebook."""
 DRAWN_FRAME = re.compile(
-    r"^(?:│ ?)?(?:File )?\[?(?P<file>(?:[A-Za-z]:)?[\w ./\\~<>-]*?(?:\bpy|>))(?::\d+)?(?:\]\([^)\s]*\))?,? in "
-    r"(?P<function>[\w.<>]+)"
+    r"^(?:│ ?)?(?:File )?\[?(?P<file>(?:[A-Za-z]:)?[\w ./\\~<>-]*?(?:\bpy|>))(?::(?P<line>\d+))?(?:\]\([^)\s]*\))?,?"
+    r" in (?P<function>[\w.<>]+)"
 )
 """A frame of such a traceback; Colab and VS Code make a link of its file: `[file](address)`."""
 TRACE_LINE = re.compile(r"^\s|^[│╭╰❱─|]|^-+>|^File \"|^\^+$")
@@ -51,14 +52,27 @@ THREAD = re.compile(r"^Exception in thread ")
 UNCAUGHT_ROOTS = frozenset({"<module>", "_run_module_as_main", "_bootstrap", "_bootstrap_inner", "_wrap", "spawn_main"})
 
 
+class CodeFrame(NamedTuple):
+    """A call in a traceback; `statement` is its source line, empty if the traceback does not show it."""
+
+    file: str
+    function: str
+    line: int | None = None
+    statement: str = ""
+
+    @property
+    def place(self) -> str:
+        """The file with the number of the line, if that is known."""
+        return self.file if self.line is None else f"{self.file}, line {self.line}"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One failure at lines `first` to `last`, and the frames that led to it.
 
-    `headline` is the exception line or native message, `message` all its lines, `statement` the source line that raised
-    it, if the traceback shows it. Exceptions raised while handling one another share a `chain`. `uncaught`: the
-    traceback starts at the entry point of the program; `ignored`: Python reports that the program continues; `thread`:
-    only a thread ended.
+    `headline` is the exception line or native message, `message` all its lines. Exceptions raised while handling one
+    another share a `chain`. `uncaught`: the traceback starts at the entry point of the program; `ignored`: Python
+    reports that the program continues; `thread`: only a thread ended.
     """
 
     first: int
@@ -67,8 +81,7 @@ class Failure:
     message: str
     type: str | None = None
     rank: int | None = None
-    frames: tuple[tuple[str, str], ...] = ()
-    statement: str = ""
+    frames: tuple[CodeFrame, ...] = ()
     chain: int = 0
     uncaught: bool = False
     traceback: bool = False
@@ -94,7 +107,6 @@ class _ExceptionParser:
     def __init__(self, lines: Sequence[LogLine]) -> None:
         self.lines = lines
         self.position = 0
-        self.statement = ""
         self.chain = 0
         self.ignored = False
         self.thread = False
@@ -131,13 +143,13 @@ class _ExceptionParser:
             # ..."). The worker's exception follows and belongs to the same chain.
             return
         failure = self._parse_exception(self.lines[self.position], frames, traceback=True)
-        yield replace(failure, first=start.number, ignored=self.ignored or quiet, statement=self.statement)
+        yield replace(failure, first=start.number, ignored=self.ignored or quiet)
         self._follow_link()
 
     def _parse_drawing(self) -> Iterator[Failure]:
         """Parses a drawn traceback up to its exception line; these are always uncaught."""
         start = self.lines[self.position]
-        frames: list[tuple[str, str]] = []
+        frames: list[CodeFrame] = []
         for ahead in range(self.position + 1, min(len(self.lines), self.position + MAX_DRAWN_LINES)):
             text = self.lines[ahead].text
             if EXCEPTION.match(text) and not DRAWN.match(text):
@@ -147,28 +159,26 @@ class _ExceptionParser:
                 self._follow_link()
                 return
             if frame := DRAWN_FRAME.match(text):
-                frames.append((frame["file"], frame["function"].rpartition(".")[2]))
+                frames.append(_frame(frame))
         self.position += 1
 
-    def _parse_frames(self) -> Iterator[tuple[str, str]]:
+    def _parse_frames(self) -> Iterator[CodeFrame]:
         """The frames of a traceback, outermost first; stops at the exception line.
 
         Pasted output often has no indentation: the line after a frame is then its source.
         """
-        source_follows = False
-        self.statement = ""
+        frame: CodeFrame | None = None
         while self.position < len(self.lines):
             text = self.lines[self.position].text
-            frame = FRAME.match(text)
+            match = FRAME.match(text)
+            if match is None and self._ends_frames(text, frame is not None):
+                break
             if frame is not None:
-                self.statement = ""
-                yield frame["file"], frame["function"] or ""
-            elif self._ends_frames(text, source_follows):
-                return
-            elif source_follows:
-                self.statement = text.strip()
-            source_follows = frame is not None
+                yield frame if match is not None else frame._replace(statement=text.strip())
+            frame = None if match is None else _frame(match)
             self.position += 1
+        if frame is not None:
+            yield frame
 
     @staticmethod
     def _ends_frames(text: str, source_follows: bool) -> bool:
@@ -176,22 +186,22 @@ class _ExceptionParser:
         outside = text[:1] not in (" ", "\t") and bool(text.strip()) and not BAR.search(text)
         return outside and (not source_follows or EXCEPTION.match(text) is not None)
 
-    def _frames_above(self) -> tuple[tuple[str, str], ...]:
+    def _frames_above(self) -> tuple[CodeFrame, ...]:
         """The frames right above the current line: of a traceback whose beginning was cut off."""
-        frames: list[tuple[str, str]] = []
+        frames: list[CodeFrame] = []
         # Read upwards, the line above a frame is the source of the frame before it; without indentation only its place
         # tells it from other output. The line above the exception is always such a source.
         source_follows = True
         for line in reversed(self.lines[max(0, self.position - MAX_DRAWN_LINES) : self.position]):
             frame = FRAME.match(line.text) or DRAWN_FRAME.match(line.text)
             if frame is not None:
-                frames.append((frame["file"].strip(), (frame["function"] or "").rpartition(".")[2]))
+                frames.append(_frame(frame))
             elif not (TRACE_LINE.match(line.text) or source_follows) or line.blank:
                 break
             source_follows = frame is not None
         return tuple(reversed(frames))
 
-    def _parse_exception(self, line: LogLine, frames: tuple[tuple[str, str], ...], traceback: bool) -> Failure:
+    def _parse_exception(self, line: LogLine, frames: tuple[CodeFrame, ...], traceback: bool) -> Failure:
         """Parses the exception at the current line, with the lines of its message."""
         match = EXCEPTION.match(line.text) or (ANY_EXCEPTION.match(line.text) if traceback else None)
         self.position += 1
@@ -241,6 +251,12 @@ class _ExceptionParser:
         if not linked:
             self.chain += 1
             self.ignored = self.thread = False
+
+
+def _frame(match: re.Match[str]) -> CodeFrame:
+    line = match["line"]
+    function = (match["function"] or "").rpartition(".")[2]
+    return CodeFrame(match["file"].strip(), function, None if line is None else int(line))
 
 
 LOGGED = re.compile(r"^\{?['\"](?:loss|grad_norm|learning_rate|eval_\w+|train_runtime|epoch)['\"]: ")

@@ -395,7 +395,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
     if not failure.frames:
         return None
     role = role_of(failure.frames)
-    frames = [f"{file}:{function}".replace("\\", "/") for file, function in failure.frames]
+    frames = [f"{file}:{function}".replace("\\", "/") for file, function, *_ in failure.frames]
     frames = [frame for frame in frames if not TRANSPARENT.search(frame)]
     return next(
         (
@@ -600,13 +600,22 @@ def _best_witness(
         return "observer"
     if match is not None and match.pattern is not None:
         return "log"
-    if judgement.event is not None:
+    if judgement.event is not None and (number is not None or not _is_same_exception(judgement.event, match)):
         return "observer"
     if match is not None and number is None:
         return "log"
     if failed is None and reports_success(lines):
         return None
     return "exit" if number is not None or judgement.exit_code else None
+
+
+def _is_same_exception(event: OutOfMemory | Raised, match: FailureMatch | None) -> bool:
+    """Whether the output has the exception that the observer saw, and with it the frames that raised it."""
+    if match is None or not isinstance(event, Raised):
+        return False
+    name, _, message = match.failure.headline.partition(": ")
+    is_same_type = name.rpartition(".")[2] == event.type.rpartition(".")[2]
+    return is_same_type and message.strip() == event.message.partition("\n")[0].strip()
 
 
 def _observer_contradicts(judgement: Judgement, state: RunState, match: FailureMatch) -> bool:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.runs.log_parsing.failures import CodeFrame
 
 FILE = Path(__file__).with_name("frame_roles.yaml")
 EVALUATION = re.compile(
@@ -20,7 +21,7 @@ EVALUATION = re.compile(
 TRAINING_LOOP = re.compile(
     r"train|fit|_?inner_training_loop|train_(?:one_)?epoch|run_training|training_loop|_run_epoch"
 )
-Frames = Sequence[tuple[str, str]]
+Frames = Sequence[CodeFrame]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def role_of_frame(file: str, function: str) -> FrameRole | None:
 
 def role_of(frames: Frames, message: str = "") -> FrameRole | None:
     """The role of a traceback, else of a file that `message` names; None if neither is known."""
-    known = [role for frame in reversed(frames) if (role := role_of_frame(*frame)) is not None]
+    known = [role for frame in reversed(frames) if (role := role_of_frame(frame.file, frame.function)) is not None]
     if not known:
         return next((role for role in roles() if role.paths is not None and role.paths.search(message)), None)
     return next((role for role in known[1:] if role.name in known[0].yields), known[0])
@@ -71,10 +72,11 @@ def location_of(frames: Frames) -> str | None:
     """Where in a training the stack is: training, evaluation, loading, optimizer-step, checkpoint or None."""
     # Evaluation and saving are called from the training loop and run the same code, so one frame of theirs anywhere
     # decides. `eval` of torch itself is no evaluation of a model.
-    names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function in frames]
+    names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function, *_ in frames]
     if any(EVALUATION.fullmatch(name) for file, name in names if "/torch/" not in file or "lightning" in file):
         return "evaluation"
-    locations = [role.location for frame in reversed(frames) if (role := role_of_frame(*frame)) and role.location]
+    known = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
+    locations = [role.location for role in known if role is not None and role.location]
     if "checkpoint" in locations:
         return "checkpoint"
     in_loop = "training" if any(TRAINING_LOOP.fullmatch(name) for _, name in names) else None
