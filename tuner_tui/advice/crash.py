@@ -102,7 +102,8 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     figures = read_figures(cause.message) if cause.cause == "gpu-oom" else None
     if figures is not None:
         situation = replace(situation, backend=figures.backend)
-    unexplained = bool(cause.checks) or (cause.cause == "unknown" and cause.topic is None)
+    refused = cause.cause == "bad-arguments"
+    unexplained = cause.topic is None and (cause.cause == "unknown" or (bool(cause.checks) and not refused))
     ladder = "unknown" if unexplained else cause.cause
     remedies = remedies_for(ladder, situation, cause.subject or cause.where, cause.topic, cause.role)
     if figures is not None:
@@ -122,8 +123,10 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
     advice = _advice_in(cause.message)
-    if unexplained or not remedies or remedies == (remedy("correct-command"),):
+    if unexplained or not remedies:
         remedies = (*advice, *cause.checks, *remedies)
+    elif remedies == (remedy("correct-command"),):
+        remedies = (*advice, *remedies, *cause.checks)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
         first = 0 if cause.topic is None else 1
@@ -197,7 +200,7 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
     if program_error is not None:
         cause, sentence, checks = "program-error", *program_error
     else:
-        checks = _check_the_call(failure) if cause == "unknown" and topic is None else ()
+        checks = _check_the_call(failure) if cause in ("unknown", "bad-arguments") and topic is None else ()
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
     role = role_of(failure.frames, failure.message)
     name = None if role is None else role.name

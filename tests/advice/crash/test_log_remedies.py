@@ -155,6 +155,17 @@ def test_another_cause_is_not_taken_for_an_error_of_the_own_code(statement: str,
     assert [finding.cause for finding in read(OWN_CODE.format(statement=statement, error=error))] == [cause]
 
 
+def test_what_a_package_refuses_names_its_check_and_the_line_that_called_it() -> None:
+    first, second = remedies(
+        'Traceback (most recent call last):\n  File "/home/ann/train.py", line 3, in <module>\n    fit(rows)\n'
+        '  File "/opt/env/lib/python3.11/site-packages/trl/trainer.py", line 9, in _check_rows\n'
+        "    raise ValueError(text)\nValueError: row 7 has no reward"
+    )
+    assert first.title == "correct the command"
+    assert "_check_rows" in second.title
+    assert "`fit(rows)` in /home/ann/train.py, line 3" in second.why
+
+
 def test_the_output_shows_where_the_exception_that_was_observed_was_raised() -> None:
     state = RunState(raised=Raised(t=2.0, rank=0, type="KeyError", message="'tail'"))
     log = OWN_CODE.format(statement="return batch['tail']", error="KeyError: 'tail'").split("\n")
