@@ -21,7 +21,7 @@ from tuner_tui.view.cells import line_width, plain_text
 from tuner_tui.view.end_card import EndScene, end_facts, end_rows, next_keys, speed_against_earlier
 
 CHECKPOINT = SavedCheckpoint(Path("/data/runs/r007/output/checkpoint-1200"), 1200)
-CONTEXT = RunContext((PastRun("r006", 150.0, 40.0), PastRun("r005", 190.0, 44.0)), CHECKPOINT, 0.61, "€ 0.18")
+CONTEXT = RunContext((PastRun("r006", 150.0, 40.0), PastRun("r005", 190.0, 44.0)), None, CHECKPOINT, 0.61, "€ 0.18")
 
 
 def scene(outcome: str = "completed", sentence: str = "", **changes: Any) -> EndScene:

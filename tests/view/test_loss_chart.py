@@ -6,7 +6,7 @@ import math
 
 from tuner_tui.runs.events.progress import Series
 from tuner_tui.view.cells import line_width, plain_text
-from tuner_tui.view.loss_chart import EarlierLoss, LossScene, loss_range, loss_rows, smooth
+from tuner_tui.view.loss_chart import LossScene, loss_range, loss_rows, smooth
 
 PLANNED = 900
 
@@ -29,7 +29,9 @@ def texts(shown: LossScene, width: int = 80, height: int = 14) -> list[str]:
 
 
 def test_the_heading_names_the_signs_and_the_axis_ends_with_the_plan() -> None:
-    heading, *body, foot = texts(scene()._replace(newest=1.5123, earlier=EarlierLoss("r007", (1.0, 800.0), (4.0, 1.4))))
+    heading, *body, foot = texts(
+        scene()._replace(newest=1.5123, earlier=("r007", Series("loss", "", (1.0, 800.0), (4.0, 1.4))))
+    )
     assert heading == "loss 1.5123   ◆ best eval 1.7000 at step 200   ⠁⠁ r007   ╌╌ forecast"
     assert foot.split() == ["0", "450", "900", "steps"]
     assert sum(row.count("◆") for row in body) == 2

@@ -10,7 +10,7 @@ from tuner_tui.core.units import format_duration, format_size
 from tuner_tui.view import number_format as f
 from tuner_tui.view.cells import LABEL, WARN, Row, TextSpan, fit, join_sections, labelled_row, line, shorten
 from tuner_tui.view.charts import Axes, Curve, curve_rows, legend
-from tuner_tui.view.loss_chart import EarlierLoss, LossScene, loss_rows
+from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.machine_rows import (
     TWO_COLUMNS_FROM,
     GpuScene,
@@ -58,7 +58,7 @@ class LiveScene(NamedTuple):
     usual_startup_s: float | None = None
     outlook: MemoryOutlook | None = None
     causes: tuple[str, ...] = ()
-    earlier: EarlierLoss | None = None
+    earlier: tuple[str, Series] | None = None
     window: Window = WINDOWS[0]
 
 

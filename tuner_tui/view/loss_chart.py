@@ -27,25 +27,18 @@ CLIPPED_SPANS = 1.5
 """The axis ends that many spans of the middle nine tenths of the loss above them: the rest is drawn at its edge."""
 
 
-class EarlierLoss(NamedTuple):
-    """The loss of an earlier run of the same training, by the name of the run."""
-
-    name: str
-    xs: tuple[float, ...]
-    ys: tuple[float | None, ...]
-
-
 class LossScene(NamedTuple):
     """The losses of a run and of its evaluations over its steps, of which the last planned one is `last_step`.
 
-    `newest` is the exact newest loss. `earlier` is drawn in grey. There is a forecast while the run is `live`.
+    `newest` is the exact newest loss. `earlier` is the name of an earlier run of the same
+    training and its loss, drawn in grey. There is a forecast while the run is `live`.
     """
 
     loss: Series
     evaluations: Series
     last_step: float | None = None
     newest: float | None = None
-    earlier: EarlierLoss | None = None
+    earlier: tuple[str, Series] | None = None
     live: bool = False
 
 
@@ -59,7 +52,7 @@ def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
     xs, ys = scene.loss.xs, scene.loss.ys
     smoothed = smooth(xs, ys)
     forecast = _forecast(scene)
-    curves = [] if scene.earlier is None else [_earlier_curve(scene.earlier)]
+    curves = [] if scene.earlier is None else [_earlier_curve(*scene.earlier)]
     curves += [Curve("", xs, ys, "dim", "points"), *_forecast_curves(forecast), Curve("", xs, smoothed)]
     evaluations = Curve("", scene.evaluations.xs, scene.evaluations.ys).points
     marks = _trouble_marks(xs, ys, smoothed)
@@ -88,7 +81,7 @@ def _heading(
         at = TextSpan(f" at step {step:,.0f}", "dim")
         parts.append(line(TextSpan(f"{EVALUATION} ", "second"), TextSpan("best eval ", "dim"), f.metric(best), at))
     if scene.earlier is not None:
-        parts.append(line(TextSpan(f"⠁⠁ {scene.earlier.name}", "dim")))
+        parts.append(line(TextSpan(f"⠁⠁ {scene.earlier[0]}", "dim")))
     if forecast is not None:
         parts.append(line(TextSpan("╌╌ forecast", "curve")))
     heading: Line = ()
@@ -104,8 +97,8 @@ def format_range(forecast: LossForecast) -> str:
     return f"{f.significant(forecast.low)} – {f.significant(forecast.high)}"
 
 
-def _earlier_curve(earlier: EarlierLoss) -> Curve:
-    return Curve(earlier.name, earlier.xs, smooth(earlier.xs, earlier.ys), "dim", "dotted")
+def _earlier_curve(name: str, loss: Series) -> Curve:
+    return Curve(name, loss.xs, smooth(loss.xs, loss.ys), "dim", "dotted")
 
 
 def _forecast(scene: LossScene) -> LossForecast | None:

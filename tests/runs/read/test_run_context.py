@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.runs.builders import record
 from tuner_tui.hardware.sample import GpuSample, Sample
-from tuner_tui.runs.read.run_context import PastRun, RunContext, cost_text, gpu_energy_kwh
+from tuner_tui.runs.events.types import Metrics
+from tuner_tui.runs.read.run_context import PastRun, RunContext, cost_text, gpu_energy_kwh, read_run_context
+from tuner_tui.runs.store.codec import encode_event
+from tuner_tui.runs.store.folder import RunFolder, create_folder
+from tuner_tui.runs.store.record import RunRecord, write_record
+from tuner_tui.settings.job import CommandJob
 
 
 def sample(time_s: float, *powers_w: float | None) -> Sample:
@@ -48,3 +56,24 @@ def test_the_usual_start_is_the_median_and_the_fastest_run_has_a_speed() -> None
     assert context.fastest.id == "r002"
     assert RunContext().usual_startup_s is None
     assert RunContext().fastest is None
+
+
+def test_the_loss_of_the_earlier_run_that_ended_lowest(tmp_path: Path) -> None:
+    def run(created_t: float, *losses: float, **more: Any) -> tuple[RunFolder, RunRecord]:
+        folder = create_folder(tmp_path)
+        written = record(id=folder.id, created_t=created_t, **more)
+        write_record(folder, written)
+        events = (Metrics(t=float(step), rank=0, step=step, loss=loss) for step, loss in enumerate(losses, 1))
+        folder.events.write_bytes(b"".join(map(encode_event, events)))
+        return folder, written
+
+    run(1.0, 3.0, 2.0)
+    run(2.0, 3.0, 1.5)
+    run(3.0, 3.0, float("nan"))
+    run(4.0, 3.0, 0.1, job=CommandJob(command=("python", "other.py")))
+    folder, latest = run(5.0, 3.0)
+    context = read_run_context(folder, latest, ended=False, training_gpus=lambda sample: frozenset())
+    assert [past.id for past in context.past] == ["r003", "r002", "r001"]
+    assert context.best_loss is not None
+    name, loss = context.best_loss
+    assert (name, loss.xs, loss.ys) == ("r002", (1.0, 2.0), (3.0, 1.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,10 +12,10 @@ from pathlib import Path
 from tuner_tui.core.files import open_regular
 from tuner_tui.hardware.sample import Sample
 from tuner_tui.runs.events.fold import fold_all
-from tuner_tui.runs.events.progress import mean_rates, startup_phases
+from tuner_tui.runs.events.progress import Series, mean_rates, startup_phases
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.checkpoints import SavedCheckpoint, lineage_checkpoint
-from tuner_tui.runs.read.reader import read_brief
+from tuner_tui.runs.read.reader import RunReader, read_brief
 from tuner_tui.runs.store.codec import decode_events, decode_sample
 from tuner_tui.runs.store.folder import RunFolder, list_runs
 from tuner_tui.runs.store.record import RecordError, RunRecord, readable_record
@@ -31,7 +32,7 @@ SAMPLE_BLOCKS, BLOCK_BYTES = 240, 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """An earlier run of the same training: its mean speed, and the seconds that its start took in all.
+    """An earlier run of the same training: its mean speed, the seconds that its start took in all, and its last loss.
 
     `startup_s` is None where the run made no step, `samples_s` where nothing was counted.
     """
@@ -39,17 +40,20 @@ class PastRun:
     id: str
     samples_s: float | None
     startup_s: float | None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """`past` are earlier runs of the same training on this machine, newest first.
+    """`past` are earlier runs of the same training on this machine, newest first; `best_loss` is the course of the loss
+    of the one that ended lowest, by its id.
 
     `checkpoint` is where a new run would go on, `energy_kwh` what the GPUs of the training took, and `cost` its price
     in words. They are read once the run has ended.
     """
 
     past: tuple[PastRun, ...] = ()
+    best_loss: tuple[str, Series] | None = None
     checkpoint: SavedCheckpoint | None = None
     energy_kwh: float | None = None
     cost: str = ""
@@ -75,14 +79,15 @@ def read_run_context(
 ) -> RunContext:
     """Read what surrounds a run. `training_gpus` are those of a sample that the training uses."""
     past = tuple(_past_runs(folder, record))
+    best_loss = _best_loss(folder.path.parent, past)
     if not ended:
-        return RunContext(past)
+        return RunContext(past, best_loss)
     try:
         checkpoint = lineage_checkpoint(folder)
     except RecordError:
         checkpoint = None
     energy_kwh = gpu_energy_kwh(_spread_samples(folder.samples), training_gpus)
-    return RunContext(past, checkpoint, energy_kwh, cost_text(energy_kwh, environ.get(PRICE_VARIABLE, "")))
+    return RunContext(past, best_loss, checkpoint, energy_kwh, cost_text(energy_kwh, environ.get(PRICE_VARIABLE, "")))
 
 
 def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
@@ -92,11 +97,20 @@ def _past_runs(folder: RunFolder, record: RunRecord) -> Iterator[PastRun]:
         if before is None or before.created_t >= record.created_t or before.tuning is not None:
             continue
         if before.host == record.host and same_training(before.job, record.job):
-            ranks = read_brief(other).state.ranks.values()
-            yield PastRun(other.id, mean_rates(ranks).samples_s, _startup_s(other))
+            state = read_brief(other).state
+            yield PastRun(other.id, mean_rates(state.ranks.values()).samples_s, _startup_s(other), state.loss)
             count += 1
         if count == MAX_PAST:
             return
+
+
+def _best_loss(root: Path, past: Iterable[PastRun]) -> tuple[str, Series] | None:
+    ended = [(run.loss, run.id) for run in past if run.loss is not None and math.isfinite(run.loss)]
+    if not ended:
+        return None
+    name = min(ended)[1]
+    loss = RunReader(RunFolder(root / name)).poll().history.loss
+    return (name, loss) if loss.xs else None
 
 
 def _startup_s(folder: RunFolder) -> float | None:

@@ -89,9 +89,12 @@ class LivePanel(Canvas):
             return scene
         if view.state.finished is not None:
             return scene._replace(sample=self.sample, recent=self._seen, end=self._end(view))
-        usual_s = None if self.context is None else self.context.usual_startup_s
         limit_bytes = None if view.record is None else view.record.memory_limit_bytes
-        return scene._replace(limit_bytes=limit_bytes, usual_startup_s=usual_s)
+        scene = scene._replace(limit_bytes=limit_bytes)
+        context = self.context
+        if context is None:
+            return scene
+        return scene._replace(usual_startup_s=context.usual_startup_s, earlier=context.best_loss)
 
     def _end(self, view: RunView) -> EndScene:
         from tuner_tui.view.end_card import end_scene  # not needed for the first frame
