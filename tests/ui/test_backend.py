@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from tests.fakes.inventories import python
 from tests.fakes.situations import box, card
 from tests.fakes.tuning_views import FakeTunings
 from tests.fakes.ui_backend import FakeBackend
@@ -74,6 +75,21 @@ def test_the_picker_offers_what_was_made_for_this_machine_first() -> None:
     assert "v100-16gb" not in suiting
     assert [one.name for one in listed[: len(suiting)]] == suiting
     assert not any(one.suits for one in Backend().list_presets(None))
+
+
+def test_presets_are_judged_by_the_gpus_though_torch_is_cpu_only() -> None:
+    """A GPU of 24 GB beside 64 GB of RAM."""
+    backend, machine = Backend(), box(card(memory_total_bytes=24 * 2**30))
+    entries = [entry for entry in backend.list_presets(machine) if entry.name in ("qlora-8b-24gb", "lora-8b-80gb")]
+    cpu_only = backend.preset_outlooks(entries, machine, python("2.13.0+cpu", None, bitsandbytes="0.49.0"))
+    cuda = backend.preset_outlooks(entries, machine, python("2.13.0", "13.0", bitsandbytes="0.49.0"))
+    verdicts = {}
+    for name, outlook in cpu_only.items():
+        assert outlook.memory.on_gpu
+        assert outlook.memory.estimate is not None
+        assert outlook.memory.estimate == cuda[name].memory.estimate
+        verdicts[name] = (outlook.suits, outlook.memory.estimate.verdict)
+    assert verdicts == {"qlora-8b-24gb": (True, "fits"), "lora-8b-80gb": (False, "too large")}
 
 
 def test_a_completed_run_is_continued_only_by_a_longer_training(tmp_path: Path) -> None:

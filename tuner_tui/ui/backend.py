@@ -23,6 +23,7 @@ from tuner_tui.hardware.detect import read_inventory
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, probe_interpreter, probe_versions
 from tuner_tui.hardware.inventory import Inventory
+from tuner_tui.hardware.known_cards import planned_interpreter
 from tuner_tui.hardware.sampler import Sampler, open_sampler
 from tuner_tui.runs.launch.command import LaunchError, check_unshared
 from tuner_tui.runs.launch.launchers import training_python
@@ -61,6 +62,7 @@ from tuner_tui.settings.presets import (
     update_tool_file,
 )
 from tuner_tui.settings.resolve import LaunchOptions, resolve, resolve_training
+from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import Draft, draft_path, read_draft
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.followed_run import FollowedRun, compare_runs, follow_run
@@ -121,8 +123,13 @@ class Backend:
     def preset_outlooks(
         self, entries: Sequence[PresetEntry], inventory: Inventory, interpreter: Interpreter
     ) -> Mapping[str, PresetOutlook]:
-        """Return how each preset that can be read would do on the machine, by name."""
+        """Return how each preset that can be read would do on the machine, by name.
+
+        With a torch that is CPU-only they are judged as if it used the GPUs, which is what most presets are for.
+        """
         cards, cores = visible_cards(inventory), inventory.cpu.usable_cores
+        if cards and RuleContext(interpreter=interpreter).cpu_build:
+            interpreter = planned_interpreter(interpreter)
         outlooks = {}
         for entry in entries:
             if entry.loaded is None:

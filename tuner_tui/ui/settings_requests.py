@@ -19,6 +19,7 @@ from tuner_tui.settings.errors import FieldError, PresetError
 from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, OriginKind, Value
 from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
+from tuner_tui.settings.rules import RuleContext
 from tuner_tui.ui.drafts import draft_of, restorable
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
@@ -186,7 +187,9 @@ class SettingsRequests(Requests):
             outlooks = await to_daemon_thread(lambda: self._backend.preset_outlooks(listed, inventory, interpreter))
         current = None if self._state.loaded is None else self._state.loaded.preset
         items = preset_items(listed, current, self._differences, outlooks)
-        name = await self._app.ask(PresetScreen("Presets", items, "There are no presets."))
+        unused = inventory is not None and inventory.gpus and RuleContext(interpreter=interpreter).cpu_build
+        title = "Presets · PyTorch here is CPU-only, so they are judged by the GPUs" if unused else "Presets"
+        name = await self._app.ask(PresetScreen(title, items, "There are no presets."))
         if name is None:
             return
         changed = self._state.dirty
