@@ -81,13 +81,13 @@ ROWS = SampleLengths((10, 20), 12_400)
         (
             opened(num_train_epochs=1.0),
             None,
-            "1 epoch of the data, counted once it is loaded, time not known until it has trained here, "
+            "1 epoch of the data, counted once it is loaded, time not known before a first run here, "
             "peak not known yet: the estimate is being made.",
         ),
         (
             replace(opened(), job=CommandJob(command=("python", "t.py"))),
             MemoryOutlook(unknown="unknown for a command until a run measures it"),
-            "As long as the command decides, time not known until it has trained here, "
+            "As long as the command decides, time not known before a first run here, "
             "peak unknown for a command until a run measures it.",
         ),
         (

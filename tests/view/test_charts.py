@@ -72,7 +72,7 @@ def test_parts_are_named_as_far_as_there_is_room_and_told_apart_without_colour()
         BarPart("saving", 0.01, "fill-dim"),
     ]
     assert plain_text(stacked_bar(parts, 40)) == "▏data 30 %  ▏compute 60 %           ▏   "
-    assert plain_text(stacked_bar(parts, 14)) == "▏   ▏60 %    ▏"
+    assert plain_text(stacked_bar(parts, 14)) == "▏   ▏compute ▏"
 
 
 def test_marks_stand_below_their_share_and_leave_out_texts_without_room() -> None:

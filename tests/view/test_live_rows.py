@@ -197,7 +197,7 @@ def test_value_and_maximum_stand_in_words() -> None:
     ("changes", "mark", "said"),
     [
         ({"memory_used_bytes": 78 * GIB, "memory_total_bytes": 80 * GIB}, " 1 ", "! GPU 1: memory nearly full"),
-        ({"lost": True, "age_s": 42.0}, " 1✗", "✗ GPU 1: lost 42 s ago"),
+        ({"lost": True, "age_s": 42.0}, " 1✗", " 1✗ lost 42 s ago"),
         ({"age_s": 7.0}, " 1?", "? GPU 1: silent for 7 s, old values"),
         ({"throttle": ("thermal slowdown",)}, " 1!", "! GPU 1: throttled: thermal slowdown"),
         ({"throttle": ("power cap",)}, " 1 ", "  GPU 1: at its power cap"),

@@ -64,7 +64,9 @@ PART_START = "▏"
 
 
 def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
-    """Return a bar of `width` cells with its parts one after the other, each with its name and percentage if they fit.
+    """Return a bar of `width` cells with its parts one after the other, each with its name and percentage.
+
+    Where only one of the two fits, the name stays: a percentage says nothing without it.
 
     A part above zero has at least a cell; what the parts leave of the whole stays blank.
     """
@@ -82,7 +84,7 @@ def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
 
 def _part_text(part: BarPart, width: int) -> str:
     share = format_share(part.share)
-    text = next((text for text in (f"{part.name} {share}", share, part.name) if len(text) < width), "")
+    text = next((text for text in (f"{part.name} {share}", part.name, share) if len(text) < width), "")
     return align_left(PART_START + text, width)
 
 

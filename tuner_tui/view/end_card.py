@@ -20,6 +20,7 @@ from tuner_tui.view.cells import (
     join_sections,
     line,
     line_width,
+    plain_text,
     shorten,
     side_by_side,
     text_width,
@@ -100,9 +101,9 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
         facts = [_fact_row(fact, width - at) for fact in end_facts(scene)]
         chart = loss_chart(scene, at - 2, max(LEAST_CHART, min(MOST_CHART, max(len(facts), height - 9))))
         return join_sections([head, side_by_side(chart, facts, at) if chart else facts, *foot])
-    room = height - len(head) - len(facts) - sum(map(len, foot)) - 4
+    room = height - len(head) - len(facts) - sum(map(len, foot))
     chart = loss_chart(scene, width, min(MOST_CHART, room)) if room >= LEAST_CHART else []
-    return join_sections([head, facts, chart, *foot], apart=room >= 0)
+    return join_sections([head, facts, chart, *foot], apart=room - len(chart) >= 4)
 
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
@@ -297,8 +298,9 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
     if not shares:
         return []
     bar = stacked_bar([BarPart(name, share, TIME_STYLES[name]) for name, share in shares], width - LABEL)
-    legend = (line(TextSpan(f"{name} {format_share(share)}", "dim")) for name, share in shares)
+    labels = [f"{name} {format_share(share)}" for name, share in shares]
+    legend = [line(TextSpan(label, "dim")) for label in labels if label not in plain_text(bar)]
     return [
         Row(line(TextSpan(align_left("time", LABEL), "dim"), *bar)),
-        *(Row(line(" " * LABEL, *row.line)) for row in _flowing_rows(legend, width - LABEL)),
+        *(Row(line(" " * LABEL, *row.line)) for row in _flowing_rows(legend, width - LABEL) if legend),
     ]

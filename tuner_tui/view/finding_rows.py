@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MARKS: dict[str, tuple[str, Style]] = {"failed": ("● ", "bad"), "warning": ("● ", "warn"), "hint": ("○ ", "curve")}
 """By severity, the most severe first."""
 KEYS = "[a]pply  [d]iff  [w]hy"
-RETRY_KEYS = "[enter] apply and resume  [d]iff  [w]hy"
+RETRY_KEYS = "[enter] apply, run again  [d]iff  [w]hy"
 """For a remedy of what ended the run."""
 MOST_DETAILS = 3
 LOOK_KEYS = "[w]hy"
@@ -83,7 +83,9 @@ def _remedy(finding: Finding, remedy: Remedy, selected: bool, width: int) -> lis
     room = width - 4 - len(keys) - text_width(first) - len(GAP)
     fits = text_width(details) <= room
     # The selected remedy is about to be applied: its peak and its effective batch are shown in full, below it.
-    below = _wrap(details, width - 4)[:MOST_DETAILS] if selected and details and (more or not fits) else []
+    below = [] if not details or (fits and not more) else _wrap(details, width - 4)[:MOST_DETAILS]
+    if not selected:
+        below = [shorten(details, width - 4)] if below else []
     shown = GAP + shorten(details, room) if not below and details and room > ROOM_FOR_DETAILS and not more else ""
     head = line(mark, first, TextSpan(shown, "dim"))
     rows = [_with_keys(head, keys, width), *(Row(line(f"    {part}")) for part in more)]

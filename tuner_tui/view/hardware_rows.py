@@ -39,8 +39,13 @@ def hardware_summary(inventory: Inventory) -> str:
         f"{f'{len(group)} × ' if len(group) > 1 else ''}{group[0].name.removeprefix('NVIDIA ')}"
         for group in group_equal_gpus(inventory.gpus)
     ]
-    cores, memory = inventory.cpu.usable_cores, inventory.memory.usable_bytes
-    return " · ".join([*(cards or ["no GPU"]), f"{cores} cores", f"{f.whole_gib(memory)} GiB RAM"])
+    cpu, memory = inventory.cpu, inventory.memory
+    cores, usable_bytes = f"{cpu.usable_cores}", memory.usable_bytes
+    ram = f.whole_gib(usable_bytes)
+    # Gauges show the whole machine: where a container may use less, the line says of how much.
+    cores += f" of {cpu.logical_cores}" if cpu.usable_cores < cpu.logical_cores else ""
+    ram += f" of {f.whole_gib(memory.total_bytes)}" if usable_bytes < memory.total_bytes else ""
+    return " · ".join([*(cards or ["no GPU"]), f"{cores} cores", f"{ram} GiB RAM"])
 
 
 def group_equal_gpus(gpus: Iterable[Gpu]) -> list[list[Gpu]]:

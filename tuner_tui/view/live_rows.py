@@ -83,8 +83,11 @@ def live_rows(scene: LiveScene, width: int, height: int) -> list[Row]:
         from tuner_tui.view.end_card import end_rows  # not needed for the first frame
 
         machine = _sections(scene._replace(state=None, next_training=(), outlook=None), width, LAYOUTS[1])
-        room = height - len(join_sections(machine)) - 1
-        return join_sections([end_rows(scene.end, width, room), *machine])
+        taken = len(join_sections(machine)) + 1
+        # The loss of the run says more than a machine at rest.
+        if len(end_rows(scene.end, width, height)) + taken > height:
+            return end_rows(scene.end, width, height)
+        return join_sections([end_rows(scene.end, width, height - taken), *machine])
     # Without details and blank rows as soon as the loss would otherwise be too low to read.
     loss = loss_scene(scene)
     least = LEAST_LOSS_ROWS if loss is not None else 0

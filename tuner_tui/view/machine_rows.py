@@ -112,16 +112,17 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0) -> list[Row]:
     Of `room` rows, what is left goes to histories below each GPU. Many GPUs stand in two columns, and very many are a
     wall of cells with the worst five as rows.
     """
-    gpus, problems = scene.sample.gpus, gpu_problem_rows(scene, width)
+    gpus = scene.sample.gpus
     if len(gpus) >= WALL_FROM:
-        return [*gpu_wall(scene, width), *problems]
+        return [*gpu_wall(scene, width), *gpu_problem_rows(scene, width)]
     columns = 2 if len(gpus) >= TWO_COLUMNS_FROM and width >= 2 * NARROWEST_COLUMN + COLUMN_GAP else 1
+    each = (width - COLUMN_GAP) // 2 if columns == 2 else width
+    problems = gpu_problem_rows(scene, width, each)
     lines = -(-len(gpus) // columns)
     spare = (room - 1 - lines - len(problems)) // lines if gpus else 0
     height = min(TALLEST_HISTORY, spare) if spare >= LEAST_HISTORY else 0
     if columns == 1:
         return [*_gpu_column(scene, gpus, width, height), *problems]
-    each = (width - COLUMN_GAP) // 2
     left, right = (_gpu_column(scene, part, each, height) for part in (gpus[:lines], gpus[lines:]))
     return [*side_by_side(left, right, each + COLUMN_GAP), *problems]
 
@@ -133,7 +134,7 @@ def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: 
     layout = gpu_layout(width, history=not height and bool(scene.recent), jobs=bool(scene.jobs))
     rows = [Row(_heading(scene, layout, _history_columns(width, layout, height)))]
     for gpu in gpus:
-        rows.append(Row(_gauges(scene, gpu, layout)))
+        rows.append(Row(_lost_gpu(gpu) if _is_lost_in_words(gpu, width) else _gauges(scene, gpu, layout)))
         if height:
             rows += _gpu_history(scene, gpu, _history_columns(width, layout, height), height)
     return rows
@@ -236,6 +237,15 @@ def _gauges(scene: GpuScene, gpu: GpuSample, layout: GpuLayout) -> Line:
     if layout.job:
         parts.append(TextSpan(align_left(f"  {scene.jobs.get(gpu.index, '')}", layout.job), "dim"))
     return line(*parts)
+
+
+def _is_lost_in_words(gpu: GpuSample, width: int) -> bool:
+    """True if the row of the GPU says in words that it is lost: there is nothing to show in gauges."""
+    return gpu.lost and INDEX + text_width(_gpu_problem(gpu)) <= width
+
+
+def _lost_gpu(gpu: GpuSample) -> Line:
+    return line(TextSpan(align_right(str(gpu.index), 2), "strong"), TextSpan(f"{BAD} {_gpu_problem(gpu)}", "bad"))
 
 
 def memory_share(gpu: GpuSample) -> float | None:
@@ -358,11 +368,14 @@ def is_stale(gpu: GpuSample) -> bool:
     return gpu.age_s is not None and gpu.age_s > STALE_S
 
 
-def gpu_problem_rows(scene: GpuScene, width: int) -> list[Row]:
-    """Return the problems of the GPUs in words; GPUs with the same problem share a row."""
+def gpu_problem_rows(scene: GpuScene, width: int, row_width: int = 0) -> list[Row]:
+    """Return the problems of the GPUs in words, but those that rows of `row_width` cells say.
+
+    GPUs with the same problem share a row.
+    """
     # Eight GPUs of one node usually have the same problem (power, heat, a driver that hangs): one row names them all.
     grouped: dict[tuple[str, Style, str], list[int]] = {}
-    for gpu in scene.sample.gpus:
+    for gpu in (gpu for gpu in scene.sample.gpus if not _is_lost_in_words(gpu, row_width)):
         if words := _gpu_problem(gpu):
             mark, style = gpu_mark(gpu)
             grouped.setdefault((mark, style or "dim", words), []).append(gpu.index)

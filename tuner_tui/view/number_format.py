@@ -75,12 +75,14 @@ def whole_gib(size_bytes: float | None) -> str:
 
 
 def short_size(size_bytes: float | None) -> str:
-    """Return a size in at most eight cells: `61 GiB`, `756 GiB`, `1.8 TiB`; small ones in MiB."""
+    """Return a size in at most eight cells: `6.0 GiB`, `756 GiB`, `1.8 TiB`; below one in MiB."""
     if size_bytes is None:
         return UNKNOWN
     if size_bytes >= TIB:
         return f"{size_bytes / TIB:.1f} TiB"
-    return f"{size_bytes / GIB:.0f} GiB" if size_bytes >= 10 * GIB else f"{size_bytes / MIB:.0f} MiB"
+    if size_bytes < GIB:
+        return f"{size_bytes / MIB:.0f} MiB"
+    return f"{size_bytes / GIB:.{0 if size_bytes >= 10 * GIB else 1}f} GiB"
 
 
 def mb_s(bytes_s: float | None) -> str:

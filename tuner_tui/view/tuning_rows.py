@@ -309,9 +309,9 @@ class Lane(NamedTuple):
     bar_style: Style
 
 
-LEAST_BAR, MOST_BAR, BAR_FROM = 8, 44, 72
+LEAST_BAR, MOST_BAR, BAR_FROM = 8, 44, 84
 """Cells of a bar, and the width from which there are bars."""
-MOST_STATE, LEAST_CHANGES = 34, 16
+LEAST_STATE, MOST_STATE, LEAST_CHANGES = 16, 34, 16
 LANE_GAP = 2
 
 
@@ -335,12 +335,12 @@ def race_rows(view: TuningView | None, running: Mapping[str, LiveTrial], width: 
         for texts in ([lane.number for lane in lanes], [lane.changes for lane in lanes], speeds,
                       [lane.peak for lane in lanes], [lane.state for lane in lanes])
     ]  # fmt: skip
-    columns[4] = min(columns[4], MOST_STATE)
-    # What is left belongs to the bar; without enough for one, changes are shortened first and then there is none.
+    # What is left belongs to the bar. Without enough, the state is shortened first: a lane is known by its changes.
     bar = LEAST_BAR if width >= BAR_FROM else 0
-    others = columns[0] + columns[2] + columns[3] + columns[4] + LANE_GAP * (5 if bar else 4)
-    columns[1] = min(columns[1], max(LEAST_CHANGES, width - others - bar))
-    bar = min(MOST_BAR, width - others - columns[1]) if bar else 0
+    room = width - columns[0] - columns[2] - columns[3] - LANE_GAP * (5 if bar else 4)
+    columns[4] = min(columns[4], MOST_STATE, max(LEAST_STATE, room - bar - columns[1]))
+    columns[1] = min(columns[1], max(LEAST_CHANGES, room - bar - columns[4]))
+    bar = min(MOST_BAR, room - columns[1] - columns[4]) if bar else 0
     fastest = max((lane.rate for lane in lanes if lane.rate is not None), default=0.0)
     return [
         Row(fit(_lane_line(lane, speed, columns, bar, fastest), width))

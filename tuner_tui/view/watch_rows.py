@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import UNKNOWN, format_rough_duration, format_share, format_short_duration
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import WARN, Line, Row, Style, TextSpan, align_left, align_right, line, shorten, text_width
+from tuner_tui.view.cells import (
+    WARN,
+    Line,
+    Row,
+    Style,
+    TextSpan,
+    align_left,
+    align_right,
+    join_fitting,
+    line,
+    shorten,
+    text_width,
+)
 from tuner_tui.view.machine_rows import GpuScene, gpu_rows, host_rows
 from tuner_tui.view.sample_history import WINDOWS, Window
 
@@ -160,10 +172,8 @@ def job_description(job: WatchedJob, room: int, style: Style) -> Line:
         command = format_command(job.command)
         return line(TextSpan(shorten(command or UNKNOWN_COMMAND, room), style if command else "dim"))
     name = " ".join(part for part in (job.run.run, job.run.preset) if part)
-    state = "  ".join(part for part in run_description(job.run) if part)
-    if state:
-        state = "  " + state
-    state = shorten(state, max(0, room - text_width(name)))
+    state = join_fitting(run_description(job.run), room - text_width(name) - 2)
+    state = f"  {state}" if state else ""
     return line(TextSpan(shorten(name, room), "good" if job.run.phase != "stalled" else "warn"), TextSpan(state, style))
 
 

@@ -66,7 +66,7 @@ async def test_enter_applies_what_answers_out_of_memory_and_resumes_at_once() ->
     async with on_screen(box, size=(80, 24)) as pilot:
         panel = app_of(pilot).main.query_one(TroubleshootingPanel)
         await until(pilot, lambda: panel.has_focus)
-        assert "[enter] apply and resume" in screen_text(pilot.app)
+        assert "[enter] apply, run again" in screen_text(pilot.app)
         await press_until(pilot, lambda: bool(box.retried), "down", "enter")
         assert box.retried == [("r007", "gpu-oom", {"gradient_checkpointing": True})]
         assert "no checkpoint to resume from; a new run starts at step 0." in said(pilot)

@@ -123,7 +123,7 @@ def _is_same_job(folder: RunFolder, job: BuiltinJob | CommandJob) -> bool:
     return record is not None and same_training(record.job, redact_job(job))
 
 
-UNKNOWN_DURATION = "not known until it has trained here"
+UNKNOWN_DURATION = "not known before a first run here"
 
 
 def describe_duration(expected: DurationEstimate | None, epochs: float) -> str:

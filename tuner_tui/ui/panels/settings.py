@@ -199,13 +199,16 @@ class SettingsList(ScrollView, can_focus=True, inherit_bindings=False):
         toned = self._style(row.tone) if row.tone else plain
         width = _value_columns(row)
         room = self._columns - LABEL_COLUMNS - width - 3
+        wrong = row.tone in ("warning", "error")
+        # A part of a sentence helps; a part of the word "preset" does not.
+        origin = shorten(row.origin, room) if wrong or " " in row.origin or len(row.origin) <= room else ""
         return [
             Segment("•" if row.changed else " ", self._style("changed")),
             Segment(f"{row.label:<{LABEL_COLUMNS}.{LABEL_COLUMNS}} ", plain),
             Segment(f"{shorten(row.value, width):>{width}} ", toned),
             Segment(
-                shorten(row.origin, room).ljust(room) if room > 3 else "",
-                toned if row.tone in ("warning", "error") else quiet,
+                origin.ljust(room) if room > 3 else "",
+                toned if wrong else quiet,
             ),
         ]
 
