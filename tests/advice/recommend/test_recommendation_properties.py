@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.fakes.inventories import box, card, interpreters, inventories, jobs
+from tests.fakes.inventories import box, card, interpreters, inventories, jobs, python
 from tests.settings.strategies import settings_values
 from tuner_tui.advice.recommend.recommendation import recommend, with_recommended
 from tuner_tui.hardware.interpreter import Interpreter
@@ -106,3 +106,28 @@ def test_the_effective_batch_stays_sensible(
         assert found.settings.per_device_train_batch_size <= 16
     assert all(one.reason and one.source for one in found.advised)
     assert all(one.reason and one.source for one in found.rejected)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(known_cards()),
+    st.sampled_from(["bert-base-uncased", "roberta-large", "gpt2", "meta-llama/Llama-2-7b-hf", "microsoft/phi-2"]),
+    st.none() | st.integers(1, 5000),
+    st.sampled_from(["plain", "torchrun"]),
+)
+def test_two_gpus_take_no_less_than_one(
+    known: KnownCard, model: str, max_samples: int | None, launcher: Literal["plain", "torchrun"]
+) -> None:
+    task: Literal["classification", "causal-lm"] = "classification" if "bert" in model else "causal-lm"
+    job = BuiltinJob(model=model, task=task, max_samples=max_samples, launcher=launcher)
+    one, two = (
+        recommend(box(*(card(known.name, index) for index in range(count))), python(bitsandbytes="0.45.0"), job)
+        for count in (1, 2)
+    )
+    assume(one.settings.peft_method == two.settings.peft_method)  # full training may not fit with copies of gradients
+    assert two.replicas == 2 * one.replicas
+    assert two.effective_batch >= one.effective_batch
+    assert two.settings.max_length >= one.settings.max_length
+    held = two.effective_batch - one.effective_batch < two.settings.per_device_train_batch_size * two.replicas
+    smaller = two.settings.per_device_train_batch_size < one.settings.per_device_train_batch_size
+    assert not smaller or held

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from tuner_tui.advice.batch_scaling import rebalance, scale_learning_rate, scale_linear
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
@@ -198,15 +199,16 @@ class NotedBatch:
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends micro batch, accumulation and evaluation batch.
 
-    More memory never leads to a smaller micro batch: the notes' batches of GPUs with less memory count as well.
+    Several GPUs share a step of no fewer samples than one takes. Where their copies of the gradients leave room only
+    for a smaller micro batch, the effective batch stays that of one.
     """
-    options = []
-    for noted in noted_batches(draft.target, draft.settings.optim, workload.language_model):
-        share = samples_per_card(draft.target, noted.share)
-        limit = limit_micro_batch(draft, workload, noted, share)
-        micro = rebalance(share, 1, draft.target.replicas, min(limit.micro, share)).split.micro
-        options.append((micro, noted, share, limit))
-    micro, noted, share, limit = max(options, key=lambda option: option[0])  # of equal ones the first: of most memory
+    micro, noted, share, limit = _noted_micro_batch(draft, workload)
+    replicas = draft.target.replicas
+    if replicas > 1:
+        micro_of_one, _, share_of_one, _ = _noted_micro_batch(_draft_for_one_gpu(draft), workload)
+        if micro < min(micro_of_one, share) or share * replicas < share_of_one:
+            share = math.ceil(share_of_one / replicas)
+            micro = rebalance(share, 1, replicas, min(limit.micro, share)).split.micro
     if _fitting(draft, workload, share) == 0:
         _note_not_one_sample(draft, workload)
     _micro_batch(draft, share, limit, micro, workload)
@@ -214,6 +216,29 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
         draft.reject("per_device_train_batch_size", noted.most, *draft.why("largest-noted-batch"))
     _accumulation(draft, share)
     _eval_batch(draft, workload)
+
+
+def _noted_micro_batch(draft: RecommendationDraft, workload: Workload) -> tuple[int, NotedBatch, int, MicroBatchLimit]:
+    """The largest micro batch by the notes, with their row, the samples per step and GPU, and what limits it.
+
+    More memory never leads to a smaller one: the notes' batches of GPUs with less memory count as well.
+    """
+    options = []
+    for noted in noted_batches(draft.target, draft.settings.optim, workload.language_model):
+        share = samples_per_card(draft.target, noted.share)
+        limit = limit_micro_batch(draft, workload, noted, share)
+        micro = rebalance(share, 1, draft.target.replicas, min(limit.micro, share)).split.micro
+        options.append((micro, noted, share, limit))
+    return max(options, key=lambda option: option[0])  # of equal ones the first: of most memory
+
+
+def _draft_for_one_gpu(draft: RecommendationDraft) -> RecommendationDraft:
+    """The draft as it would be for the weakest of its GPUs alone."""
+    target = draft.target
+    alone = replace(target, cards=() if target.weakest is None else (target.weakest,), replicas=1, processes=1)
+    single = RecommendationDraft(alone, draft.given)
+    single.advised = dict(draft.advised)
+    return single
 
 
 def noted_batches(target: TrainingTarget, optim: str, language_model: bool) -> list[NotedBatch]:
@@ -303,11 +328,11 @@ def _fitting(draft: RecommendationDraft, workload: Workload, share: int) -> int 
 
 
 def samples_per_card(target: TrainingTarget, wanted: int) -> int:
-    """Samples per step and GPU: the notes' batch, less for many GPUs or few samples."""
+    """Samples per step and GPU: the notes' batch, less for many GPUs or few samples; together no less than of one."""
     share = min(wanted, max(1, MAX_EFFECTIVE_BATCH // target.replicas))
     samples = target.job.max_samples if isinstance(target.job, BuiltinJob) else None
     if samples is not None:
-        share = min(share, max(1, samples // (MIN_STEPS * target.replicas)))
+        share = min(share, math.ceil(max(1, samples // MIN_STEPS) / target.replicas))
     return share
 
 
@@ -323,7 +348,8 @@ def _accumulation(draft: RecommendationDraft, share: int) -> None:
     if isinstance(draft.target.job, CommandJob) and "per_device_train_batch_size" in draft.given:
         return  # the command's learning rate belongs to its own effective batch, which stays as it is
     micro, replicas = draft.settings.per_device_train_batch_size, draft.target.replicas
-    steps = max(1, share // micro)
+    # Several GPUs rather take a few samples more than fewer than one would.
+    steps = math.ceil(share / micro) if replicas > 1 else max(1, share // micro)
     cards = f" × {replicas} GPUs" if replicas > 1 else ""
     reason = f"{micro} × {steps}{cards} = effective batch {micro * steps * replicas}"
     if steps == 1:
