@@ -31,6 +31,7 @@ pytestmark = pytest.mark.train
 SWITCHES = {
     "tf32": True,
     "sdpa_backends": ["mem_efficient", "math", "cudnn"],
+    "cpu_threads": 2,
     "fused": True,
     "dataloader_num_workers": 1,
     "dataloader_prefetch_factor": 3,

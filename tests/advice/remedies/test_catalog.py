@@ -101,6 +101,36 @@ def test_without_settings_the_advice_is_in_words() -> None:
     assert "micro batch" in remedies[0].title
 
 
+@pytest.mark.parametrize(("threads", "fewer"), [(None, True), (8, True), (4, True), (3, False), (1, False)])
+def test_fewer_threads_than_run_already_are_no_remedy(threads: int | None, fewer: bool) -> None:
+    now = situation(state=training(in_effect={"device": "cpu", "cpu_threads": threads}), inventory=box())
+    titles = [remedy.title for remedy in remedies_for("cpu-contended", now, "3")]
+    assert ("compute with fewer threads: OMP_NUM_THREADS=3" in titles) is fewer
+    assert "end or move the other jobs on this machine" in titles
+
+
+@pytest.mark.parametrize(
+    ("cause", "where", "micro", "batch", "gain"),
+    [
+        ("gpu-underused", "both-low", 8, 32, "up to 2.9×"),
+        ("gpu-underused", "very-low", 4, 16, "up to 2.9×"),
+        ("gpu-underused", None, 8, 16, "15–20 %"),
+    ],
+)
+def test_a_larger_batch_promises_what_the_notes_measured_with_it(
+    cause: str, where: str | None, micro: int, batch: int, gain: str
+) -> None:
+    now = situation(
+        settings=Settings(per_device_train_batch_size=micro, gradient_accumulation_steps=1, max_length=64),
+        samples=samples(gpu={"memory_used_bytes": 2 * GB}),
+        job=BuiltinJob(model="bert-base"),
+    )
+    offers = {remedy.change.get("per_device_train_batch_size"): remedy for remedy in remedies_for(cause, now, where)}
+    assert batch in offers
+    assert gain in offers[batch].effect
+    assert "samples/s" in offers[batch].rests_on or gain == "15–20 %"
+
+
 def test_checkpointing_goes_only_where_there_is_room() -> None:
     settings = Settings(gradient_checkpointing=True, per_device_train_batch_size=64)
     job, little = BuiltinJob(model="bert-base"), samples(gpu={"memory_used_bytes": 4 * GB})

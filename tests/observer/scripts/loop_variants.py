@@ -177,9 +177,10 @@ def nested_batches() -> None:
 
 
 def own_switches() -> None:
-    """Settings of torch that a script makes by itself: TF32 allowed, one attention backend, a fused optimizer."""
+    """Settings of torch that a script makes by itself: TF32, no flash attention, two threads, a fused optimizer."""
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.enable_flash_sdp(False)
+    torch.set_num_threads(2)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True, weight_decay=0.25)
     loader = DataLoader(

@@ -145,6 +145,13 @@ def _host_memory(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
     return (*climb("host-memory", situation), more)
 
 
+def _contended_cores(situation: Situation, where: str | None) -> tuple[Remedy, ...]:
+    """Fewer threads, unless the training computes with no more of them than cores are free, which `where` counts."""
+    threads = situation.state.in_effect.get("cpu_threads")
+    is_few = isinstance(threads, int) and where is not None and threads <= int(where)
+    return climb("end-others" if is_few else "cpu-contended", situation, where)
+
+
 def starts_from_known_values(remedy: Remedy, situation: Situation) -> bool:
     """Whether the remedy is computed from the training's own values, not from defaults that a command may not use."""
     return all(situation.is_known(name) for name in remedy.change.keys() & RELATIVE_FIELDS)
@@ -205,6 +212,7 @@ COMPUTED: Mapping[str, Ladder] = {
     "host-memory-near-limit": _host_memory,
     "swapping": _host_memory,
     "killed": _host_memory,
+    "cpu-contended": _contended_cores,
     "precision-unsupported": specific_errors.precision,
     "missing-package": specific_errors.package,
     "broken-package": specific_errors.broken_package,

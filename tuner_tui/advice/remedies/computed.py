@@ -6,7 +6,8 @@ load.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tuner_tui.advice.batch_scaling import (
     BatchSplit,
@@ -20,8 +21,9 @@ from tuner_tui.advice.batch_scaling import (
 )
 from tuner_tui.advice.expected_memory import expected_peak
 from tuner_tui.advice.finding import Remedy
-from tuner_tui.advice.remedies.table import remedy
+from tuner_tui.advice.remedies.table import FILE, remedy
 from tuner_tui.advice.situation import Situation
+from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.model import Settings
 
 SHORTEST_LENGTH = 32
@@ -175,7 +177,7 @@ def larger_batch(situation: Situation, settings: Settings, most: int) -> Iterato
             accumulation=accumulation,
             rest=split.accumulation,
             effective=split.effective,
-            times=f"{split.micro / micro:.2f}",
+            **_expected_gain(split.micro / micro, most),
         )
     if own_loop or accumulation == 1 or most > 2:
         grown = (int(micro * times) for times in STEPS_UP if times <= most)
@@ -183,7 +185,7 @@ def larger_batch(situation: Situation, settings: Settings, most: int) -> Iterato
         sizes = dict.fromkeys(size // 8 * 8 if size >= 16 else size for size in grown)
         split = _largest_that_fits(situation, [BatchSplit(n, 1, situation.replicas) for n in sizes if n > share])
         if split is not None and _can_scale_rate(situation, settings):
-            yield _grown_batch(situation, settings, split)
+            yield _grown_batch(situation, settings, split, most)
 
 
 STEPS_UP = (1.25, 1.5, 2, 3, 4)
@@ -198,7 +200,17 @@ def _largest_that_fits(situation: Situation, splits: Sequence[BatchSplit]) -> Ba
     return fitting[-1] if fitting else next(iter(open_ones), None)
 
 
-def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit) -> Remedy:
+def _expected_gain(times: float, most: int) -> Mapping[str, str]:
+    """The gain that the notes measured with a micro batch `times` as large.
+
+    A GPU that is offered no more than twice the batch is idle only at times: no more than the smallest gain is left.
+    """
+    rows: Sequence[Mapping[str, Any]] = read_data_file(FILE)["batch-gains"]
+    row = rows[0] if most <= 2 else next((row for row in rows if times <= row["times"]), rows[-1])
+    return {"times": f"{times:.2f}", "gain": row["gain"], "rests_on": row["rests_on"]}
+
+
+def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit, most: int) -> Remedy:
     """A larger micro batch with the larger effective batch and its learning rate."""
     before = settings.effective_batch(situation.replicas)
     ratio = split.effective / before
@@ -222,7 +234,7 @@ def _grown_batch(situation: Situation, settings: Settings, split: BatchSplit) ->
         rule=rule,
         root=f"{scale_square_root(settings.learning_rate, ratio):.3g}",
         linear=f"{scale_linear(settings.learning_rate, ratio):.3g}",
-        times=f"{split.micro / micro:.2f}",
+        **_expected_gain(split.micro / micro, most),
     )
 
 
