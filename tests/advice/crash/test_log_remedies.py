@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, trace
+from tests.advice.crash.outputs import CUDA_27, CUDA_113, HEALTHY_END, HEALTHY_START, read, read_yaml, trace
 from tests.fakes.situations import box, card
-from tuner_tui.advice.crash import crash_findings
+from tuner_tui.advice.crash import FILE, crash_findings
 from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.finding import Remedy
 from tuner_tui.advice.situation import Situation
@@ -113,31 +115,22 @@ OWN_CODE = """Traceback (most recent call last):
 {error}"""
 
 
-@pytest.mark.parametrize(
-    ("statement", "error", "why"),
-    [
-        ("rows, mask = batch", "ValueError: too many values to unpack (expected 2)", "its length"),
-        (
-            "return self.head.scale",
-            "AttributeError: 'NoneType' object has no attribute 'scale'",
-            "before .scale is None",
-        ),
-        ("return batch['tail']", "KeyError: 'tail'", "no entry 'tail'"),
-        ("return rows[9]", "IndexError: list index out of range", "the length and the index"),
-        ("return total / len(rows)", "ZeroDivisionError: division by zero", "is 0"),
-        ("return tail", "NameError: name 'tail' is not defined", "tail has no value"),
-        ("assert rows", "AssertionError", "the program checks"),
-        ("raise RowError('row 7')", "rows.RowError: row 7", "the program checks"),
-    ],
-)
-def test_an_error_of_the_own_code_is_given_with_its_line(statement: str, error: str, why: str) -> None:
+PROGRAM_ERRORS = read_yaml(FILE)["program-errors"]
+
+
+@pytest.mark.parametrize("row", PROGRAM_ERRORS, ids=lambda row: row["example"].split("\n")[1])
+def test_an_error_of_the_own_code_is_given_with_its_line_and_what_it_means(row: dict[str, str]) -> None:
+    statement, error = row["example"].split("\n")
     (finding,) = read(OWN_CODE.format(statement=statement, error=error))
-    assert (finding.cause, finding.remedies[0].title) == (
-        "program-error",
-        f"look at `{statement}` in /home/ann/rows.py, line 31",
-    )
+    remedy = finding.remedies[0]
+    assert (finding.cause, remedy.title) == ("program-error", f"look at `{statement}` in /home/ann/rows.py, line 31")
     assert "(rows.py, line 31)" in finding.sentence
-    assert why in finding.remedies[0].why
+    assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(row["why"])), remedy.why)
+
+
+def test_what_the_message_names_is_named_in_the_remedy() -> None:
+    (finding,) = read(OWN_CODE.format(statement="return batch['tail']", error="KeyError: 'tail'"))
+    assert "no entry 'tail'" in finding.remedies[0].why
 
 
 @pytest.mark.parametrize(
