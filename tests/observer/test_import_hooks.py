@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from tuner_tui.observer.site._tuner_observer.import_hooks import PostImportFinder, call_after, call_before
+from tuner_tui.observer.site._tuner_observer.import_hooks import PostImportFinder, call_after, call_around, call_before
 
 
 def test_hooks_run_once_after_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +50,17 @@ def test_a_hooked_function_stays_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         owner.divide(1, by=0)
     assert len(seen) == 3
+
+
+def test_any_name_of_an_argument_is_passed_on() -> None:
+    def apply(function: object, before: object = None, entered: object = None) -> tuple[object, ...]:
+        return function, before, entered
+
+    seen: list[object] = []
+    owner = SimpleNamespace(apply=apply)
+    call_before(owner, "apply", lambda **given: seen.append(given))
+    call_after(owner, "apply", lambda result, **given: seen.append(given))
+    call_around(owner, "apply", lambda **given: seen.append(given), lambda *_: None)
+    names = {"function": 1, "before": 2, "entered": 3}
+    assert owner.apply(**names) == (1, 2, 3)
+    assert seen == [names] * 3

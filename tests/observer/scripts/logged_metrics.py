@@ -1,5 +1,6 @@
 """A loop that prints nothing and logs by the package named by its argument, as its documentation shows it."""
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -20,7 +21,7 @@ def wandb_log() -> Log:
 def tensorboard_log() -> Log:
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(Path.cwd() / "logs"))
+    writer = SummaryWriter(str(Path(os.environ["TUNER_RUN_DIR"]) / "logs"))
 
     def log(values: dict[str, float], step: int) -> None:
         for name, value in values.items():
@@ -30,7 +31,7 @@ def tensorboard_log() -> Log:
 
 
 def tensorboardx_log() -> Log:
-    writer = import_module("tensorboardX").SummaryWriter(str(Path.cwd() / "logs"))
+    writer = import_module("tensorboardX").SummaryWriter(str(Path(os.environ["TUNER_RUN_DIR"]) / "logs"))
 
     def log(values: dict[str, float], step: int) -> None:
         for name, value in values.items():

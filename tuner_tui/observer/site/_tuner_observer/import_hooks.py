@@ -65,7 +65,7 @@ def _call_after_exec(loader: Any, name: str, hook: Hook) -> None:
         return
 
 
-def call_safely(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def call_safely(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call `function`, returning None if it raises: an error of the observer must never reach the training."""
     try:
         return function(*args, **kwargs)

@@ -89,7 +89,7 @@ MAX_INDEPENDENT = 256
 """Processes without ranks that train at the same time."""
 
 PHASE_BURST = 32
-"""Phase changes written at once before they are limited to one a second (a loop may evaluate after every step)."""
+"""Pauses written at once before they are limited to one a second (a loop may evaluate after every step)."""
 
 PHASE_MIN_TOKENS = {"ending": -math.inf, "training": -math.inf, "saving": 1.0}
 """Tokens needed to write a phase: none for the end and for training, which takes the place of a pause that was written,
