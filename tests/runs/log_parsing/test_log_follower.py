@@ -220,6 +220,16 @@ def test_a_printed_loss_is_not_mixed_with_that_of_backward() -> None:
     assert (state.loss, state.loss_trust, state.learning_rate) == (0.5, trust("log lines"), 0.1)
 
 
+def test_a_printed_part_is_not_the_loss_that_backward_was_called_on(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    log.write_text("Loss_D: 1.5 Loss_G: 4.0\n")
+    printed = PrintedMetrics(log).events(stepped(1), at(0), over=True)
+    whole = Metrics(t=1.0, rank=0, source=BACKWARD, step=1, loss=0.75)
+    for events in ([whole, *printed], [*printed, whole]):
+        state = fold_all(RunState(), events)
+        assert (state.loss, state.loss_parts) == (0.75, {"loss_d": 1.5, "loss_g": 4.0})
+
+
 def test_much_output_costs_little(tmp_path: Path) -> None:
     """A look at 50 MB takes the time of its last 4 KiB, of which twelve lines are parsed."""
     log = tmp_path / "output.log"

@@ -79,8 +79,8 @@ class OutputTail:
 
 def _metrics(record: ProgressRecord, step: int, t: float) -> Metrics:
     return Metrics(
-        t=t, source=record.source, step=step, loss=record.loss, learning_rate=record.learning_rate,
-        grad_norm=record.grad_norm, epoch=record.epoch,
+        t=t, source=record.source, step=step, loss=record.loss, part=record.part, parts=record.parts,
+        learning_rate=record.learning_rate, grad_norm=record.grad_norm, epoch=record.epoch,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ class ProgressRecord:
 
     `elapsed_s` is the training time at `step` as the source reports it. A `bar` may count one epoch only, and the
     counter of a line does if it is `per_epoch`: it starts again in every epoch. `epochs` is the number of epochs.
+    `parts` are losses whose names say that they are parts of the training's, and `part` says that `loss` is one.
     `evaluation` holds the metrics of an evaluation by their names; `evaluation_step` is the step on its line, which may
     be one of the evaluation itself.
     """
@@ -43,6 +44,8 @@ class ProgressRecord:
     evaluating: bool = False
     evaluation: Mapping[str, float] = field(default_factory=dict)
     evaluation_step: int | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    part: bool = False
 
 
 def parse_number(value: Any) -> float | None:
@@ -312,7 +315,9 @@ def parse_line(text: str) -> ProgressRecord:
 
 def _figures_of(text: str) -> ProgressRecord:
     labels = _labels(text)
-    loss, evaluation = _losses(text, labels)
+    trained, evaluation = _losses(text, labels)
+    name, parts = _whole_and_parts(trained)
+    loss = None if name is None else trained[name]
     evaluates = loss is None and (bool(evaluation) or _DICTIONARY.search(text) is not None)
     if labels or any(word in text for word in _METRIC_WORDS):
         evaluation.update(_metrics(text, labels, evaluates))
@@ -326,6 +331,8 @@ def _figures_of(text: str) -> ProgressRecord:
         per_epoch=count is not None
         and (count["name"].lower().startswith("batch") or (epoch is not None and total is not None)),
         loss=loss,
+        parts=parts,
+        part=name in parts,
         learning_rate=_value(_LEARNING_RATE.search(text)),
         grad_norm=_value(_GRAD_NORM.search(text)),
         epoch=None if epoch is None else float(epoch["count"]),
@@ -347,8 +354,8 @@ def _labels(text: str) -> _Labels:
     return [(label.start(), label["evaluates"] is not None) for label in _LABEL.finditer(text)]
 
 
-def _losses(text: str, labels: _Labels) -> tuple[float | None, dict[str, float]]:
-    """The loss of the training, the first of several unless one is their total; and those of an evaluation."""
+def _losses(text: str, labels: _Labels) -> tuple[dict[str, float], dict[str, float]]:
+    """The losses of the training by their names, and that of an evaluation."""
     trained: dict[str, float] = {}
     evaluated: dict[str, float] = {}
     for match in _LOSS.finditer(text):
@@ -360,10 +367,21 @@ def _losses(text: str, labels: _Labels) -> tuple[float | None, dict[str, float]]
             evaluated.setdefault("eval_loss", value)
         else:
             trained.setdefault(name, value)
+    return trained, evaluated
+
+
+def _whole_and_parts(losses: Mapping[str, float]) -> tuple[str | None, dict[str, float]]:
+    """The name of the loss of the training, and those losses that are parts of it."""
     # Of `loss_ce 1.2 loss_kl 0.1 total_loss 1.3` the sum is what the optimizer minimizes. Without a sum the first loss
-    # is taken, which nearly every script prints before its parts.
-    total = next((name for name in trained if name in ("loss", "train_loss") or "total" in name), None)
-    return (next(iter(trained.values()), None) if total is None else trained[total]), evaluated
+    # is taken, which nearly every script prints before its parts. A single loss is a part only by a word that says so:
+    # `mlm_loss` may be all that there is.
+    totals = [name for name in losses if "total" in name or _WHOLE_WORDS.issuperset(name.split("_"))]
+    if totals or len(losses) > 1:
+        parts = {name: value for name, value in losses.items() if name not in totals}
+    else:
+        parts = {name: value for name, value in losses.items() if _PART_WORDS & set(name.split("_"))}
+    plain = [name for name in totals if name in ("loss", "train_loss") or "total" in name]
+    return next(iter([*plain, *totals, *losses]), None), parts
 
 
 def _metrics(text: str, labels: _Labels, evaluates: bool) -> dict[str, float]:
@@ -395,6 +413,29 @@ def _is_evaluation(words: set[str], labels: _Labels, start: int) -> bool:
 
 _EVALUATION = frozenset(EVALUATION_WORDS.split("|"))
 _TRAINING = frozenset({"train", "training"})
+_WHOLE_WORDS = (
+    frozenset(
+        {"loss", "losses", "cost", "batch", "running", "step", "iter", "epoch", "current", "mean", "avg", "average"}
+    )
+    | _TRAINING
+)
+_PART_WORDS = frozenset(
+    {
+        "d",
+        "g",
+        "discriminator",
+        "generator",
+        "critic",
+        "actor",
+        "value",
+        "policy",
+        "entropy",
+        "kl",
+        "adv",
+        "adversarial",
+    }
+    | {"box", "cls", "dfl", "aux", "perceptual", "style", "content", "commitment", "regularization"}
+)
 
 
 def _name(match: re.Match[str]) -> str:
