@@ -224,6 +224,12 @@ def test_steps_of_an_optimizer_that_is_not_torchs(sections: ObservedProcess) -> 
     assert [seen[name] for name in names] == ["OwnOptimizer", 0.05, 2, 4, "cpu"]
 
 
+def test_evaluations_of_an_optimizer_that_is_not_torchs(sections: ObservedProcess) -> None:
+    events = story(sections, "own_optimizer_without_modes")
+    assert [event.step for event in events_of(events, Evaluated)] == [4, 8, 12]
+    assert last_steps(events).own_steps == 12
+
+
 def test_gradients_before_the_first_step_are_no_steps(sections: ObservedProcess) -> None:
     assert last_steps(story(sections, "gradients_before_the_training")).own_steps == script.BATCHES
 

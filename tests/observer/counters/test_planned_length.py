@@ -101,7 +101,7 @@ class Training:
     def step(self) -> None:
         frame = sys._getframe(1)
         self.planned = self.planned or PlannedLength(frame)
-        self.planned.follow(frame, len(self.totals) + 1)
+        self.planned.follow(frame, len(self.totals) + 1, ahead=0)
         self.totals.append(self.planned.total(None, None))
 
 
@@ -141,6 +141,25 @@ def test_the_loops_around_the_first_step(
     if total is not None:
         assert total == len(training.totals)
         assert all(each is not None and abs(each - total) <= within for each in training.totals[since - 1 :])
+
+
+def test_variables_that_are_ahead_of_the_steps(tmp_path: Path) -> None:
+    """Where only the next iteration shows that a step was made."""
+    script = "for epoch in range(2):\n for i in range(0, 20, 4):\n  begins()"
+    totals: list[int | None] = []
+    planned: list[PlannedLength] = []
+
+    def begins() -> None:
+        frame = sys._getframe(1)
+        if totals:
+            planned.append(planned[0] if planned else PlannedLength(frame))
+            planned[0].follow(frame, len(totals), ahead=1)
+        totals.append(planned[0].total(None, None) if planned else None)
+
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), {"begins": begins})
+    assert totals == [None, *[10] * 9]
 
 
 def test_a_variable_of_a_function_is_not_kept_alive() -> None:

@@ -413,6 +413,19 @@ def own_optimizer() -> None:
         model.train()
 
 
+def own_optimizer_without_modes() -> None:
+    """Evaluates each batch in a context of its own and never calls `eval()`, as Keras does."""
+    model = nn.Linear(4, 1)
+    opt = OwnOptimizer(model.parameters(), 0.05)
+    for _ in range(3):
+        for (inputs,) in loader_of(4):
+            model(inputs).pow(2).mean().backward()
+            opt.step()
+        for (inputs,) in loader_of(2):
+            with torch.no_grad():
+                model(inputs)
+
+
 def gradients_before_the_training() -> None:
     """Looks at gradients first, as a test of them does."""
     model = nn.Linear(4, 1)
@@ -448,7 +461,7 @@ def evaluation_in_the_body() -> None:
 
 
 SECTIONS = (
-    own_optimizer, gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
+    own_optimizer, own_optimizer_without_modes, gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,
     closure_of_the_optimizer, unlogged_loss, two_losses, two_trainings, folds, modes_in_the_body, estimated_loss,

@@ -72,8 +72,8 @@ class Limit:
         self._now = self._changed = (0, 0)
         self._changes = 0
 
-    def follow(self, frames: Mapping[CodeType, FrameType], steps: int) -> None:
-        """Note the position after so many steps."""
+    def follow(self, frames: Mapping[CodeType, FrameType], steps: int, ahead: int) -> None:
+        """Note the position after so many steps, of which the variables are `ahead`."""
         position, size = 0, 1
         for iterations, counter in self._loops:
             frame = None if counter is None else frames.get(counter.code)
@@ -82,6 +82,7 @@ class Limit:
                 return
             position += size * ((value - counter.first) // counter.stride)
             size *= iterations or 1
+        position -= ahead
         if self._began is None:
             self._began = position, steps
         elif position != self._now[0]:
@@ -147,15 +148,18 @@ class PlannedLength:
         if loops and all(loop.counter is not None for loop in loops) and self.has_loops:
             self._nest = Limit(loops, math.prod([loop.iterations or 1 for loop in loops]) - 1)
 
-    def follow(self, frame: FrameType | None, steps: int) -> None:
-        """Read the variables that count, after so many steps, in the functions from `frame` outwards."""
+    def follow(self, frame: FrameType | None, steps: int, ahead: int) -> None:
+        """Read the variables that count, after so many steps, in the functions from `frame` outwards.
+
+        `ahead` is 1 where the next iteration has begun, because that is what shows a step, else 0.
+        """
         frames: dict[CodeType, FrameType] = {}
         while frame is not None:
             frames.setdefault(frame.f_code, frame)
             frame = frame.f_back
         for limit in (*self._limits, self._nest):
             if limit is not None:
-                limit.follow(frames, steps)
+                limit.follow(frames, steps, ahead)
 
     def total(self, batches: int | None, steps_an_epoch: float | None) -> int | None:
         """The steps of the training; None if they are not known.
@@ -257,7 +261,7 @@ class _LoopFinder:
         """The loop as far as its breaks let it run."""
         line = frame.f_lineno
         for test in _break_tests(node.body):
-            understood = False
+            understood = _is_switched_off(test, node, frame)
             for counter, end in _comparisons(test, (ast.Gt, ast.GtE, ast.Eq), frame):
                 counted = loop.counter
                 at_top = counted is not None and _same(counter, counted.expression)
@@ -333,6 +337,13 @@ def _is_true(node: ast.expr, frame: FrameType) -> bool:
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.IsNot):
         return _value(node.left, frame) is not None
     return _value(node, frame) is True
+
+
+def _is_switched_off(test: ast.expr, loop: ast.stmt, frame: FrameType) -> bool:
+    """Whether a condition needs a setting that is false, such as `eval_only`, which the loop does not change."""
+    nodes = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    switched_off = [node for node in nodes if _value(node, frame) is False]
+    return any(not any(_assigns(each, node) for each in ast.walk(loop)) for node in switched_off)
 
 
 def _increments(node: ast.AST, counter: ast.expr) -> bool:

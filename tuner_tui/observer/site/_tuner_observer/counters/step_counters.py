@@ -117,8 +117,8 @@ class StepCounters:
     validation loop may fetch its batches with gradients enabled.
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
-    `on_step` is called after every step if it is set, as in a trial; `before_pause` and `on_evaluation`
-    when a pause, or an evaluation, begins.
+    `on_step` is called after every step if it is set, as in a trial; `on_evaluation` when an evaluation begins.
+    `count_ended_group` counts a step that calls of `backward` told and that has ended; see `group_ended`.
     `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
     on the CPU, where the time in a call is that of its work.
     """
@@ -135,7 +135,7 @@ class StepCounters:
         self.buffer = RecordBuffer()
         self.on_flush: list[Callable[[], None]] = []
         self.on_step: Callable[[], None] | None = None
-        self.before_pause: Callable[[], None] = lambda: None
+        self.count_ended_group: Callable[[], None] = lambda: None
         self.on_evaluation: Callable[[], None] = lambda: None
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields
@@ -292,7 +292,7 @@ class StepCounters:
     def pause(self, phase: str, now: float) -> bool:
         """Pause for an evaluation or a checkpoint. Returns whether training was running."""
         if self.clock.paused_phase is None:
-            self.before_pause()
+            self.count_ended_group()
         self.invalidate()
         self._gradients_s = None
         self.buffer.paused = True
@@ -335,7 +335,8 @@ class StepCounters:
         self.read()
         if now >= self._next_write_s and self.own_steps > self.written_steps:
             if self._planned is not None:
-                call_safely(self._planned.follow, sys._getframe(1), self.own_steps - self._planned_from)
+                steps, ahead = self.own_steps - self._planned_from, int(not self.buffer.optimizers)
+                call_safely(self._planned.follow, sys._getframe(1), steps, ahead)
             self.flush(now)
         self.buffer.due_s = self._next_write_s
         if self.on_step is not None:
@@ -349,6 +350,11 @@ class StepCounters:
         now = perf_counter()
         self._optimizer_called(id(optimizer), now, self.buffer.backwards)
         self.process_step(now)
+
+    def calls(self) -> int:
+        """Calls of optimizers so far; where none is torch's, the steps told by calls of `backward`."""
+        self.count_ended_group()
+        return self.buffer.calls or self.own_steps
 
     def group_ended(self, written: int, now: float) -> None:
         """Count a step told by calls of `backward`, after so many records: what follows these is of the next step."""

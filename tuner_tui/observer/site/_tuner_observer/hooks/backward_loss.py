@@ -202,7 +202,7 @@ class GradientGroups:
         self._counted = 0
         self._was_planned = False
         self.follows = False
-        counters.before_pause = lambda: call_safely(self.paused)
+        counters.count_ended_group = lambda: call_safely(self.count_ended)
 
     def before(self, loss: Any, frame: FrameType, now: float, first_step: Callable[[FrameType, Any], None]) -> None:
         """Count a step if the calls of `backward` so far were for another one than this."""
@@ -229,8 +229,8 @@ class GradientGroups:
             self._step(now)
         return self._counted > 0
 
-    def paused(self) -> None:
-        """Count a step that has ended before an evaluation or a checkpoint."""
+    def count_ended(self) -> None:
+        """Count a step that has ended, before an evaluation or a checkpoint."""
         if self.follows:
             self._ended(perf_counter())
 

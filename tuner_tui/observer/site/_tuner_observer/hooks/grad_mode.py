@@ -118,7 +118,7 @@ class NoGradTracker:
             return
         if _is_in_forward(frame, site):
             counters.evaluation_sites.training.add(site)
-        elif counters.evaluation_sites.evaluates(site, counters.buffer.calls, len(counters.buffer.optimizers)):
+        elif counters.evaluation_sites.evaluates(site, counters.calls(), max(1, len(counters.buffer.optimizers))):
             counters.session.marks_output = True
             counters.pause("evaluating", self.since_s)
 
