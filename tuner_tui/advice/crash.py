@@ -231,7 +231,8 @@ def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] |
     if row is None or match is None:
         return None
     name = Path(frame.file.replace("\\", "/")).name
-    sentence = f"The program's own code raised {failure.type} ({frame._replace(file=name).place})"
+    place = frame._replace(file=name).place
+    sentence = f"The program's own code failed ({place}): {_shorten(failure.headline, 120)}"
     why = row["why"].format(**{group: _shorten(text or "it", 80) for group, text in match.groupdict().items()})
     return sentence, (Remedy(title=f"look at {_show(frame)} in {frame.place}", why=why, source="the traceback"),)
 

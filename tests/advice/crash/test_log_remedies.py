@@ -124,7 +124,7 @@ def test_an_error_of_the_own_code_is_given_with_its_line_and_what_it_means(row: 
     (finding,) = read(OWN_CODE.format(statement=statement, error=error))
     remedy = finding.remedies[0]
     assert (finding.cause, remedy.title) == ("program-error", f"look at `{statement}` in /home/ann/rows.py, line 31")
-    assert "(rows.py, line 31)" in finding.sentence
+    assert f"(rows.py, line 31): {error}" in finding.sentence
     assert re.fullmatch(re.sub(r"\\{\w+\\}", ".+", re.escape(row["why"])), remedy.why)
 
 
