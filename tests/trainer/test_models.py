@@ -71,6 +71,12 @@ def test_what_trains_is_fp32_and_what_is_frozen_is_as_saved(
     assert dtypes(model, False) == (set() if frozen is None else {kind if frozen == "saved" else frozen})
 
 
+def test_a_frozen_base_is_fp16_where_the_gpu_has_no_bf16(saved: tuple[Path, torch.dtype]) -> None:
+    folder, _ = saved
+    assert dtypes(load(folder, "fp16", peft_method="lora"), False) == {FP16}
+    assert dtypes(load(folder, "fp16"), True) == {FP32}
+
+
 @pytest.mark.parametrize("autocast", [False, True])
 def test_a_head_trains_in_fp32_on_16_bit_weights(saved: tuple[Path, torch.dtype], autocast: bool) -> None:
     model = load(saved[0], classes=["a", "b", "c"], peft_method="lora")

@@ -50,6 +50,9 @@ def load_model(
         family, options = model_class(job), model_options(job)
         if job.model in SHAPES:
             return family.from_config(config, **options)
+        saved = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+        if precision == "fp16" and job.weights_dtype == "auto" and saved in (torch.bfloat16, "bfloat16"):
+            options.setdefault(DTYPE_ARGUMENT, torch.float16)  # GPUs before Ampere only emulate bf16
         extra: dict[str, Any] = {"ignore_mismatched_sizes": True} if class_names else {}
         if job.quantization != "none":
             extra["quantization_config"] = quantization_config(job, precision)
