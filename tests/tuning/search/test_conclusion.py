@@ -181,6 +181,45 @@ def test_where_nothing_looks_faster_the_load_is_named_too() -> None:
     assert "`--resume` measures again" in loaded.conclusion.sentence
 
 
+def test_what_looked_slower_on_a_busy_machine_was_not_judged_either() -> None:
+    """Compiling looks faster until the pairs, in which the load slows it down."""
+    ran = [0]
+
+    def trial(trial: Trial) -> Measurement:
+        ran[0] += 1
+        speed = 200.0 if trial.settings.torch_compile and trial.purpose != "confirm" else 100.0
+        slowed = speed * (0.9 if trial.settings.torch_compile else 1.0)
+        busy = 0.4 if trial.purpose == "confirm" else 0.0
+        return measured(
+            slowed, breakdown=StepBreakdown(data_wait=0.0, optimizer=0.0, padding=0.0), others_cpu_share=busy
+        )
+
+    watched = Quiet.after(OtherLoad(cpu_share=0.0), on_gpu=False)
+    only_compiling = replace(space(START), candidates={"torch_compile": (False, True)}, quiet=watched)
+    verdict = run_search(Search(START, only_compiling), trial).verdict
+    assert verdict is not None
+    assert verdict.winner == START
+    assert verdict.disturbed
+    assert "The machine was busy" in verdict.sentence
+    assert "`--resume`" in verdict.sentence
+
+
+def test_load_that_came_after_the_start_was_measured_is_named() -> None:
+    def trial(trial: Trial) -> Measurement:
+        compiled = trial.settings.torch_compile
+        return measured(
+            90.0 if compiled else 100.0,
+            breakdown=StepBreakdown(data_wait=0.0, optimizer=0.0, padding=0.0),
+            others_cpu_share=0.5 if compiled else 0.0,
+        )
+
+    watched = Quiet.after(OtherLoad(cpu_share=0.0), on_gpu=False)
+    only_compiling = replace(space(START), candidates={"torch_compile": (False, True)}, quiet=watched)
+    search = run_search(Search(START, only_compiling), trial)
+    assert any(completed.trial.settings.torch_compile for completed in search.trials)
+    assert search.conclusion.disturbed
+
+
 def test_a_machine_that_was_busy_only_before_the_trials_confirms() -> None:
     assert tuned(BUSY, others=0.01)[0].ratio == pytest.approx(2.0)
 

@@ -85,10 +85,7 @@ class Confirmation:
             only = all(completed.trial.settings == winner.settings for completed in self.context.trials)
             tried = "Only the start was tried" if only else "Nothing is faster than the start beyond the noise"
             conclusion = self._conclude(winner, f"{tried}; the start is kept.")
-            if not any(map(self.context.space.quiet.is_disturbed, winner.runs)):
-                return conclusion
-            load = f"The machine was busy ({self._load}); `--resume` measures again."
-            return replace(conclusion, sentence=f"{conclusion.sentence} {load}", disturbed=True)
+            return self._with_load(conclusion) if self._were_disturbed(winner) else conclusion
         if not self._start_runs:
             return self._conclude(winner, "The start does not run here; these are the fastest settings that run.")
         return self._compare(winner)
@@ -100,9 +97,10 @@ class Confirmation:
         if test.interval is None:
             if start_fits:
                 seen = f"{(winner.speed or 0.0) / (start.speed or 1.0):.2f}× the start was measured but not confirmed"
-                return self._conclude(
+                conclusion = self._conclude(
                     start, f"{seen}: no comparison with the start was run; {RESUME_HINT}. The start is kept."
                 )
+                return self._with_load(conclusion) if self._were_disturbed(start, winner) else conclusion
             return self._conclude(winner, "The start leaves too little memory free; these are the fastest that fit.")
         (ratio, low, high), count = test.interval, len(test.ratios)
         over = "" if job is None else f" over the whole job of {job.steps:,} steps"
@@ -121,7 +119,19 @@ class Confirmation:
         elif high < 1:
             doubt = "slower"
         sentence = f"Not confirmed: in alternating runs the fastest reached {speed}, {doubt}; the start is kept."
-        return self._conclude(start, sentence)
+        conclusion = self._conclude(start, sentence)
+        return self._with_load(conclusion) if test.disturbed else conclusion
+
+    def _were_disturbed(self, *results: SettingsResult) -> bool:
+        """Whether others kept the machine busy during a run of `results`, or during half of the trials of changes."""
+        is_disturbed, trials = self.context.space.quiet.is_disturbed, self.context.trials
+        changed = [each.measurement for each in trials if each.trial.settings != self.context.start]
+        mostly = bool(changed) and 2 * sum(map(is_disturbed, changed)) >= len(changed)
+        return mostly or any(is_disturbed(run) for result in results for run in result.runs)
+
+    def _with_load(self, conclusion: TuningConclusion) -> TuningConclusion:
+        load = f"The machine was busy ({self._load}); `--resume` measures again."
+        return replace(conclusion, sentence=f"{conclusion.sentence} {load}", disturbed=True)
 
     @property
     def _load(self) -> str:
