@@ -209,6 +209,7 @@ class FakeBox:
     own: Mapping[str, Value] = field(default_factory=dict)
     draft: Draft = field(default_factory=dict)
     inventory: Inventory = field(default_factory=live_run.inventory)
+    interpreter: Interpreter = INTERPRETER
     sample: Sample = field(default_factory=live_run.sample)
     launch_error: str | None = None
     hung: Event = field(default_factory=Event)
@@ -311,7 +312,7 @@ class FakeBackend(Backend):
         return JobFacts(Path(job.interpreter or INTERPRETER.path), None, self.box.own)
 
     def probe_interpreter(self, python: Path, versions_only: bool) -> Interpreter:
-        return replace(INTERPRETER, path=str(python))
+        return replace(self.box.interpreter, path=str(python))
 
     def open_sampler(self) -> FakeSampler:
         return FakeSampler(self.box.sample)

@@ -57,6 +57,12 @@ async def test_undo_brings_back_what_was_changed_before_a_preset_was_loaded() ->
         assert seen == [(24, "llama-1b-sft*"), (32, "llama-1b-sft*"), (2, "cpu"), (3, "cpu*")]
 
 
+async def test_the_list_of_presets_says_that_a_cpu_only_torch_uses_no_gpu() -> None:
+    cpu_only = replace(INTERPRETER, packages={**INTERPRETER.packages, "torch": "2.13.0+cpu"}, torch_cuda=None)
+    async with on_screen(FakeBox(interpreter=cpu_only)) as pilot:
+        await press_to(pilot, "Presets · PyTorch here is CPU-only, so they are judged by the GPUs", "p")
+
+
 async def test_a_list_filters_as_it_is_typed_and_says_what_an_item_changes() -> None:
     presets = [
         listed("cpu", "Any machine without a GPU"),
