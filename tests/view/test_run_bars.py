@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.live_run import GIB, START_S, finished, running, sample
+from tests.fakes.memory_outlooks import estimated
+from tuner_tui.advice.estimate import MemoryOutlook
 from tuner_tui.runs.events.run_state import RunState, WindowMinima
 from tuner_tui.view.cells import plain_text
 from tuner_tui.view.run_bars import avoidable_part, memory_rows, step_rows, step_shares
@@ -44,3 +46,12 @@ def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:
     assert "▲ peak 61.2" in plain_text(marks.line) or "peak 61.2 ▲" in plain_text(marks.line)
     unknown = plain_text(memory_rows(state, sample(), None, 120)[0].line)
     assert "tensors 77 %" in unknown
+
+
+def test_before_a_run_each_part_of_the_memory_has_a_name() -> None:
+    for on_gpu, label in ((True, "memory"), (False, "RAM")):
+        rows = memory_rows(None, sample(), MemoryOutlook(estimated(), on_gpu=on_gpu), 74)
+        bar, marks, names = (plain_text(row.line) for row in rows)
+        assert bar.startswith(f"{label} ")
+        assert "next run" in marks
+        assert all(name in bar + names for name in ("weights 5 %", "optimizer 10 %", "activations 52 %", "free 30 %"))

@@ -18,6 +18,7 @@ from tuner_tui.view.cells import (
     align_right,
     fit,
     line,
+    plain_text,
     shorten,
     text_width,
 )
@@ -80,6 +81,12 @@ def stacked_bar(parts: Iterable[BarPart], width: int) -> Line:
             spans.append(TextSpan(_part_text(part, end - filled), part.style))
         filled = end
     return line(*spans, " " * (width - filled))
+
+
+def unnamed_parts(parts: Iterable[BarPart], bar: Line) -> list[str]:
+    """Return the names and percentages of the parts above zero that have no room for both in the bar."""
+    texts = [f"{part.name} {format_share(part.share)}" for part in parts if part.share > 0]
+    return [text for text in texts if text not in plain_text(bar)]
 
 
 def _part_text(part: BarPart, width: int) -> str:

@@ -20,12 +20,11 @@ from tuner_tui.view.cells import (
     join_sections,
     line,
     line_width,
-    plain_text,
     shorten,
     side_by_side,
     text_width,
 )
-from tuner_tui.view.charts import BarPart, stacked_bar
+from tuner_tui.view.charts import BarPart, stacked_bar, unnamed_parts
 from tuner_tui.view.finding_rows import can_retry, choices
 from tuner_tui.view.loss_chart import LossScene, loss_rows
 from tuner_tui.view.run_rows import OUTCOMES, format_metrics, outcome_sentence, peak_memory, steps_made
@@ -297,9 +296,9 @@ def _time_rows(scene: EndScene, width: int) -> list[Row]:
     shares = time_spent(scene.state)
     if not shares:
         return []
-    bar = stacked_bar([BarPart(name, share, TIME_STYLES[name]) for name, share in shares], width - LABEL)
-    labels = [f"{name} {format_share(share)}" for name, share in shares]
-    legend = [line(TextSpan(label, "dim")) for label in labels if label not in plain_text(bar)]
+    parts = [BarPart(name, share, TIME_STYLES[name]) for name, share in shares]
+    bar = stacked_bar(parts, width - LABEL)
+    legend = [line(TextSpan(text, "dim")) for text in unnamed_parts(parts, bar)]
     return [
         Row(line(TextSpan(align_left("time", LABEL), "dim"), *bar)),
         *(Row(line(" " * LABEL, *row.line)) for row in _flowing_rows(legend, width - LABEL) if legend),

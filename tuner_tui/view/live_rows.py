@@ -124,7 +124,7 @@ def _sections(scene: LiveScene, width: int, layout: Layout, room: int = 0) -> li
         run = run_rows(shown, width)
         trains, ranks = state.finished is None, rank_rows(state, width)
     bars = [] if state is None else step_rows(state, scene.causes, width)
-    bars += memory_rows(state, sample, scene.outlook, width)[: 2 if layout.details else 1]
+    bars += memory_rows(state, sample, scene.outlook, width)[: None if layout.details else 1]
     if sample is None:
         return [bars, run, ranks]
     judged = trains and state is not None and state.phase == "training"

@@ -303,7 +303,8 @@ def training_gpus(sample: Sample) -> frozenset[int]:
     return frozenset(held or {gpu.index for gpu in sample.gpus if (gpu.memory_used_bytes or 0) >= GIB})
 
 
-LEAST_HISTORY, TALLEST_HISTORY = 2, 10
+LEAST_HISTORY, TALLEST_HISTORY = 3, 10
+"""Rows of a history: from those of its scale on, as fewer say no more than the trace in the row of gauges."""
 SCALE = 13
 """Cells to the right of a history, for the values of its full height."""
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tuner_tui.core.units import GIB
 from tuner_tui.view import number_format as f
-from tuner_tui.view.cells import LABEL, WARN, Row, Style, align_right, labelled_row, line
-from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar
+from tuner_tui.view.cells import LABEL, WARN, Row, Style, TextSpan, align_right, join_fitting, labelled_row, line
+from tuner_tui.view.charts import BarMark, BarPart, bar_marks, stacked_bar, unnamed_parts
 
 if TYPE_CHECKING:
     from tuner_tui.advice.estimate import MemoryOutlook
@@ -97,7 +97,8 @@ def _bar_row(label: str, parts: Sequence[BarPart], figure: str, width: int) -> R
 def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOutlook | None, width: int) -> list[Row]:
     """Return the bar of what fills the memory, by the run if one has measured it, else by the estimate; and its marks.
 
-    The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty.
+    The marks below are the peak of the run so far, and the estimate of the next run with its uncertainty. Without a run
+    the parts that have no room for their names in the bar are named below them.
     """
     estimate = None if outlook is None else outlook.estimate
     gpu = _fullest_gpu(sample) if state is not None else None
@@ -117,7 +118,11 @@ def memory_rows(state: RunState | None, sample: Sample | None, outlook: MemoryOu
         marks.append(_next_run_mark(estimate, capacity))
     room = max(0, width - LABEL - FIGURE)
     figure = f"{f.whole_gib(used)}/{f.whole_gib(capacity)} GiB"
-    return [_bar_row("memory", parts, figure, width), Row(line(" " * LABEL, *bar_marks(marks, room)))]
+    on_host = not measured and outlook is not None and not outlook.on_gpu
+    bar = _bar_row("RAM" if on_host else "memory", parts, figure, width)
+    names = join_fitting(unnamed_parts(parts, bar.line), width - LABEL) if state is None else ""
+    legend = [Row(line(" " * LABEL, TextSpan(names, "dim")))] if names else []
+    return [bar, Row(line(" " * LABEL, *bar_marks(marks, room))), *legend]
 
 
 WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS = "weights", "gradients", "optimizer", "activations"

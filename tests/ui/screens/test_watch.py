@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from textual.pilot import Pilot
 
-from tests.fakes.watched_box import JOBS, FakeWatch, cardless_view, view
+from tests.fakes.watched_box import CARDS, JOBS, FakeWatch, cardless_view, view
 from tests.ui.pilots import press_to, press_until, screen_text, until
 from tuner_tui.ui.screens.watch import WatchScreen
 from tuner_tui.ui.watch_app import WatchApp, machine_views
@@ -82,6 +83,16 @@ async def test_rows_that_the_jobs_do_not_need_show_histories() -> None:
     async with watching(FakeWatch(cardless_view())) as (app, pilot):
         await until(pilot, lambda: "100 % busy" in screen_text(app))
         assert "No NVIDIA driver is installed" in screen_text(app)
+
+
+async def test_jobs_stay_on_the_screen_when_the_driver_answers_late() -> None:
+    shown = view(cards=CARDS[:2])
+    box = FakeWatch(replace(shown, sample=replace(shown.sample, gpus=())))
+    async with watching(box) as (app, pilot):
+        await until(pilot, lambda: "asking the driver" in screen_text(app))
+        box.shown = shown
+        await until(pilot, lambda: "2 × H100" in screen_text(app))
+        assert all(job.user in screen_text(app) for job in JOBS if job.user)
 
 
 def test_it_looks(snap_compare: Compare) -> None:

@@ -213,10 +213,11 @@ class WatchScreen(SubScreen):
         host = [] if view is None else host_rows(view.sample, self._seen, width, 0, all_cores=False)
         host = host[:1] if low else host
         plain = len(watched_gpu_rows(view, self._seen, self._only, width))
-        room = self.size.height - 1 - (max(1, len(host)) + FRAME) - 2 * FRAME
+        room = self.size.height - 1 - (max(1, len(host), self._rows[1]) + FRAME) - 2 * FRAME
         left = room - min(plain, max(3, room - MIN_JOB_ROWS)) - self._job_rows
         gpus = watched_gpu_rows(view, self._seen, self._only, width, plain + left, self.window)
-        if view is not None and not view.sample.gpus and not low:
+        # Until the driver has answered there may be GPUs, whose histories are shown instead.
+        if view is not None and view.problem is not None and not low:
             chart = max(0, min(MAX_CPU_CHART, left))
             host = host_rows(view.sample, self._seen, width, chart, all_cores=False, window=self.window)
         self.gpus.content, self.host.content = gpus, host
