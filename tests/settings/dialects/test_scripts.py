@@ -54,6 +54,12 @@ def test_a_notebook_is_read_and_changed_in_its_cells(tmp_path: Path) -> None:
     assert found == text.replace("max_steps=60", "max_steps=61")
 
 
+def test_keys_that_are_numbers_are_no_names_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("from transformers import HfArgumentParser, TrainingArguments\n")
+    with pytest.raises(PresetError, match="neither a preset"):
+        opened(tmp_path, "data.yaml", "train: images/train\nnames: {0: box}\n")
+
+
 def test_a_notebook_that_starts_a_script(tmp_path: Path) -> None:
     text = notebook("!pip install x --quiet", "n = 1\n!deepspeed train.py \\\n  --model_id $n --max_steps 7 --seed 3")
     assert opened(tmp_path, "train.ipynb", text) == ({"max_steps": 7, "seed": 3}, None)

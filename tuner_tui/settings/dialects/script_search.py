@@ -92,7 +92,7 @@ def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str
 
     The names `of_trainer` belong to every script that has `TrainingArguments` or a class of theirs.
     """
-    names = {name for name in _keys(values) if name.isidentifier()}
+    names = {name for name in _keys(values) if isinstance(name, str) and name.isidentifier()}  # YAML has other keys too
 
     def shown(script: Path, source: str) -> bool:
         if names_file(source, path):
@@ -105,7 +105,7 @@ def reads_keys(path: Path, values: Mapping[str, Any], of_trainer: Collection[str
     return shown
 
 
-def _keys(values: Mapping[str, Any]) -> Iterator[str]:
+def _keys(values: Mapping[Any, Any]) -> Iterator[Any]:
     for key, value in values.items():
         yield key
         if isinstance(value, Mapping):
