@@ -282,6 +282,13 @@ def test_an_end_is_told_without_what_the_allocator_printed(sentence: str, limit:
     assert outcome_sentence(running(), limit) == ""
 
 
+def test_parts_of_a_loss_stand_below_it_by_name() -> None:
+    state = replace(running(), loss=0.75, loss_parts={"loss_d": 1.5, "loss_g": 4.0})
+    rows = start_text(state)
+    place = next(index for index, row in enumerate(rows) if row.startswith("loss"))
+    assert rows[place + 1] == "parts     loss_d 1.5000 · loss_g 4.0000"
+
+
 def starting(*startup: tuple[float, str], **changes: Any) -> RunState:
     """Return a run before its first step, with phases that began so many seconds ago."""
     phases = tuple((START_S - ago, phase) for ago, phase in startup)
