@@ -280,3 +280,18 @@ def test_a_script_that_is_not_transformers_gets_no_training_arguments() -> None:
     }
     assert found.values["precision"] == "bf16"
     assert {one.name for one in found.rejected} <= {"torch_compile", "dataloader_num_workers"}
+
+
+@pytest.mark.parametrize(
+    ("ram_gib", "model", "method"),
+    [(16, "Qwen/Qwen2.5-1.5B", "lora"), (64, "Qwen/Qwen2.5-1.5B", "none"), (64, "meta-llama/Llama-2-7b-hf", "lora")],
+)
+def test_a_cpu_gets_adapters_before_a_smaller_model(ram_gib: float, model: str, method: str) -> None:
+    job = BuiltinJob(model=model, task="causal-lm")
+    found = recommend(box(ram_gib=ram_gib), python(cuda=None), job)
+    assert found.settings.peft_method == method
+    assert not any("smaller model" in note for note in found.notes)
+    bare = Interpreter("/env/bin/python", packages={"torch": "2.13.0", "transformers": "5.23.0"})
+    without = " ".join(recommend(box(ram_gib=ram_gib), bare, job).notes)
+    assert ("pip install peft" in without) is (method == "lora")
+    assert "smaller model" not in without

@@ -57,11 +57,11 @@ def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
 
 def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends LoRA if a full training cannot fit at any batch size, on quantized weights where they are large."""
-    target, memory, model = draft.target, draft.target.memory_bytes, workload.model
+    target, memory, model = draft.target, draft.target.device.capacity_bytes, workload.model
     is_command = isinstance(target.job, CommandJob)
     if memory is None or model.shape is None:
         return
-    optim = "adamw_bnb_8bit" if target.has("bitsandbytes") else "adamw_torch"
+    optim = "adamw_bnb_8bit" if target.on_gpu and target.has("bitsandbytes") else "adamw_torch"
     least = _full_bytes(workload, optim)
     needed = f"a full training of {model.label} needs {_gb(least)} before the first sample"
     if model.shape.quantized_bytes is not None and target.has("peft"):
@@ -75,7 +75,7 @@ def adapter(draft: RecommendationDraft, workload: Workload) -> None:
         draft.advise("peft_method", "lora", *draft.why("lora", needed=needed))
     else:
         draft.reject("peft_method", "lora", *draft.why("no-peft", needed=needed))
-    if draft.settings.peft_method != "none" and model.pretrained:
+    if target.on_gpu and draft.settings.peft_method != "none" and model.pretrained:
         _quantization(draft, workload, memory)
     cards = len(target.cards)
     if cards > 1 and draft.settings.peft_method != "none" and least / cards < MEMORY_SHORT_SHARE * memory:

@@ -331,7 +331,13 @@ def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
     estimated = estimate(model.shape, asked, target.device, target.processes)
     if estimated.verdict == "too large":
         size, has = format_size(estimated.total_bytes), format_size(target.inventory.memory.usable_bytes)
-        draft.note("too-large-for-host", size=size, has=has)
+        adapters = draft.settings.peft_method == "none" and model.pretrained
+        way = (
+            "Train adapters (LoRA; `pip install peft`)"
+            if adapters
+            else "Use a smaller batch, shorter samples or a smaller model"
+        )
+        draft.note("too-large-for-host", size=size, has=has, way=way)
     elif model.is_large:
         draft.note("slow-on-cpu", model=model.label)
 
