@@ -163,7 +163,7 @@ def test_what_a_plain_loop_cannot_take_from_within() -> None:
     assert "gradient_accumulation_steps" in plain
     assert "precision" in plain
     assert "per_device_train_batch_size" not in plain
-    trainer = state(in_effect={"gradient_accumulation_steps": 1}, not_injected=("torch_compile",))
+    trainer = state(in_effect={"n_gpu": 1}, not_injected=("torch_compile",))
     assert unreachable_settings(situation(trainer)) == {"torch_compile"}
 
 

@@ -204,7 +204,7 @@ async def test_the_command_is_edited() -> None:
     async with on_screen(FakeBox(opened=with_command())) as pilot:
         await press_to(pilot, "Job", "e")
         await pilot.press("end", "space", *"--x")
-        await pilot.press("down", *"out")
+        await pilot.press("down", "down", "down", *"out")
         await press_to(pilot, "", "enter")
         assert job_of(pilot) == CommandJob(command=("python", "train.py", "--x"), apply="inject", cwd="out")
         assert app_of(pilot).session.state.dirty
