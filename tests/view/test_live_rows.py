@@ -120,7 +120,11 @@ def test_sixty_four_gpus_are_a_wall_with_the_worst_five_as_rows() -> None:
     worst = [row.split()[0].rstrip("✗!") for row in shown[4:9]]
     assert {"9", "40"} < set(worst)
     assert len(worst) == 5
-    assert any(row.startswith("✗ GPU 40: lost") for row in shown[9:])
+    assert any(row.startswith("40✗ lost") for row in shown[4:9])
+    assert sum("lost" in row for row in shown) == 1
+    crowded = tuple(replace(gpu, lost=gpu.index < 6) for gpu in newest.gpus)
+    rows = gpu_rows(GpuScene(replace(newest, gpus=crowded), recent), 120)
+    assert any(plain_text(row.line).startswith("✗ GPU 0–5: lost") for row in rows)
 
 
 def test_128_cores_fit() -> None:

@@ -114,7 +114,8 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0) -> list[Row]:
     """
     gpus = scene.sample.gpus
     if len(gpus) >= WALL_FROM:
-        return [*gpu_wall(scene, width), *gpu_problem_rows(scene, width)]
+        all_in_rows = sum(gpu.lost for gpu in gpus) <= WORST
+        return [*gpu_wall(scene, width), *gpu_problem_rows(scene, width, width if all_in_rows else 0)]
     columns = 2 if len(gpus) >= TWO_COLUMNS_FROM and width >= 2 * NARROWEST_COLUMN + COLUMN_GAP else 1
     each = (width - COLUMN_GAP) // 2 if columns == 2 else width
     problems = gpu_problem_rows(scene, width, each)
@@ -161,7 +162,7 @@ def gpu_wall(scene: GpuScene, width: int, worst: int = WORST) -> list[Row]:
     for start in range(0, len(gpus), each):
         cells: list[TextSpan] = []
         for n, gpu in enumerate(gpus[start : start + each]):
-            mark = gpu_mark(gpu)[0].strip()
+            mark = gpu_mark(gpu)[0].strip() or (WARN if states[start + n] == "bad" else "")
             level = blocks([gpu.utilisation_pct], 100)
             gap = " " if n % GROUP == 0 and n else ""
             cells += [
@@ -170,7 +171,9 @@ def gpu_wall(scene: GpuScene, width: int, worst: int = WORST) -> list[Row]:
             ]
         rows.append(labelled_row(f"{gpus[start].index}–{gpus[min(start + each, len(gpus)) - 1].index}", *cells))
     order: tuple[Style, ...] = ("bad", "warn", "good", "gauge")
-    by_state = sorted(range(len(gpus)), key=lambda n: (order.index(states[n]), gpus[n].utilisation_pct or 0.0))
+    by_state = sorted(
+        range(len(gpus)), key=lambda n: (order.index(states[n]), not gpus[n].lost, gpus[n].utilisation_pct or 0.0)
+    )
     return [*rows, *_gpu_column(scene, [gpus[n] for n in sorted(by_state[:worst])], width, 0)]
 
 
