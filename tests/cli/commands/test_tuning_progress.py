@@ -6,8 +6,16 @@ from dataclasses import replace
 
 from tests.fakes.tuning_views import at_its_end, under_way
 from tuner_tui.cli.commands.tune import entry_lines, skipped_lines
-from tuner_tui.tuning.trial import SkippedChange
-from tuner_tui.tuning.trial_log import LogEntry, TrialCompleted, TuningEnded, TuningStarted, TuningView
+from tuner_tui.tuning.trial import SkippedChange, TuningConclusion
+from tuner_tui.tuning.trial_log import (
+    LogEntry,
+    TrialCompleted,
+    TuningEnded,
+    TuningStarted,
+    TuningView,
+    decode_entry,
+    encode_entry,
+)
 
 
 def lines(entry: LogEntry, view: TuningView) -> list[str]:
@@ -62,3 +70,15 @@ def test_what_was_not_tried_is_told_by_reasons_and_the_rest_counted() -> None:
     assert printed[0] == "not tried precision bf16, precision fp16: no kernels"
     assert len(printed) == 8
     assert printed[-1] == "not tried 2 more, for other reasons (--json)"
+
+
+def test_load_that_kept_it_from_judging_survives_in_the_log_and_is_said() -> None:
+    start = at_its_end().tried[0].trial.settings
+    sentence = "1.50× the start was measured but not confirmed: the machine was busy (python spin.py)."
+    verdict = TuningConclusion(winner=start, sentence=sentence, disturbed=True)
+    ended = decode_entry(encode_entry(TuningEnded(t=0.0, status="finished", verdict=verdict)))
+    assert isinstance(ended, TuningEnded)
+    assert ended.verdict is not None
+    assert ended.verdict.disturbed
+    shown = " ".join(lines(ended, replace(at_its_end(), verdict=ended.verdict, preset=None)))
+    assert "the machine was busy (python spin.py)" in " ".join(shown.split())
