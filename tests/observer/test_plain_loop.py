@@ -230,6 +230,13 @@ def test_evaluations_of_an_optimizer_that_is_not_torchs(sections: ObservedProces
     assert last_steps(events).own_steps == 12
 
 
+def test_batch_and_workers_of_a_loader_that_iterates_in_its_own_way(sections: ObservedProcess) -> None:
+    events = story(sections, "own_iteration")
+    seen = settings_in_effect(events)
+    assert (seen["per_device_train_batch_size"], seen["dataloader_num_workers"]) == (4, 0)
+    assert (last_steps(events).own_steps, last_steps(events).samples) == (5, 20)
+
+
 def test_gradients_before_the_first_step_are_no_steps(sections: ObservedProcess) -> None:
     assert last_steps(story(sections, "gradients_before_the_training")).own_steps == script.BATCHES
 

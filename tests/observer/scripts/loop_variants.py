@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import accelerate  # noqa: F401 - once for all children
 import torch
@@ -426,6 +427,24 @@ def own_optimizer_without_modes() -> None:
                 model(inputs)
 
 
+class RecycledLoader(DataLoader[Any]):
+    """Keeps one iterator, as ultralytics does."""
+
+    def __iter__(self) -> Any:
+        iterator = self._get_iterator()
+        for _ in range(len(self)):
+            yield next(iterator)
+
+
+def own_iteration() -> None:
+    """A loader whose class iterates in its own way."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (inputs,) in RecycledLoader(loader_of(5).dataset, batch_size=4):
+        model(inputs).mean().backward()
+        optimizer.step()
+
+
 def gradients_before_the_training() -> None:
     """Looks at gradients first, as a test of them does."""
     model = nn.Linear(4, 1)
@@ -461,7 +480,8 @@ def evaluation_in_the_body() -> None:
 
 
 SECTIONS = (
-    own_optimizer, own_optimizer_without_modes, gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
+    own_optimizer, own_optimizer_without_modes, own_iteration,
+    gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,
     closure_of_the_optimizer, unlogged_loss, two_losses, two_trainings, folds, modes_in_the_body, estimated_loss,

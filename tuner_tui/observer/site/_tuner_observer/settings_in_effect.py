@@ -253,7 +253,7 @@ class SettingsInEffect:
         self._autocast = None
         self._current["tf32"] = call_safely(self._tf32)
         self._current["sdpa_backends"] = call_safely(self._sdpa)
-        self._current["cpu_threads"] = call_safely(self._torch.get_num_threads)
+        self._current["cpu_threads"] = call_safely(lambda: self._torch.get_num_threads())
         changed = {
             name: value for name, value in self._current.items() if self._reported.get(name, _UNREPORTED) != value
         }

@@ -12,7 +12,7 @@ from weakref import ref
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS
 from ..data_streams import repeats_in_workers
-from ..import_hooks import call_around, call_safely, replacing
+from ..import_hooks import call_after, call_around, call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,8 @@ def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsC
             _iteration_started(loader, iterator, counters, on_settings, began_s)
 
     call_around(module.DataLoader, "__iter__", lambda loader: (loader, perf_counter()), started)
-    _hook_next(module._BaseDataLoaderIter, counters)
+    call_after(module.DataLoader, "_get_iterator", lambda made, loader: setattr(made, "_tuner_loader", ref(loader)))
+    _hook_next(module._BaseDataLoaderIter, counters, on_settings)
 
 
 def _iteration_started(
@@ -52,6 +53,17 @@ def _iteration_started(
         counters.batch_requested(began_s, stats)
         stats.wait_s += perf_counter() - began_s
         stats.on_trained = functools.partial(on_settings, loader_settings(loader))
+
+
+def _stats_of(iterator: Any, counters: StepCounters, on_settings: SettingsCallback) -> IteratorStats:
+    """Of an iterator that its loader made in an `__iter__` of its own, as ultralytics does, for all epochs."""
+    stats, reference = IteratorStats(), iterator.__dict__.get("_tuner_loader")
+    loader = None if reference is None else reference()
+    if loader is not None:
+        stats.batch_size = call_safely(_batch_size, loader)
+        stats.start_epoch(functools.partial(counters.next_epoch, reference), _length(loader))
+        stats.on_trained = functools.partial(on_settings, loader_settings(loader))
+    return stats
 
 
 def _prefetches(loader: Any) -> bool:
@@ -99,7 +111,7 @@ def loader_settings(loader: Any) -> dict[str, Any]:
     }
 
 
-def _hook_next(iterator_class: Any, counters: StepCounters) -> None:
+def _hook_next(iterator_class: Any, counters: StepCounters, on_settings: SettingsCallback) -> None:
     """The hot path, which only appends records: see `RecordBuffer`."""
     original = iterator_class.__next__
     buffer, grad_enabled = counters.buffer, counters.evaluation.grad_enabled
@@ -111,7 +123,7 @@ def _hook_next(iterator_class: Any, counters: StepCounters) -> None:
         try:
             stats = self.__dict__.get("_tuner_stats")
             if stats is None:
-                stats = self._tuner_stats = IteratorStats()
+                stats = self._tuner_stats = _stats_of(self, counters, on_settings)
             # Entering `no_grad` does not make the buffer unsteady, because many loops do so at every step. So gradients
             # are asked for here, which is cheap; everything else that may begin an evaluation calls `invalidate`.
             training = (buffer.steady and grad_enabled()) or counters.batch_requested(began_s, stats)
