@@ -138,8 +138,9 @@ class TrainingClock:
         return True
 
     def _begin(self, phase: str, now: float) -> None:
-        # Whether a pause will be long is not known. Most are as long as the last one, and nobody sees a short one.
-        shown = self._lasted_s.get(phase, MIN_SHOWN_S) >= MIN_SHOWN_S
+        # Whether a pause will be long is not known. Most are as long as the last one, and nobody sees a short one; but
+        # what is printed in it must not be taken for figures of the training.
+        shown = self._session.marks_output or self._lasted_s.get(phase, MIN_SHOWN_S) >= MIN_SHOWN_S
         self._pause_is_shown = False
         self._show(self._session.enter_phase(phase, shown), now)
 
