@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tuner_tui.core.text import name_ranks
 from tuner_tui.core.units import format_short_duration
 from tuner_tui.hardware.processes import LOADER_WORKER
 from tuner_tui.inspection.activity import Activity, find_activity, read_source_line
@@ -155,7 +156,7 @@ def _explain_ranks(
     evidence = [_waits(rank, ranks[rank], reached[rank], look) for rank in sorted(waiting) if rank in reached]
     marks = (f"{first.group}:{number}",)
     if gone := [rank for rank in missing if rank in dead]:
-        sentence = f"{_name(gone)} died; the others wait for it in {entry}."
+        sentence = f"{name_ranks(gone).capitalize()} died; the others wait for it in {entry}."
         return Hang("rank-died", sentence, tuple(evidence), (), marks)
     if uneven := _uneven(epoch_batches, ranks):
         culprits = tuple(ranks[rank].pid for rank in missing if rank in ranks)
@@ -175,7 +176,7 @@ def _explain_missing(
     marks: tuple[str, ...],
 ) -> Hang:
     """Ranks that have not come to the collective `entry`."""
-    have = "has" if len(missing) == 1 else "have"
+    absent = f"{name_ranks(missing).capitalize()} {'has' if len(missing) == 1 else 'have'}"
     since = format_short_duration(max(0.0, look.now_s - entry.created_s))
     elsewhere = {rank: other for rank in missing if rank in records and (other := records[rank].pending()) is not None}
     if elsewhere:  # it waits, too: in a collective of another process group
@@ -188,16 +189,14 @@ def _explain_missing(
         return Hang("other-group", sentence, tuple(evidence), (ranks[rank].pid,), (*marks, str(other)))
     answered = [rank for rank in missing if rank in ranks and ranks[rank].threads]
     if not answered:
-        sentence = f"{_name(missing)} {have} not come to {entry}, in which the others wait since {since}."
+        sentence = f"{absent} not come to {entry}, in which the others wait since {since}."
         return Hang("rank-missing", sentence, (*evidence, *_silences(ranks.values())), (), marks)
     rank = answered[0]
     cause = look.at_process(ranks[rank], f"Rank {rank}")
     evidence += [f"rank {each}: {look.activity(ranks[each])}" for each in answered]
     evidence += [each for each in cause.evidence if each.startswith("loader worker")]
     doing = cause.sentence.removeprefix(f"Rank {rank} ").rstrip(".")
-    sentence = (
-        f"{_name(missing)} {have} not come to {entry}, in which the others wait since {since}: rank {rank} {doing}."
-    )
+    sentence = f"{absent} not come to {entry}, in which the others wait since {since}: rank {rank} {doing}."
     alone = look.activity(ranks[rank]).name in ("evaluating", "saving")
     kind: HangKind = "rank-alone" if alone else "rank-missing" if cause.kind == "unknown" else cause.kind
     return Hang(kind, sentence, tuple(evidence), cause.culprits, (*marks, *cause.marks))
@@ -214,7 +213,7 @@ def _explain_mismatch(
     for rank, entry in sorted(reached.items()):
         groups.setdefault(entry.operation, []).append(rank)
     if len(groups) > 1:
-        parts = "; ".join(f"{_name(members).lower()} in {operation}" for operation, members in groups.items())
+        parts = "; ".join(f"{name_ranks(members)} in {operation}" for operation, members in groups.items())
         sentence = f"The ranks differ in collective no. {number}: {parts}. One skips a call, or calls in another order."
         return Hang("other-collective", sentence, evidence, _minority(groups, ranks), marks)
     operation = entries[0].operation
@@ -226,7 +225,7 @@ def _explain_mismatch(
         for rank, value in sorted(values.items()):
             groups.setdefault(value, []).append(rank)
         if len(groups) > 1:
-            parts = "; ".join(f"{_name(members).lower()} gave {value}" for value, members in groups.items())
+            parts = "; ".join(f"{name_ranks(members)} gave {value}" for value, members in groups.items())
             sentence = f"The ranks called {entries[0]} with tensors {what}: {parts}."
             return Hang("other-shape", sentence, evidence, _minority(groups, ranks), marks)
     return Hang("unknown", f"All ranks are in {entries[0]}: the transfer itself does not end.", evidence, (), marks)
@@ -240,13 +239,14 @@ def _without_record(ranks: Mapping[int, ProcessDump], look: _Look, dead: frozens
     waiting = [rank for rank, activity in activities.items() if activity.name == "collective"]
     others = [rank for rank in activities if rank not in waiting]
     if dead:
-        return Hang("rank-died", f"{_name(sorted(dead))} died; the others wait.", evidence, (), marks)
+        return Hang("rank-died", f"{name_ranks(sorted(dead)).capitalize()} died; the others wait.", evidence, (), marks)
     if not others:
         return Hang("unknown", "All ranks wait for each other; PyTorch has no record of what for.", evidence, (), marks)
     cause = look.at_process(ranks[others[0]], f"Rank {others[0]}")
     if not waiting:
         return replace(cause, evidence=evidence + cause.evidence)
-    sentence = f"{_name(waiting)} wait{'s' if len(waiting) == 1 else ''} for {_name(others).lower()}. {cause.sentence}"
+    wait = f"{name_ranks(waiting).capitalize()} wait{'s' if len(waiting) == 1 else ''}"
+    sentence = f"{wait} for {name_ranks(others)}. {cause.sentence}"
     kind: HangKind = "rank-missing" if cause.kind == "unknown" else cause.kind
     return Hang(kind, sentence, evidence + cause.evidence, cause.culprits, marks)
 
@@ -276,10 +276,6 @@ def _waits(rank: int, process: ProcessDump, entry: RecordedCollective, look: _Lo
     since = format_short_duration(max(0.0, look.now_s - entry.created_s))
     tensors = f" ({entry.sizes} {entry.types})" if entry.types else ""
     return f"rank {rank}: in {entry}{tensors} since {since}, called by {process.main.own_frame}"
-
-
-def _name(ranks: Sequence[int]) -> str:
-    return f"Rank {ranks[0]}" if len(ranks) == 1 else f"Ranks {', '.join(map(str, ranks))}"
 
 
 def _silences(processes: Iterable[ProcessDump]) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 
+from tuner_tui.core.text import wrap_text
 from tuner_tui.core.units import format_percent
 from tuner_tui.inspection.activity import find_activity
 from tuner_tui.inspection.process_dump import ProcessDump, ThreadStack
@@ -20,8 +20,8 @@ def stack_rows(inspection: Inspection, width: int) -> list[Row]:
     hang = inspection.hang
     style: Style = "bad" if hang.is_certain else ""
     mark = f"{WARN} " if hang.is_certain else ""
-    rows = [Row(line(TextSpan(text, style))) for text in textwrap.wrap(mark + hang.sentence, width)]
-    rows += [Row(line(TextSpan(text, "dim"))) for each in hang.evidence for text in textwrap.wrap(f"· {each}", width)]
+    rows = [Row(line(TextSpan(text, style))) for text in wrap_text(mark + hang.sentence, width)]
+    rows += [Row(line(TextSpan(text, "dim"))) for each in hang.evidence for text in wrap_text(f"· {each}", width)]
     if inspection.elsewhere:
         ranks = ", ".join(map(str, inspection.elsewhere))
         rows.append(

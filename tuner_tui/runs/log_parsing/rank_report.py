@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner_tui.core.text import name_ranks
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.log_parsing.failures import RANK
 from tuner_tui.runs.log_parsing.lines import LogLine
@@ -75,16 +76,6 @@ class RankReport:
 
     def _at(self, collective: Collective) -> Iterable[int]:
         return (rank for rank, waited in self.waiting.items() if waited == collective)
-
-
-def name_ranks(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0, 1 and 2`, or `ranks 0 to 7`."""
-    numbers = sorted(ranks)
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    if numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 2:
-        return f"ranks {numbers[0]} to {numbers[-1]}"
-    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def read_ranks(lines: Sequence[LogLine], state: RunState) -> RankReport:
