@@ -58,10 +58,13 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
 @pytest.mark.parametrize("stop", [signal.SIGSTOP, signal.SIGTSTP])
 def test_a_stop_and_a_continue_leave_it_answering(watch: Watch, stop: int) -> None:
     raw = watch.modes()
-    os.kill(watch.pid, signal.SIGCONT)
-    os.kill(watch.pid, stop)
-    while (stat := read_stat(watch.pid)) is not None and stat.state != "T":
-        watch.read(0.01)  # a shell, too, continues a job only after it has stopped
+    for _ in range(8):
+        os.kill(watch.pid, signal.SIGCONT)
+        os.kill(watch.pid, stop)  # while it takes the terminal
+        deadline = time.monotonic() + LONGEST_S
+        while (stat := read_stat(watch.pid)) is not None and stat.state != "T":
+            assert time.monotonic() < deadline, "it does not stop"
+            watch.read(0.01)  # a shell, too, continues a job only after it has stopped
     for _ in range(2):
         os.kill(watch.pid, signal.SIGCONT)
     written = watch.wait_for(b"\x1b[?1049h").rpartition(b"\x1b[?1049h")[2]

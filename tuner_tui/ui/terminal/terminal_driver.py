@@ -47,8 +47,17 @@ class TerminalDriver(LinuxDriver):
         if self._writer_thread is not None:
             super().write(data)
 
+    def close(self) -> None:
+        """End the thread that writes: what is written later is not queued for it."""
+        super().close()
+        self._writer_thread = None
+
+    # Both in the event loop: a handler may interrupt another one, or a write that holds the lock of the writer's queue.
+
+    def _sigtstp_application(self, *args: object) -> None:
+        self._loop.call_soon_threadsafe(super()._sigtstp_application)
+
     def _sigcont_application(self, *args: object) -> None:
-        # In the event loop, since one handler of a signal may interrupt another: two at once would start two writers.
         self._loop.call_soon_threadsafe(self._take_terminal)
 
     def _take_terminal(self) -> None:
