@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tuner_tui.inspection.activity import TABLE, find_activity
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
 
 ENTRIES = read_data_file(TABLE)
-KEYS = {"activity", "phrase", "file", "function", "source", "within", "example", "counter_example"}
+KEYS = {"activity", "phrase", "file", "function", "source", "kernel", "within", "example", "counter_example"}
 
 
 def process(*calls: str, state: str = "S", cpu_share: float = 0.0) -> ProcessDump:
@@ -24,9 +25,17 @@ def activity(*calls: str, line: str = "", **state: Any) -> str:
     return find_activity(process(*calls, **state), lambda frame: line).name
 
 
+def at_kernel(name: str, **state: Any) -> str:
+    return find_activity(replace(process("f /home/u/a.py", **state), kernel_wait=name), lambda frame: "").name
+
+
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["activity"])
 def test_examples_of_the_table(entry: dict[str, Any]) -> None:
     assert set(entry) <= KEYS
+    if "kernel" in entry:
+        assert {at_kernel(name) for name in entry["example"]} == {entry["activity"]}
+        assert entry["activity"] not in {at_kernel(name) for name in entry["counter_example"]}
+        return
     if "source" not in entry:
         assert activity(*entry["example"]) == entry["activity"]
     assert activity(*entry["counter_example"]) != entry["activity"]
@@ -56,6 +65,9 @@ def test_what_the_kernel_says() -> None:
     assert activity("read /home/u/data.py", state="D") == "storage"
     assert activity("forward /home/u/model.py", cpu_share=0.9) == "computing"
     assert activity("wait /usr/lib/python3.11/threading.py", "f /home/u/a.py", cpu_share=0.9) == "computing"
+    assert activity("forward /home/u/model.py", state="R", cpu_share=0.2) == "computing"
+    assert activity("forward /home/u/model.py", cpu_share=0.2) == "other"
+    assert at_kernel("hrtimer_nanosleep", cpu_share=0.9) == "computing"
 
 
 def test_a_loader_worker_does_what_the_loader_calls() -> None:

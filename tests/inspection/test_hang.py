@@ -36,8 +36,9 @@ def rank(
     return replace(process(*calls, cpu_share=cpu_share), pid=pid, rank=number, collectives=record)
 
 
-def worker(pid: int, parent: int, *calls: str, cpu_share: float = 0.0) -> ProcessDump:
-    return replace(process(*calls, cpu_share=cpu_share), pid=pid, parent=parent, name="pt_data_worker")
+def worker(pid: int, parent: int, *calls: str, cpu_share: float = 0.0, kernel_wait: str = "") -> ProcessDump:
+    dump = process(*calls, cpu_share=cpu_share)
+    return replace(dump, pid=pid, parent=parent, name="pt_data_worker", kernel_wait=kernel_wait)
 
 
 def explain(*processes: ProcessDump, **more: object) -> Hang:
@@ -84,7 +85,8 @@ def test_a_rank_that_died() -> None:
 def test_a_rank_that_does_not_answer() -> None:
     silent = ProcessDump(101, 1, "python", "S", 0.0, rank=1, silence="it did not answer")
     hang = explain(WAITS, silent)
-    assert (hang.kind, hang.evidence[-1]) == ("rank-missing", "process 101 (python): it did not answer")
+    assert (hang.kind, hang.culprits) == ("rank-missing", (101,))
+    assert hang.sentence.endswith("in which the others wait since 31 s: it did not answer.")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +142,11 @@ def test_without_a_record_the_stacks_decide() -> None:
             "data",
             "one computes in __getitem__",
         ),
+        (
+            [worker(7, 100, "__getitem__ /home/u/data.py", *IN_WORKER, kernel_wait="flock_lock_inode_wait")],
+            "lock",
+            "one waits for a file lock in __getitem__",
+        ),
         ([worker(7, 100, *IDLE_WORKER)], "unknown", "its 1 loader workers have nothing to do"),
         ([], "worker-died", "all loader workers died"),
     ],
@@ -157,6 +164,24 @@ def test_data_made_in_the_process_itself() -> None:
         == "The training waits for its own data set, which waits in open (/home/u/data.py:7)."
     )
     assert explain(rank(0, *calls, world=1, cpu_share=1.0)).kind == "data"
+
+
+@pytest.mark.parametrize(
+    ("calls", "kernel_wait", "kind", "sentence"),
+    [
+        (("retry /home/u/a.py",), "hrtimer_nanosleep", "sleep", "The training sleeps in retry (/home/u/a.py:7)."),
+        (("write /v/torch/serialization.py", "save_model /home/u/a.py"), "", "computing", "The training saves in "),
+        (("get /v/multiprocessing/queues.py", "main /home/u/a.py"), "", "queue", "The training waits at a queue or a"),
+    ],
+)
+def test_a_single_process(calls: Sequence[str], kernel_wait: str, kind: str, sentence: str) -> None:
+    alone = replace(rank(0, *calls, world=1), kernel_wait=kernel_wait)
+    ended = ProcessDump(7, alone.pid, "python", "Z", 0.0, silence="it has ended")
+    hang = explain(alone, ended)
+    assert hang.kind == kind
+    assert hang.sentence.startswith(sentence)
+    assert hang.may_go_on is (kind != "queue")
+    assert hang.evidence == (("process 7: it has ended",) if kind == "queue" else ())
 
 
 def test_nobody_answers() -> None:

@@ -13,14 +13,14 @@ from typing import Any
 from tuner_tui.core.files import read_data_file
 from tuner_tui.inspection.process_dump import ProcessDump, StackFrame, ThreadStack
 
-BUSY_SHARE = 0.5
-"""Of one core: a process above it computes, whatever its stack says."""
+BUSY_SHARE, RUNNABLE_SHARE = 0.5, 0.1
+"""Of one core: a process above it computes, whatever its stack says; on a busy machine also one that could run."""
 TABLE = Path(__file__).with_name("activities.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """`name` and `phrase` of an entry of the table, or `idle`, `storage`, `computing` or `other`; the user's call."""
+    """`name` and `phrase` of an entry of the table, or `idle`, `computing` or `other`; the user's call."""
 
     name: str
     phrase: str
@@ -37,9 +37,17 @@ class _Pattern:
     file: re.Pattern[str]
     function: re.Pattern[str]
     source: re.Pattern[str] | None
+    kernel: re.Pattern[str] | None
     within: int | None
 
-    def matches(self, stack: ThreadStack, source_line: str) -> bool:
+    @property
+    def is_idle(self) -> bool:
+        """Whether a thread that does this uses no processor time."""
+        return self.kernel is not None or self.activity in ("lock", "queue")
+
+    def matches(self, stack: ThreadStack, source_line: str, kernel_wait: str) -> bool:
+        if self.kernel is not None:
+            return self.kernel.search(kernel_wait) is not None
         if self.source is not None:
             waits_itself = bool(stack.frames) and not stack.frames[0].is_library
             return waits_itself and self.source.search(source_line) is not None
@@ -63,10 +71,11 @@ def find_activity(process: ProcessDump, read_line: Callable[[StackFrame], str] =
     if process.state == "D":
         return Activity("storage", "waits for a disk or a driver (state D)", frame)
     line = "" if stack.own_frame is None else read_line(stack.own_frame)
-    pattern = next((pattern for pattern in _patterns() if pattern.matches(stack, line)), None)
-    if pattern is not None and not (pattern.activity == "lock" and process.cpu_share > BUSY_SHARE):
+    pattern = next((pattern for pattern in _patterns() if pattern.matches(stack, line, process.kernel_wait)), None)
+    computes = process.cpu_share > (RUNNABLE_SHARE if process.state == "R" else BUSY_SHARE)
+    if pattern is not None and not (computes and pattern.is_idle):
         return Activity(pattern.activity, pattern.phrase, frame)
-    if process.cpu_share > BUSY_SHARE:
+    if computes:
         return Activity("computing", "computes", frame)
     return Activity("other", "waits" if process.threads else process.silence or "did not answer", frame)
 
@@ -87,5 +96,6 @@ def _pattern(entry: dict[str, Any]) -> _Pattern:
         compiled("file") or everything,
         compiled("function") or everything,
         compiled("source"),
+        compiled("kernel"),
         entry.get("within"),
     )

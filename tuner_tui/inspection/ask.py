@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tuner_tui.core.procfs import PROC, ProcessStat, read_stat, send_signal
+from tuner_tui.core.procfs import PROC, ProcessStat, read_stat, read_text, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
 
 OFFER = re.compile(r"^/memfd:tuner-(?P<kind>stacks|collectives):(?P<number>\d+):(?P<pid>\d+) \(deleted\)$")
@@ -113,6 +113,7 @@ class _Question:
             ranks.get(pid, None if collectives is None else collectives.rank),
             collectives,
             silence,
+            read_text(PROC / str(pid) / "wchan"),
         )
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ its main thread says what it waits for; if that is data, its loader workers say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,7 +19,7 @@ from tuner_tui.inspection.process_dump import ProcessDump, RecordedCollective, R
 
 HangKind = Literal[
     "rank-died", "rank-missing", "rank-alone", "other-collective", "other-shape", "uneven-batches", "other-group",
-    "worker-died", "data-stuck", "data", "lock", "storage", "network", "debugger", "child-process",
+    "worker-died", "data-stuck", "data", "lock", "queue", "storage", "network", "sleep", "debugger", "child-process",
     "computing", "unknown",
 ]  # fmt: skip
 
@@ -33,8 +33,13 @@ OF_ACTIVITY: Mapping[str, HangKind] = {
     "storage": "storage",
     "network": "network",
     "lock": "lock",
+    "queue": "queue",
+    "sleep": "sleep",
     "child process": "child-process",
     "computing": "computing",
+    "saving": "computing",
+    "evaluating": "computing",
+    "compiling": "computing",
 }
 
 
@@ -54,8 +59,8 @@ class Hang:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether it is what a healthy training does for a while, too: work, or one rank that evaluates or saves."""
-        return self.kind in ("computing", "data", "rank-alone")
+        """Whether a healthy training does it for a while, too: work, a pause, one rank that evaluates or saves."""
+        return self.kind in ("computing", "sleep", "data", "rank-alone")
 
     @property
     def is_certain(self) -> bool:
@@ -81,7 +86,8 @@ def explain_hang(
         return _explain_ranks(ranks, look, epoch_batches or {}, frozenset(dead_ranks))
     roots = list(ranks.values()) or [process for process in processes if process.threads][:1]
     if not roots:
-        return Hang("unknown", "No process of the training answered.", tuple(_silences(processes)))
+        silences = (f"process {each.pid} ({each.name}): {each.silence}" for each in processes if each.silence)
+        return Hang("unknown", "No process of the training answered.", tuple(silences))
     return look.at_process(roots[0])
 
 
@@ -102,7 +108,7 @@ class _Look:
         evidence = tuple(
             f"process {child.pid}: {self.activity(child)}"
             for child in self._children(process)
-            if activity.name == "child process" and child.threads
+            if activity.name in ("child process", "queue") and (child.threads or child.state in "ZX")
         )
         kind = OF_ACTIVITY.get(activity.name, "unknown")
         return Hang(kind, f"{subject} {activity}.", evidence, (process.pid,), tuple(map(str, process.main.frames[:3])))
@@ -121,7 +127,8 @@ class _Look:
         busy = {pid: doing for pid, doing in workers.items() if doing.name != "idle"}
         if not workers:  # the data is made in the process itself
             inside = find_activity(process.in_data_set(), self.read_line)
-            kind = "data" if inside.name in ("computing", "idle") else OF_ACTIVITY.get(inside.name, "data-stuck")
+            kinds: Mapping[str, HangKind] = {"computing": "data", "idle": "data", "debugger": "debugger"}
+            kind = kinds.get(inside.name, "data-stuck")
             return Hang(kind, f"{subject} waits for its own data set, which {inside}.", (), culprits, marks)
         if not busy:
             sentence = f"{subject} {activity}, but its {len(workers)} loader workers have nothing to do."
@@ -130,7 +137,7 @@ class _Look:
         sentence = f"{subject} waits for data: {len(busy)} of {len(workers)} loader workers are busy; one {first}."
         computes = any(doing.name == "computing" for doing in busy.values())
         return Hang(
-            "data" if computes else "data-stuck",
+            "data" if computes else "lock" if {doing.name for doing in busy.values()} == {"lock"} else "data-stuck",
             sentence,
             tuple(f"loader worker {pid}: {doing}" for pid, doing in busy.items()),
             tuple(busy),
@@ -189,8 +196,10 @@ def _explain_missing(
         return Hang("other-group", sentence, tuple(evidence), (ranks[rank].pid,), (*marks, str(other)))
     answered = [rank for rank in missing if rank in ranks and ranks[rank].threads]
     if not answered:
-        sentence = f"{absent} not come to {entry}, in which the others wait since {since}."
-        return Hang("rank-missing", sentence, (*evidence, *_silences(ranks.values())), (), marks)
+        silent = [ranks[rank] for rank in missing if rank in ranks]
+        reason = f": {silent[0].silence}" if silent else ""
+        sentence = f"{absent} not come to {entry}, in which the others wait since {since}{reason}."
+        return Hang("rank-missing", sentence, tuple(evidence), tuple(process.pid for process in silent), marks)
     rank = answered[0]
     cause = look.at_process(ranks[rank], f"Rank {rank}")
     evidence += [f"rank {each}: {look.activity(ranks[each])}" for each in answered]
@@ -276,7 +285,3 @@ def _waits(rank: int, process: ProcessDump, entry: RecordedCollective, look: _Lo
     since = format_short_duration(max(0.0, look.now_s - entry.created_s))
     tensors = f" ({entry.sizes} {entry.types})" if entry.types else ""
     return f"rank {rank}: in {entry}{tensors} since {since}, called by {process.main.own_frame}"
-
-
-def _silences(processes: Iterable[ProcessDump]) -> list[str]:
-    return [f"process {each.pid} ({each.name}): {each.silence}" for each in processes if each.silence is not None]

@@ -11,6 +11,7 @@ from tests.runs.events.test_progress import training
 from tuner_tui.core.clock import ClockReading
 from tuner_tui.inspection.hang import Hang, HangKind
 from tuner_tui.runs.events.fold import fold, fold_all
+from tuner_tui.runs.events.progress import phase_at
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Hung, Phase
 from tuner_tui.runs.supervise.stall import AGAIN_S, CONFIRM_S, EARLY_S, PATIENCE_S, StallWatch
@@ -52,10 +53,20 @@ def test_reported_once_when_two_looks_agree_within_thirty_seconds() -> None:
     assert answers.looks == 2
 
 
-@pytest.mark.parametrize("kind", ["rank-alone", "computing", "data"])
+@pytest.mark.parametrize("kind", ["rank-alone", "computing", "sleep", "data"])
 def test_work_that_may_go_on_is_reported_late(kind: HangKind) -> None:
     [report] = follow(Answers(hang(kind)), TRAINING, 20.0, range(200))
     assert report.t - 20.0 >= PATIENCE_S
+
+
+def test_a_training_with_slow_steps_is_not_looked_into_in_a_step() -> None:
+    answers = Answers(hang())
+    state = fold_all(RunState(), [steps(100.0 * n, n, 100.0 * n) for n in range(1, 8)])
+    assert phase_at(state, 700.0 + 750.0) == "training"
+    assert follow(answers, state, 700.0, range(0, 750, 5)) == []
+    assert answers.looks == 0
+    [report] = follow(answers, state, 700.0, range(0, 1000, 5))
+    assert report.t - 700.0 > 800.0
 
 
 def test_nothing_is_reported_of_what_moves() -> None:

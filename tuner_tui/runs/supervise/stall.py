@@ -67,7 +67,7 @@ class StallWatch:
             return None
         quiet_s = now.wall_s - moved_t
         trains = state.phase == "training"
-        if quiet_s <= (min(stall_after_s(state), 600.0) if trains else EARLY_S):
+        if quiet_s <= (stall_after_s(state) if trains else EARLY_S):
             self._next_s = self._suspected = self._reported_step_t = None
             return None
         if self._reported_step_t == moved_t or (self._next_s is not None and now.monotonic_s < self._next_s):
