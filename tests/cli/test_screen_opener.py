@@ -19,7 +19,7 @@ from typing import IO
 import pytest
 
 from tests.cli.commands.test_run import shell
-from tuner_tui.ui.theme import wants_colour
+from tuner_tui.ui.palette import wants_colour
 
 __all__ = ["shell"]
 
@@ -139,7 +139,7 @@ def test_the_demo_opens_without_reading_presets_or_importing_typer(tmp_path: Pat
         "screen_opener.open_screen = lambda overrides, preset, folder, theme, ascii_only: "
         'sys.exit(f\'{preset} {sorted({"typer", "pydantic", "yaml"} & set(sys.modules))}\')\n'
         "sys.stdin = sys.stdout = type('Terminal', (), {'isatty': lambda self: True, 'flush': lambda self: None})()\n"
-        "from tuner_tui.cli.main import dispatch; dispatch(['demo'])"
+        "screen_opener.open_named('demo')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stderr.strip() == "demo []"

@@ -49,7 +49,8 @@ def exit_on_interrupt() -> None:
     `KeyboardInterrupt` can be lost in a callback of the interpreter or cancel a task of Textual's start; before the
     first frame there is nothing to clean up.
     """
-    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the terminal has to be restored
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
 
 
 def print_note(sentence: str) -> None:

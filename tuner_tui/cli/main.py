@@ -44,14 +44,12 @@ def dispatch(words: list[str]) -> None:
         words = ["diagnose", *words[words[0] == "doctor" :]]
     if opens_screen(words) or words[0] in ("screen", "watch"):
         reduce_startup_memory()  # before Textual is imported
+    if words in ([], ["demo"], ["watch"]) and sys.stdin.isatty() and sys.stdout.isatty():
+        open_at_once(words)
     if opens_screen(words):
         from tuner_tui.cli.screen_opener import open_named
 
         open_named(words[0] if words else None)
-    if words == ["watch"] and sys.stdin.isatty() and sys.stdout.isatty():
-        from tuner_tui.cli.watch_opener import open_machine_screen
-
-        open_machine_screen()
     if words[:1] == ["watch"] and not any(word.startswith("-") for word in words):
         from tuner_tui.cli.machine_watcher import open_watch
 
@@ -65,6 +63,21 @@ def dispatch(words: list[str]) -> None:
     from tuner_tui.cli.options import build_app
 
     build_app()(words, prog_name="tuner-tui")
+
+
+def open_at_once(words: list[str]) -> None:
+    """Open the main screen or `watch`; the first frame is there before the rest of the screen is imported."""
+    from tuner_tui.ui.terminal.first_frame import first_frame, screen_panels, watch_panels
+
+    if words == ["watch"]:
+        with first_frame(watch_panels, "Jobs"):
+            from tuner_tui.cli.watch_opener import open_machine_screen
+
+            open_machine_screen()
+    with first_frame(screen_panels, "1 Settings"):
+        from tuner_tui.cli.screen_opener import open_named
+
+        open_named(words[0] if words else None)
 
 
 def _asks_about_log(words: list[str]) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt, fail
 from tuner_tui.ui.app import TunerApp
-from tuner_tui.ui.theme import wants_colour
+from tuner_tui.ui.palette import wants_colour
 
 if TYPE_CHECKING:
     from tuner_tui.ui.backend import Backend

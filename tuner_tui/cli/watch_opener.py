@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner_tui.cli.console import exit_on_interrupt
+from tuner_tui.ui.palette import wants_colour
 from tuner_tui.ui.screens.watch import WatchScreen
-from tuner_tui.ui.theme import wants_colour
 from tuner_tui.ui.watch_app import WatchApp, machine_views
 
 if TYPE_CHECKING:

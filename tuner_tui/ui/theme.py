@@ -6,24 +6,15 @@ success what runs well, warning what needs attention, error what is wrong. Every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from textual.theme import Theme
+
+from tuner_tui.ui.palette import DARK_COLOURS, DARK_VARIABLES
 
 DARK = Theme(
     name="tuner-dark",
-    primary="#6cb6ff",
-    secondary="#b99cf5",
-    accent="#6cb6ff",
-    success="#7ccf8a",
-    warning="#e6b450",
-    error="#ff7b72",
-    foreground="#d3d9e0",
-    background="#0f1317",
-    surface="#0f1317",
-    panel="#1d242c",
+    **DARK_COLOURS,
     dark=True,
-    variables={"frame": "#39424d", "quiet": "#8b96a3", "gauge": "#5f89b8", "cursor": "#1f3044"},
+    variables=DARK_VARIABLES,
 )
 LIGHT = Theme(
     name="tuner-light",
@@ -69,9 +60,3 @@ PLAIN = Theme(
     },
 )  # fmt: skip
 THEMES = (DARK, LIGHT, PLAIN)
-COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
-
-
-def wants_colour(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal supports colours and NO_COLOR is not set (https://no-color.org)."""
-    return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS

@@ -42,11 +42,13 @@ def text_of(written: bytes) -> bytes:
 def seconds_until(terminal: Terminal, seen: Callable[[bytes], bool], key: bytes = b"") -> float:
     """Seconds from exec until `seen` is true of what was written since the call.
 
-    `key` is typed repeatedly, because curses discards input typed before it is ready.
+    `key` is typed once, but curses discards input typed before it is ready: for the peer, it is typed until then.
     """
-    written = b""
+    written, pressed = b"", False
     while time.perf_counter() - terminal.started_s < LONGEST_S and not terminal.ended:
-        terminal.press(key)
+        if not pressed or key == HELP[PEER][0]:
+            terminal.press(key)
+            pressed = True
         written += terminal.read(PATIENCE_S)
         if seen(written):
             return time.perf_counter() - terminal.started_s

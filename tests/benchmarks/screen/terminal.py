@@ -54,7 +54,7 @@ class Terminal:
             os.chdir(cwd)
             os.execvpe(command[0], list(command), dict(environment))
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.resize(columns, rows)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._fd, selectors.EVENT_READ)
         self.ended = False
@@ -85,6 +85,10 @@ class Terminal:
             data = b""
         self.ended = not data
         return data
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change its size, of which the program is informed by SIGWINCH."""
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def press(self, keys: bytes) -> None:
         """Type `keys`, unless the program has ended."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.fakes.ui_backend import DATA_WAIT, OUT_OF_MEMORY, FakeBox, busy_box, ended, failed_box
 from tests.ui.pilots import app_of, dialog, on_screen, press_to, press_until, said, screen_text, until, value
 from tuner_tui.settings.model import OriginKind
-from tuner_tui.ui.panels.layout import TROUBLES_MOST_ROWS
+from tuner_tui.ui.panels.arrangement import TROUBLES_MOST_ROWS
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 
 WORKERS = "dataloader_num_workers"

@@ -24,8 +24,8 @@ from tuner_tui.ui.keys import (
     TUNE_KEYS,
     key_label,
 )
+from tuner_tui.ui.panels.arrangement import PAGES
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs
-from tuner_tui.ui.panels.layout import PAGES
 from tuner_tui.ui.panels.troubleshooting import TroubleshootingPanel
 from tuner_tui.ui.screens.help import help_groups, help_rows
 from tuner_tui.ui.status_text import FIRST_KEYS

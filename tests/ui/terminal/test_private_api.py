@@ -25,6 +25,7 @@ import tuner_tui.ui
 UI = Path(tuner_tui.ui.__file__).parent
 USED: dict[type, set[str]] = {
     App: {
+        "_check_resize",
         "_close_messages_no_wait",
         "_display",
         "_driver",
@@ -34,10 +35,18 @@ USED: dict[type, set[str]] = {
         "_fatal_error",
         "_handle_exception",
         "_notifications",
+        "_resize_timer",
     },
     Widget: {"_task"},
     Input: {"_on_paste"},
-    LinuxDriver: {"_file", "_loop", "_must_signal_resume", "_sigcont_application", "_writer_thread"},
+    LinuxDriver: {
+        "_file",
+        "_loop",
+        "_must_signal_resume",
+        "_sigcont_application",
+        "_sigtstp_application",
+        "_writer_thread",
+    },
     Console: {"_color_system"},
 }
 MODULES = {textual._compositor: {"ChopsUpdate", "CompositorUpdate", "LayoutUpdate"}}

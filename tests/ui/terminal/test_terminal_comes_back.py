@@ -7,7 +7,7 @@ import signal
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,18 +21,26 @@ LEFT = b"\x1b[?1049l"
 """Leaves the alternate screen."""
 
 
+def modes_of(descriptor: int) -> list[int]:
+    """Input, output, control and local modes of a terminal."""
+    return [int(mode) for mode in termios.tcgetattr(descriptor)[:4]]
+
+
 class Watch(Terminal):
     """`tuner-tui watch` on a terminal, whose modes at the start are known."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, program: Sequence[str] = PROGRAM) -> None:
         self.folder = folder
+        fresh = os.openpty()
+        self.at_start = modes_of(fresh[0])
+        for descriptor in fresh:
+            os.close(descriptor)
         environment = {**os.environ, "TERM": "xterm-256color", "TUNER_STATE_DIR": str(folder / "state")}
-        super().__init__([*PROGRAM, *words], environment, folder)
-        self.at_start = self.modes()
+        super().__init__([*program, *words], environment, folder)
 
     def modes(self) -> list[int]:
         """Input, output, control and local modes of the terminal."""
-        return [int(mode) for mode in termios.tcgetattr(self._fd)[:4]]
+        return modes_of(self._fd)
 
     def __enter__(self) -> Watch:
         return self

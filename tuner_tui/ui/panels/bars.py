@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tuner_tui.ui.panels.layout import PANEL_TITLES
+from tuner_tui.ui.panels.arrangement import PANEL_TITLES
 from tuner_tui.ui.terminal.base_widgets import Canvas
 from tuner_tui.view.cells import Row, shorten
 from tuner_tui.view.status_line import StatusScene, status_line

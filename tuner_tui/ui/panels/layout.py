@@ -1,125 +1,12 @@
-"""Where each panel goes for any terminal size, and the widget that places them.
-
-Three shapes: *wide* shows everything, but panels about a run only if there is one; *normal* puts settings and live
-figures above the findings and one of the rest below; *paged* shows one panel at a time. Panels that are not on the
-screen are named in the page tabs.
-"""
+"""The widget that places the panels in their boxes."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
 
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
-PAGES = ("settings", "live", "troubles", "output", "plots")
-"""The panels in the order of their number keys."""
-
-PANEL_TITLES = {
-    "settings": "Settings", "live": "Live", "troubles": "Troubleshooting", "output": "Output", "plots": "Plots",
-}  # fmt: skip
-BELOW = ("output", "plots")
-"""The panels about a run that share the place below the findings, and are not shown before there is one."""
-STRIP = "pages"
-WIDE_COLUMNS, WIDE_ROWS = 170, 46
-NORMAL_COLUMNS, NORMAL_ROWS = 96, 30
-TROUBLES_MOST_ROWS = 9
-LEAST_BELOW_ROWS = 9
-SETTINGS_COLUMNS = 40
-
-
-def panel_title(page: str) -> str:
-    """Return the title of a panel in its border, after the number of its key."""
-    return f"{PAGES.index(page) + 1} {PANEL_TITLES[page]}"
-
-
-class Arrangement(NamedTuple):
-    """The box of each visible panel, the panels that share one place (`paged`), and which of them is shown."""
-
-    boxes: Mapping[str, Region] = MappingProxyType({})
-    paged: tuple[str, ...] = ()
-    active: str = ""
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Panels that are not on the screen."""
-        return tuple(page for page in PAGES if page not in self.boxes)
-
-
-def arrange(
-    width: int, height: int, page: str, trouble_rows: int, quiet_rows: int = 1, has_run: bool = True
-) -> Arrangement:
-    """Return the arrangement for `width` by `height` cells.
-
-    `page` is the panel selected last; `trouble_rows` is the height of the findings, 0 without findings, and
-    `quiet_rows` the height of the text shown instead, used where more than one panel is visible. Without a run the
-    panels about it would be empty: their place goes to the settings and the machine until one of them is selected.
-    """
-    if width < 1 or height < 1:
-        return Arrangement()
-    below = has_run or page in BELOW
-    if width >= WIDE_COLUMNS and height >= WIDE_ROWS:
-        return _wide(width, height, trouble_rows or quiet_rows, below)
-    if width >= NORMAL_COLUMNS and height >= NORMAL_ROWS:
-        return _normal(width, height, page, trouble_rows or quiet_rows, below)
-    return _paged(width, height, page, trouble_rows)
-
-
-def _wide(width: int, height: int, trouble_rows: int, below: bool) -> Arrangement:
-    left = width * 30 // 100
-    right = width - left
-    troubles = min(max(1, trouble_rows) + 2, height // 3)
-    live = (height - troubles) * 55 // 100 if below else height - troubles - 1
-    y, output = live + troubles, right * 45 // 100
-    boxes = {
-        "settings": Region(0, 0, left, height),
-        "live": Region(left, 0, right, live),
-        "troubles": Region(left, live, right, troubles),
-    }
-    if not below:
-        return Arrangement(boxes | {STRIP: Region(left, y, right, 1)}, BELOW)
-    boxes["output"] = Region(left, y, output, height - y)
-    boxes["plots"] = Region(left + output, y, right - output, height - y)
-    return Arrangement(boxes)
-
-
-def _normal(width: int, height: int, page: str, trouble_rows: int, below: bool) -> Arrangement:
-    troubles = min(max(1, trouble_rows) + 2, TROUBLES_MOST_ROWS)
-    room = height - troubles
-    top = max(12, min(room * 66 // 100, room - LEAST_BELOW_ROWS)) if below else room - 1
-    y = top + troubles
-    left = max(SETTINGS_COLUMNS, width * 36 // 100)
-    boxes = {
-        "settings": Region(0, 0, left, top),
-        "live": Region(left, 0, width - left, top),
-        "troubles": Region(0, top, width, troubles),
-        STRIP: Region(0, y, width, 1),
-    }
-    if not below:
-        return Arrangement(boxes, BELOW)
-    active = page if page in BELOW else "output"
-    return Arrangement(boxes | {active: Region(0, y + 1, width, height - y - 1)}, BELOW, active)
-
-
-def _paged(width: int, height: int, page: str, trouble_rows: int) -> Arrangement:
-    # 80 × 24 cells: one panel at a time. Findings stay visible above the other panels, as they are what must not be
-    # missed; a tall narrow terminal has room for the live figures too.
-    if height == 1:
-        return Arrangement({page: Region(0, 0, width, 1)}, PAGES, page)
-    boxes = {STRIP: Region(0, 0, width, 1)}
-    y = 1
-    if trouble_rows and page != "troubles" and height >= 16:
-        boxes["troubles"] = Region(0, 1, width, min(trouble_rows + 2, 6))
-        y += boxes["troubles"].height
-    rest = height - y
-    if rest >= 34 and page not in ("live", "troubles"):
-        boxes["live"] = Region(0, y, width, rest // 2)
-        y += rest // 2
-    boxes[page] = Region(0, y, width, height - y)
-    return Arrangement(boxes, PAGES, page)
+from tuner_tui.ui.panels.arrangement import Arrangement, Box
 
 
 class BoxLayout(Layout):
@@ -128,11 +15,11 @@ class BoxLayout(Layout):
     name = "boxes"
 
     def __init__(self) -> None:
-        self.boxes: dict[str, Region] = {}
+        self.boxes: dict[str, Box] = {}
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         return [
-            WidgetPlacement(box, NULL_OFFSET, NULL_SPACING, child)
+            WidgetPlacement(Region(*box), NULL_OFFSET, NULL_SPACING, child)
             for child in children
             if (box := self.boxes.get(child.id or "")) is not None
         ]

@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tuner_tui.ui.keys import EDIT_KEYS, SETTINGS_KEYS
-from tuner_tui.ui.panels.layout import panel_title
+from tuner_tui.ui.panels.arrangement import panel_title
 from tuner_tui.ui.terminal.base_widgets import LineInput, RowsPanel
 from tuner_tui.view.cells import READING, Row, shorten
 from tuner_tui.view.estimate_rows import estimate_rows

@@ -13,8 +13,9 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tuner_tui.ui.keys import APP_KEYS, GLOSSARIES, MAIN_KEYS, OUTPUT_KEYS, PAGE_KEYS, SETTINGS_KEYS, TROUBLES_KEYS
+from tuner_tui.ui.panels.arrangement import PAGES, STRIP, arrange, panel_title
 from tuner_tui.ui.panels.bars import KeyFooter, PageTabs, StatusLine
-from tuner_tui.ui.panels.layout import PAGES, STRIP, PanelGrid, arrange, panel_title
+from tuner_tui.ui.panels.layout import PanelGrid
 from tuner_tui.ui.panels.live import LivePanel, PlotsPanel
 from tuner_tui.ui.panels.output import OutputPanel
 from tuner_tui.ui.panels.settings import SettingsList, SettingsPanel

@@ -68,6 +68,8 @@ class BaseApp(App[None]):
         self.theme = (LIGHT if theme == "light" else DARK).name if colour else PLAIN.name
         self.set_class(ascii_only, "-ascii")
         self._cells = TerminalCells()
+        self._unsettled = 1
+        """How many of the start and the changes of size have not led to a whole frame yet."""
         self._input: asyncio.Queue[Event] | None = None
         self._requests: set[object] = set()
         self._answered = asyncio.Event()
@@ -84,11 +86,23 @@ class BaseApp(App[None]):
     # output
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        super()._display(screen, self._cells.wrap(renderable))
+        if not self._unsettled and self._resize_timer is None:
+            super()._display(screen, self._cells.wrap(renderable))
 
-    def on_resize(self) -> None:
+    def on_ready(self) -> None:
+        self.call_after_refresh(self._settle)
+
+    def _check_resize(self) -> None:
+        """Write nothing until each panel has its new place and content: Textual draws several frames until then."""
+        self._unsettled += 1
+        super()._check_resize()
+        self.call_after_refresh(self._settle)
+
+    def _settle(self) -> None:
         """Write every cell again: terminals move what they show."""
+        self._unsettled -= 1
         self._cells.forget()
+        self._display(self.screen, self.screen._compositor.render_update(full=True))
 
     def action_redraw(self) -> None:
         """Write every cell again, for a terminal that another program has written to."""

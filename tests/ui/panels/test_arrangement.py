@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.geometry import Region
 
-from tuner_tui.ui.panels.layout import PAGES, STRIP, arrange
+from tuner_tui.ui.panels.arrangement import PAGES, STRIP, arrange
 
 sizes = st.tuples(st.integers(1, 400), st.integers(1, 200))
 
@@ -17,7 +17,7 @@ sizes = st.tuples(st.integers(1, 400), st.integers(1, 200))
 @given(sizes, st.sampled_from(PAGES), st.integers(0, 40), st.booleans())
 def test_boxes_fill_the_place_without_overlap(size: tuple[int, int], page: str, rows: int, has_run: bool) -> None:
     whole = Region(0, 0, *size)
-    boxes = list(arrange(*size, page, rows, has_run=has_run).boxes.values())
+    boxes = [Region(*box) for box in arrange(*size, page, rows, has_run=has_run).boxes.values()]
     assert all(box.area and whole.contains_region(box) for box in boxes)
     assert sum(box.area for box in boxes) == whole.area
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))

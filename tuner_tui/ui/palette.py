@@ -1,0 +1,18 @@
+"""Colours of the dark theme, and whether the terminal has any. Imports no Textual, as the first frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DARK_COLOURS: dict[str, Any] = {
+    "primary": "#6cb6ff", "secondary": "#b99cf5", "accent": "#6cb6ff", "success": "#7ccf8a", "warning": "#e6b450",
+    "error": "#ff7b72", "foreground": "#d3d9e0", "background": "#0f1317", "surface": "#0f1317", "panel": "#1d242c",
+}  # fmt: skip
+DARK_VARIABLES = {"frame": "#39424d", "quiet": "#8b96a3", "gauge": "#5f89b8", "cursor": "#1f3044"}
+COLOURLESS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
+
+
+def wants_colour(environ: Mapping[str, str]) -> bool:
+    """Return whether the terminal supports colours and NO_COLOR is not set (https://no-color.org)."""
+    return not environ.get("NO_COLOR") and environ.get("TERM", "") not in COLOURLESS
