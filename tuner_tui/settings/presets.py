@@ -130,12 +130,15 @@ def _read_setting(name: str, value: Any) -> Value:
 MOST_NAMED = 8
 """Of more keys that are no settings, the number is said."""
 PRESET_SUFFIXES = (".yaml", ".yml", "")
-PRESET_KEYS = frozenset({"settings", "job", "hosts"})
+PRESET_KEYS = frozenset({field.encode_name for field in structs.fields(Preset)} | {"hosts"})
 
 
 def is_preset(values: Mapping[str, Any]) -> bool:
-    """Whether the keys are those of a preset: `version` alone is in files of tools, too."""
-    if PRESET_KEYS & values.keys():
+    """Whether half of the keys or more are those of a preset: files of tools have `version` and `settings`, too."""
+    keys = PRESET_KEYS & values.keys()
+    if 2 * len(keys) < len(values):
+        return False
+    if keys & {"settings", "job", "hosts"}:
         return True
     return isinstance(values.get("version"), int | str) and dialect_of_file(values).name == HF
 
@@ -394,7 +397,7 @@ def _read_job(texts: dict[str, Any]) -> Job:
 
 
 SUFFIXES = (".yaml", ".yml")
-TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml", *SCRIPT_FORMS)
+TOOL_FILE_SUFFIXES = (*SUFFIXES, ".json", ".toml", *SCRIPT_FORMS, "Makefile", "makefile", ".mk")
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 

@@ -147,7 +147,10 @@ def parse_tool_text(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
             file = ToolFile(json.loads(text) if kind == "JSON" else tomllib.loads(text))
         if isinstance(file.values, dict):  # `on:` is true in YAML 1.1
             on: Any = True
-            file = replace(file, values={"on" if key is on else key: value for key, value in file.values.items()})
+            words = {"on" if key is on else key: value for key, value in file.values.items()}
+            if any(isinstance(key, str) for key in words):  # `2024: {…}` is a section like any other
+                words = {str(key): value for key, value in words.items()}
+            file = replace(file, values=words)
         _check_size(file.values, source)
     if not isinstance(file.values, dict) or not all(isinstance(key, str) for key in file.values):
         raise PresetError(f"{source}: must contain `key: value` lines with words as keys")

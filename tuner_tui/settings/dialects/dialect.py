@@ -337,6 +337,8 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     """The dialect's keys to those that the file has in their places, by `leaves`."""
     keys: dict[str, str] = {}
     settings = {key: name for name, key in dialect.names.items()}
+    words = read_data_file(TABLES)["words"]
+    beside, elsewhere = words["beside"], words["elsewhere"]
     for key, leaves in dialect.leaves.items():
         if key in flat and _suits(settings.get(key, key), flat[key]):
             continue
@@ -345,17 +347,19 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
         # that ending are no place, since nobody knows which one trains, unless all but one repeat it in a section of
         # their own (a variant).
         for leaf in leaves:
+            name = settings.get(key, key)
+            if leaf in beside and not any(re.search(beside[leaf], other) for other in flat):
+                continue
             ending = [
                 path
                 for path in flat
-                # W&B keeps `lr: {value: 0.1, desc: …}`.
-                if f".{path}".lower().removesuffix(".value").endswith(f".{leaf.lower()}")
-                and not OTHER_USE.search(path.lower())
+                if _ends(path.lower(), leaf.lower())
+                and not (name in elsewhere and re.search(elsewhere[name], path.rpartition(".")[0].lower()))
+                and _suits(name, flat[path])
             ]
-            ending = [path for path in ending if _suits(settings.get(key, key), flat[path])]
             literal = [path for path in ending if _left_open(path, flat[path]) is None]
             base = min(ending, key=len, default="")
-            if all(path.endswith(f".{base}") for path in ending if path != base):
+            if all(path.lower().endswith(f".{base.lower()}") for path in ending if path != base):
                 literal = [base] if base in literal else []  # others replace it in a variant: `profiles.full.train.lr`
             if len(literal) == 1:
                 keys[key] = literal[0]
@@ -365,8 +369,18 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     return keys
 
 
+def _ends(path: str, leaf: str) -> bool:
+    """Whether the key at `path` is the leaf; one that begins with `^` only at the top of the file."""
+    if OTHER_USE.search(path):
+        return False
+    path = path.removesuffix(".value")  # W&B keeps `lr: {value: 0.1, desc: …}`
+    return path == leaf[1:] if leaf.startswith("^") else f".{path}".endswith(f".{leaf}")
+
+
 def _suits(name: str, value: object) -> bool:
     """Whether a value is of the type of the setting: a batch of `{size: 4}`, or one switched on, is no number."""
+    if value == "":
+        return False
     if name not in FIELDS or value is None or (isinstance(value, str) and _left_open(name, value)):
         return not isinstance(value, Mapping)
     kind = FIELDS[name].kind

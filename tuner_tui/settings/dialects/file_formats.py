@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -27,6 +28,7 @@ from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, ExportedSettings
 from tuner_tui.settings.dialects.job_files import parse_config
 from tuner_tui.settings.dialects.python_source import (
     CALLED,
+    UNSLOTH,
     patch_notebook,
     patch_python,
     read_assignments,
@@ -66,7 +68,7 @@ def parse_file(text: str, path: Path) -> ToolFile:
             return file if file.values else ToolFile(read_assignments(path, text))
         case ".ipynb":
             notebook = read_notebook(text, source)
-            configures = any("." not in key and not key.endswith(CALLED) for key in notebook.values)
+            configures = any("." not in key and not key.endswith(CALLED) for key in notebook.values.keys() - {UNSLOTH})
             commands = "" if configures else shell_lines(text, source)
             return read_shell(commands, source) if commands else notebook
         case ".args":
@@ -257,14 +259,16 @@ def _no_place(dialect: Dialect, file_values: Mapping[str, Any], key_path: str) -
 def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: str = ".yaml") -> str:
     """`text` with `changes`: comments, order and spelling of the rest are kept.
 
-    Raises `SettingsError` for a value that the file shares by an anchor or spreads over sections, and for TOML.
+    Raises `SettingsError` for a value that the file shares by an anchor or spreads over sections, and in TOML for a
+    key that the file lacks.
     """
     if suffix == ".toml":
-        raise SettingsError(f"{source}: TOML files are read-only; change it by hand")
-    # YAML has no tabs between its tokens, JSON has none within its texts.
-    root = compose_tool_yaml(text.replace("\t", " ") if suffix == ".json" else text, source)
-    whole = _with_new_sections(root, changes, suffix)
-    edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
+        edits = [_toml_edit(text, path, value, source) for path, value in changes.items()]
+    else:
+        # YAML has no tabs between its tokens, JSON has none within its texts.
+        root = compose_tool_yaml(text.replace("\t", " ") if suffix == ".json" else text, source)
+        whole = _with_new_sections(root, changes, suffix)
+        edits = [_edit(text, root, path, value, source) for path, value in whole.items()]
     patched = text
     # From the end to the beginning, so that the marks of what is still to be edited stay valid.
     for start, end, new in sorted(edits, key=lambda edit: edit[0], reverse=True):
@@ -277,6 +281,25 @@ def patch_text(text: str, changes: Mapping[KeyPath, Any], source: str, suffix: s
     if after != {key: value for key, value in expected.items() if key not in gone}:
         raise SettingsError(f"{source}: these values cannot be changed without changing others; edit it by hand")
     return patched
+
+
+def _toml_edit(text: str, path: KeyPath, value: Any, source: str) -> tuple[int, int, str]:
+    """Start, end and new text of one value in its table; None removes the line of the key."""
+    table: tuple[str, ...] = ()
+    for line in _TOML_LINE.finditer(text):
+        if line["table"]:
+            table = tuple(line["table"].split("."))
+        elif (*table, *line["key"].split(".")) == path:
+            if value is None:
+                return line.start(), line.end() + 1, ""
+            return *line.span("value"), json.dumps(value)
+    raise SettingsError(f"{source}: has no {'.'.join(path)} as a single value; add it by hand")
+
+
+_TOML_LINE = re.compile(
+    r"""(?m)^[ \t]*(?:\[(?P<table>[\w.-]+)\]"""
+    r"""|(?P<key>[\w.-]+)[ \t]*=[ \t]*(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s#\[{]+)).*$"""
+)
 
 
 def _with_new_sections(root: yaml.MappingNode, changes: Mapping[KeyPath, Any], suffix: str) -> dict[KeyPath, Any]:

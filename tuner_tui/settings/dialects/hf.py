@@ -157,7 +157,7 @@ def library_word(name: str, value: Any) -> Any:
     )
     if not isinstance(value, str) or value in names:
         return value
-    bare = re.sub(r"[\W_]", "", value.rpartition(".")[2].lower())
+    bare = re.sub(r"[\W_]|(?<=[a-z])(?:lr)?(?:scheduler|schedule)$|^get", "", value.rpartition(".")[2].lower())
     return next((known for known in names if known.replace("_", "") == bare), words.get(bare, value))
 
 

@@ -16,6 +16,7 @@ from tuner_tui.settings.dialects.script_search import (
     find_script,
     find_scripts,
     names_file,
+    names_training,
     read_source,
     reads_keys,
 )
@@ -287,8 +288,9 @@ SUBCOMMANDS = re.compile(r"add_subparsers\(|\.command\(|\.group\(|typer\.Typer\(
 FROM_WORDS = re.compile(r"OmegaConf\.from_cli\((?=(?s:.*)\.config\b)")
 """A script that takes `config=FILE`, as OmegaConf reads a command line."""
 TAKES_WORDS = re.compile(
-    r"sys\.argv|parse_args|parse_known_args|@click\.|@app\.command|typer\.run|fire\.Fire|tyro\.cli"
+    r"sys\.argv|add_argument\(\s*[\"'](?!-)|@click\.argument|@app\.command|typer\.run|fire\.Fire|tyro\.cli"
 )
+"""A script that takes a word without an option before it."""
 
 
 def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
@@ -304,7 +306,10 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
             continue
         source = read_source(script)
         is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
-        if is_module or SUBCOMMANDS.search(source):  # what to do with the file is another word of the command
+        # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
+        is_far = script.parent not in path.absolute().parents and not names_training(script)
+        is_far = is_far and not names_file(source, path)
+        if is_module or is_far or SUBCOMMANDS.search(source):  # a subcommand says what to do with the file
             continue
         words = f"python {shlex.quote(str(script))}"
         if (option := CONFIG_OPTION.search(source)) is not None:

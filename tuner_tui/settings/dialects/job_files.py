@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.settings.dialects.dialect import flatten
 from tuner_tui.settings.dialects.shell_script import read_shell
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import ToolFile, parse_tool_text
 
 KINDS = Path(__file__).with_name("job_files.yaml")
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+MAKEFILE = re.compile(r"(?:GNU)?[Mm]akefile|.*\.mk")
+MAKE_VARIABLE = re.compile(r"(?m)^(?:export\s+)?(\w+)[ \t]*(?::{1,2}|\?)?=[ \t]*(.*?)[ \t]*(?:#.*)?$")
 TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
 
 
@@ -25,6 +28,8 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
 
     Raises `PresetError`, for a file of one of these kinds without a command that trains as well.
     """
+    if MAKEFILE.fullmatch(Path(source).name):
+        return replace(read_shell(_recipes(text), source), kind="Makefile")
     documents = re.split(r"(?m)^---(?:[ \t].*)?$", text) if suffix not in (".json", ".toml") else [text]
     if suffix == ".json" and '"configurations"' in text:  # editors allow comments
         documents = [TRAILING_COMMA.sub("", COMMENT.sub("", text))]
@@ -35,10 +40,12 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
         except PresetError as error:
             refused = refused or error
             continue
-        named = kind_of(file.values)
-        kind = kind or named
-        if named and (found := _best_command(file.values, source)) is not None:
-            return replace(found, kind=named)
+        row = row_of(file.values)
+        kind = kind or row.get("kind", "")
+        if row and (found := _best_command(file.values, source)) is not None:
+            given = flatten(file.values.get(row.get("arguments", ""), {}))
+            fixed = {key.removesuffix(".value"): value for key, value in given.items() if key.endswith(".value")}
+            return replace(found, kind=row["kind"], values={**found.values, **fixed})
     if kind:
         raise PresetError(
             f"{source}: is a {kind} in which no training is started: open the configuration or the script that trains"
@@ -48,10 +55,19 @@ def parse_config(text: str, source: str, suffix: str = ".yaml") -> ToolFile:
     return parse_tool_text(text, source, suffix)
 
 
-def kind_of(values: Mapping[str, Any]) -> str:
-    """What the file is, by its keys; empty for the configuration of a training or an unknown file."""
+def _recipes(text: str) -> str:
+    """The recipes of a Makefile as a script of a shell, which first sets the variables."""
+    joined = re.sub(r"\\[ \t]*\n[ \t]*", " ", text)
+    values = dict(MAKE_VARIABLE.findall(joined))
+    lines = re.findall(r"(?m)^\t\s*[@+-]*(.*)$", joined)
+    recipes = re.sub(r"\$\((\w+)\)", r"${\1}", "\n".join(lines)).replace("$$", "$")
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items()) + recipes
+
+
+def row_of(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row of `job_files.yaml` that the keys fit; empty for the configuration of a training or an unknown file."""
     rows = read_data_file(KINDS)["kinds"]
-    return next((row["kind"] for row in rows if {*row["keys"]} <= values.keys()), "")
+    return next((row for row in rows if {*row["keys"]} <= values.keys()), {})
 
 
 def _best_command(values: Mapping[str, Any], source: str) -> ToolFile | None:

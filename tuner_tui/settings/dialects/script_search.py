@@ -23,6 +23,7 @@ TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
 EVALUATES = re.compile(
     r"(eval|predict|infer|generat|test|bench|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz|download|plot|serve)"
 )
+METHODS = frozenset({"sft", "dpo", "grpo", "ppo", "lora", "qlora", "distill"})
 ENTRIES = frozenset({"main", "run"})
 """Names of the script that a project is started by, where none is named after training."""
 CONFIG_OPTION = re.compile(
@@ -142,8 +143,21 @@ def texts_above(path: Path) -> Iterator[Path]:
                 yield from sorted(inner.glob(pattern))[:MOST_SCRIPTS]
 
 
+def names_training(script: Path) -> bool:
+    """Whether the script has a name of one that trains, or that a project is started by."""
+    words = _words(script.stem)
+    return script.stem in ENTRIES or bool(words & METHODS) or any(word in script.stem for word in TRAINS)
+
+
+_COMMENT = re.compile(r"(?m)^\s*#.*$")
+
+
 def names_file(source: str, path: Path) -> bool:
-    """Whether a text in the source is the name of the file, with its suffix or without, or a path that ends so."""
+    """Whether a text in the source is the name of the file, with its suffix or without, or a path that ends so.
+
+    What is commented out does not count.
+    """
+    source = _COMMENT.sub("", source)
     name = rf"[\"']{re.escape(path.stem)}(\.ya?ml)?[\"']|[\"'/]{re.escape(path.name)}[\"']"
     return re.search(name, source) is not None
 
@@ -197,7 +211,7 @@ def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
     if len(named) == 1 or len(scripts) == 1:
         return next(iter(named or scripts))
     trains = [script for script in scripts if any(word in script.stem for word in TRAINS)]
-    trains = trains or [script for script in scripts if script.stem in ENTRIES]
+    trains = trains or list(filter(names_training, scripts))
     if len(trains) == 1:
         return trains[0]
     wanted = _words(path.stem) | _words(path.absolute().parent.name)

@@ -34,7 +34,7 @@ _CALLERS = re.compile(r"\$\{?(\d+|[@*])\}?")
 _ARRAY = re.compile(r"[ \t]*(?:(?:declare|local)[ \t]+-a[ \t]+)?([A-Za-z_]\w*)(\+?)=\(")
 _ALL_WORDS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 """Every word of an array."""
-_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.+)", re.DOTALL)
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.+)", re.DOTALL)
 _HERE_DOCUMENT = re.compile(r"<<-?\s*[\"']?(\w+)")
 _VALUE = r"(?:\"[^\"\n]*\"|'[^'\n]*'|(?:\$\{[^}\n]*\}|[^\s\"';&|])+)"
 _BETWEEN = re.compile(r"[;&|]+")
@@ -48,7 +48,7 @@ _CUT = "a comment between its lines ends it"
 _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profile|zshrc)$|/etc/|lmod|modules?\.sh$")
 """Files that a script sources for its Python, not for the settings of its training."""
 _LAUNCHES = re.compile(
-    r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
+    r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|micromamba|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
 )
 _TRAINS = re.compile(r"train|finetun|fine[-_]tun|sft|dpo|grpo|main\.py|run_", re.IGNORECASE)
 _OTHER_WORK = re.compile(
@@ -240,8 +240,8 @@ def _find_command(text: str) -> _Command:
             if array[2] and line[:1].isspace():
                 reasons.append(f"{array[1]} is extended under a condition")
                 continue
-            before = f"{variables.get(array[1], '')} " if array[2] else ""
-            variables[array[1]] = before + _elements(line[array.end() :])
+            elements = _elements(line[array.end() :])
+            variables[array[1]] = f"{variables.get(array[1], '')} {elements}" if array[2] else elements
             continue
         for match in _DEFAULTED.finditer(line):
             variables.setdefault(match[1], match[2])
@@ -254,11 +254,11 @@ def _find_command(text: str) -> _Command:
                     match[1]: match[2] for match in assigned if match is not None and len(match[2]) < LONGEST_VALUE
                 }
                 assignments = {name: value for name, value in assignments.items() if not _CALLERS.fullmatch(value)}
-                for name in [
-                    name for name, value in assignments.items() if depth and variables.get(name, value) != value
-                ]:
-                    reasons.append(f"{name} has several values")
-                    assignments[name] = f"${name}"
+                for name in assignments:
+                    before = variables.get(name, assignments[name])
+                    if depth and before != assignments[name]:
+                        reasons.append(f"{name} has several values")
+                        assignments[name] = f"{_open_options(f'{before} {assignments[name]}', name)}${name}"
                 variables |= assignments
                 exported |= assignments if words[0] == "export" else {}
                 for value in assignments.values():
@@ -283,21 +283,28 @@ def _find_command(text: str) -> _Command:
             command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *((_CUT,) if cut else ())))
             if _starts_script(words) and starts:
                 started.append(command)
-            if _score(words) > _score(best.words):
+            script = _script_of(words)
+            other_work = _OTHER_WORK.search(script) and not _TRAINS.search(script)
+            if _score(words) > _score(best.words) and not other_work:
                 best = command
         opened = _HERE_DOCUMENT.search(line)
         document = opened[1] if opened else None if line.strip() == document else document
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
         return of_variable
     started = [command for command in started if not _OTHER_WORK.search(_script_of(command.words))]
-    if not best.words:
-        named = [command for command in started if _TRAINS.search(" ".join(command.words))]
-        best = (named or started or [best])[-1]
+    started = [command for command in started if _TRAINS.search(" ".join(command.words))] or started
+    if not best.words and started:
+        best = started[-1]
     # Another training of the same script is lost with all that the best one says.
     others = [command for command in started if 2 * _score(command.words) >= _score(best.words)]
     if len({command.words for command in (*others, best)}) > 1:
         best = replace(best, reasons=(*best.reasons, f"it starts {len(others)} commands, of which this is one"))
     return best
+
+
+def _open_options(words: str, variable: str) -> str:
+    """The options among the words, each with the variable as its value: they may be given, and are not known."""
+    return "".join(f"{option} ${variable} " for option in dict.fromkeys(re.findall(r"(?<!\S)--[A-Za-z][\w-]*", words)))
 
 
 def _is_cut(text: str, start: int, end: int) -> bool:
@@ -358,8 +365,10 @@ def _score(words: tuple[str, ...]) -> int:
 
 
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
-    """`section.key=value` words, as Hydra reads them."""
-    return {match[1]: match[2] for match in map(_OVERRIDE.fullmatch, words) if match is not None}
+    """`section.key=value` words and those of a setting, after the script that reads them as Hydra does."""
+    after = words[words.index(script) + 1 :] if (script := _script_of(words)) in words else ()
+    matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]
+    return {match[1]: match[2] for match in matches if "." in match[1] or match[1] in known_options()}
 
 
 def read_options(words: tuple[str, ...]) -> Mapping[str, str]:
