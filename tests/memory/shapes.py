@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tuner_tui.memory.model_shape import ModelShape, Task, built_in_shape
+from tuner_tui.memory.model_shape import ModelShape, built_in_shape
+from tuner_tui.settings.job import Task
 
 
 def built_in(name: str, task: Task) -> ModelShape:

@@ -15,12 +15,14 @@ from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import NEAREST_FAMILY_UNCERTAINTY, estimate
 from tuner_tui.memory.model_shape import (
     BUILT_IN_FILE,
-    Task,
     count_parameters,
     hub_cache,
     known_shape,
     shape_from_config,
+    unknown_task,
+    usual_task,
 )
+from tuner_tui.settings.job import Task
 from tuner_tui.settings.model import Settings
 
 LLAMA = {
@@ -98,7 +100,42 @@ def test_another_architecture_is_given_the_nearest_family_and_says_so(model: str
     assert f"used for {model}" in found.rests_on
 
 
-@pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "mamba", "albert", "deberta-v2", "t5"])
+def test_deberta_is_counted_where_its_attention_is_that_of_version_3() -> None:
+    config = FAMILIES["deberta-v2"]
+    shape = shape_from_config(config, "m", "classification")
+    assert shape is not None
+    assert (shape.family, shape.relative, shape.approximates) == ("bert", True, "")
+    for other in ({"conv_kernel_size": 3}, {"share_att_key": False}, {"position_buckets": 128}):
+        assert shape_from_config({**config, **other}, "m", "classification") is None
+
+
+@pytest.mark.parametrize(
+    ("config", "task"),
+    [
+        ({"model_type": "vit"}, "image-classification"),
+        ({"model_type": "vit", "architectures": ["ViTForImageClassification"]}, "image-classification"),
+        ({"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"]}, "speech-to-text"),
+        ({"model_type": "mt5"}, "seq2seq"),
+        ({"model_type": "bart", "architectures": ["BartForSequenceClassification"]}, "classification"),
+        ({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}, "causal-lm"),
+        ({"model_type": "new", "architectures": ["NewForCausalLM"]}, "causal-lm"),
+        ({"model_type": "deberta-v2", "architectures": ["DebertaV2ForMaskedLM"]}, "classification"),
+        ({"model_type": "videomae", "architectures": ["VideoMAEForVideoClassification"]}, None),
+        ({"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_model_is_usually_trained_for(config: dict[str, object], task: Task | None, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert usual_task(str(tmp_path)) == task
+
+
+def test_a_name_that_is_not_known_has_no_task() -> None:
+    assert [usual_task(name) for name in ("org/new-7b", "org/new-base", "")] == [None, None, None]
+    assert "hf download org/new-7b" in unknown_task("org/new-7b")
+
+
+@pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "mamba", "albert", "t5"])
 def test_what_is_near_to_no_family_has_no_shape(model: str) -> None:
     assert shape_from_config(FAMILIES[model], model, "causal-lm") is None
 

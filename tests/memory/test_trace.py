@@ -26,7 +26,7 @@ from tuner_tui.memory.trace import (
     trace_request,
     trace_together,
 )
-from tuner_tui.settings.job import BuiltinJob
+from tuner_tui.settings.job import BuiltinJob, Task
 from tuner_tui.settings.model import Settings
 
 JOB, CARD = BuiltinJob(task="causal-lm", model="tiny"), Device(True, (8, 0), 2**30)
@@ -69,6 +69,25 @@ def test_traces_made_together_are_those_made_alone(tmp_path: Path) -> None:
     for one in asked:
         together = cached_trace(PYTHON, JOB, one, CARD, cache_folder=tmp_path / "together")
         assert together == trace_memory(PYTHON, JOB, one, CARD, cache_folder=tmp_path / "alone")
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("model", "task", "images"),
+    [("facebook/deit-tiny-patch16-224", "image-classification", 1), ("openai/whisper-tiny", "speech-to-text", 0),
+     ("google-t5/t5-small", "seq2seq", 0), ("facebook/bart-base", "seq2seq", 0)],
+)  # fmt: skip
+def test_a_model_of_images_sound_or_sequences_is_traced_by_its_name(
+    model: str, task: Task, images: int, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    short, long = (
+        trace_memory(PYTHON, BuiltinJob(task=task, model=model), Settings(max_length=length), CARD, tmp_path)
+        for length in (32, 64)
+    )
+    assert short.weight_bytes >= 4 * short.parameters
+    assert (short.train[-1].total == long.train[-1].total) == bool(images), "the length of texts says nothing of images"
+    assert short.train[1].total < short.train[2].total
 
 
 def test_a_model_that_was_never_downloaded_is_known_before_torch_is_imported(

@@ -13,12 +13,14 @@ from tuner_tui.memory.closed_form import TrainingCode, activation_bytes, fixed_s
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.memory.model_shape import (
+    config_to_trace,
     count_parameters,
     known_config,
     known_configs,
     known_shape,
     loaded_shape,
     shape_from_config,
+    usual_task,
 )
 from tuner_tui.settings.model import Settings
 
@@ -38,6 +40,23 @@ def shape(name: str) -> Any:
 def test_well_known_models_have_their_published_size(name: str, millions: float) -> None:
     share = 0.02 if shape(name).approximates else 0.01  # the nearest family may have positions where this one has none
     assert count_parameters(shape(name), Settings()).total / 1e6 == pytest.approx(millions, rel=share)
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(("name", "millions"), PUBLISHED["traced millions"].items())
+def test_a_model_that_is_traced_by_its_name_has_its_published_size(name: str, millions: float) -> None:
+    pytest.importorskip("transformers")
+    from tests.gpu.measure_memory import quiet
+    from tuner_tui.trainer.job_file import JobArguments
+    from tuner_tui.trainer.memory_tracer.training_step import build_meta_model
+
+    task = usual_task(name)
+    assert task is not None
+    config = config_to_trace(name, task)
+    assert config is not None
+    with quiet():
+        model = build_meta_model(JobArguments(task=task, model=name), 2, False, dict(config))
+    assert sum(weight.numel() for weight in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.005)
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED["exactly"].items())

@@ -83,11 +83,12 @@ def test_a_variable_that_is_called_like_the_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "task"),
     [
-        ("ViTForImageClassification.from_pretrained(NAME)", "other"),
-        ("AutoModelForSeq2SeqLM.from_pretrained(NAME)", "other"),
-        ("T5ForConditionalGeneration(config)", "other"),
-        ("Seq2SeqTrainer(model=model)", "other"),
-        ("AutoModelForSpeechSeq2Seq.from_pretrained(NAME)", "other"),
+        ("ViTForImageClassification.from_pretrained(NAME)", "image-classification"),
+        ("AutoModelForSeq2SeqLM.from_pretrained(NAME)", "seq2seq"),
+        ("T5ForConditionalGeneration(config)", "seq2seq"),
+        ("Seq2SeqTrainer(model=model)", "seq2seq"),
+        ("AutoModelForSpeechSeq2Seq.from_pretrained(NAME)", "speech-to-text"),
+        ("ViTForMaskedImageModeling.from_pretrained(NAME)", "other"),
         ("Wav2Vec2ForCTC.from_pretrained(NAME)", "other"),
         ("import timm", "other"),
         ("AutoModelForCausalLM.from_pretrained(NAME); DataCollatorForSeq2Seq(tokenizer)", "causal-lm"),

@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from tuner_tui.core.files import read_data_file
+from tuner_tui.memory.model_shape import modelled_job, trains_other_task
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import (
     MAX_FALLBACKS,
@@ -14,10 +15,8 @@ from tuner_tui.settings.job import (
     CommandJob,
     fallback_limit,
     job_from_json,
-    modelled_job,
     other_task_pattern,
     same_training,
-    trains_other_task,
 )
 from tuner_tui.settings.presets import dump_preset, parse_preset
 
@@ -82,4 +81,26 @@ def test_what_trains_on_images_or_sound_is_not_taken_for_text(
 ) -> None:
     job = job_from_json({"kind": "command", "command": ["python", *words.split()], "model": model, "task": task})
     assert trains_other_task(job) == other
-    assert (modelled_job(job) is None) == other
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "expected"),
+    [
+        ("run_image_classification.py --model_name_or_path google/vit-base-patch16-224", None, "image-classification"),
+        ("run_speech.py --model openai/whisper-small", None, "speech-to-text"),
+        ("run_summarization.py --model facebook/bart-large-cnn", None, "seq2seq"),
+        ("train.py --model bert-base-uncased", None, "classification"),
+        ("run_glue.py --model gpt2", None, "classification"),
+        ("train.py --model gpt2", None, "causal-lm"),
+        ("train.py --model org/new-7b", "causal-lm", "causal-lm"),
+        ("train.py --model org/new-7b", None, None),
+        ("train.py --model MCG-NJU/videomae-base", None, None),
+        ("train.py --model openai/whisper-small", "causal-lm", None),
+        ("train.py --model bert-base-uncased", "other", None),
+        ("train.py", None, None),
+    ],
+)
+def test_the_task_of_a_command_is_that_of_its_model(words: str, task: str | None, expected: str | None) -> None:
+    """A name that is not known says nothing, whatever size is in it."""
+    modelled = modelled_job(job_from_json({"kind": "command", "command": ["python", *words.split()], "task": task}))
+    assert (None if modelled is None else modelled.task) == expected

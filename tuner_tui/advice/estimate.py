@@ -26,7 +26,7 @@ from tuner_tui.memory.calibration import MeasuredRun, UnmeasuredBatch, calibrate
 from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, training_code
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate
-from tuner_tui.memory.model_shape import FAMILIES_FILE, known_shape
+from tuner_tui.memory.model_shape import FAMILIES_FILE, known_shape, modelled_job
 from tuner_tui.memory.trace import (
     MemoryBreakdown,
     MemoryTrace,
@@ -40,7 +40,7 @@ from tuner_tui.memory.trace import (
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import CommandTraining, own_options, read_command
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved, Settings
 from tuner_tui.settings.rules import RuleContext
 
@@ -152,6 +152,13 @@ class JobMemoryEstimator:
         if problem := self._untraceable(settings):
             raise TraceError(problem)
         return self._traced_estimate(trace_memory(self._python, self.job, settings, self.device), settings)
+
+    def best(self, settings: Settings) -> MemoryEstimate | None:
+        """What is known at once, else the traced estimate, which takes seconds; None if the job cannot be traced."""
+        try:
+            return self.at_once(settings) or self.traced(settings)
+        except TraceError:
+            return None
 
     def breakdown(self, settings: Settings) -> tuple[MemoryBreakdown, dict[str, MemoryRemedy]]:
         """The tensors at the peak, and the remedy of each kind that has one. Raises `TraceError`."""

@@ -29,7 +29,8 @@ from tuner_tui.memory.calibration import (
 from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, PeakVerdict, fit_verdict
-from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
 
 BATCH_FIELDS = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size"})

@@ -20,10 +20,10 @@ from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import GpuProblemKind, Inventory
 from tuner_tui.hardware.probe_script import DISTRIBUTIONS
 from tuner_tui.memory.closed_form import fixed_sizes, trained_bytes
-from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape
+from tuner_tui.memory.model_shape import ModelShape, known_shape, loaded_shape, modelled_job
 from tuner_tui.settings.dialects.dialect import TEMPLATE, Dialect
 from tuner_tui.settings.distributed import best_kind, is_same_kind, training_cards
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, modelled_job
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import Resolved, Settings, format_value, shorten_text
 from tuner_tui.settings.rules import find_problems
 

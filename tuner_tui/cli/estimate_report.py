@@ -18,7 +18,7 @@ from tuner_tui.core.units import GIB, MIB, UNKNOWN, format_duration, format_shar
 from tuner_tui.memory.calibration import MeasuredEstimate
 from tuner_tui.memory.estimate import RESERVE_SHARE, MemoryEstimate
 from tuner_tui.memory.trace import MemoryBreakdown
-from tuner_tui.settings.job import CommandJob
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value, format_value
 from tuner_tui.view.estimate_rows import VERDICTS
 
@@ -123,13 +123,14 @@ def breakdown_report(
 def plan_report(plans: Sequence[CardPlan]) -> list[str]:
     """Return a table of cards: the recommended batch, the peak, whether it fits, the largest batch, the time."""
     first = plans[0]
+    job = first.estimator.job
     header = ("GPU", "how", "batch", "peak", "verdict", "largest batch", "time", "to make it fit")
     rows = [header, *(_plan_row(plan) for plan in plans)]
     untraced = [plan.not_traced for plan in plans if plan.not_traced is not None]
     times = list(dict.fromkeys(plan.duration.rests_on for plan in plans if plan.duration is not None))
     bases = list(dict.fromkeys(plan.best.rests_on for plan in plans if plan.best is not None))
     return [
-        f"{first.estimator.job.task} with {first.estimator.job.model} · {first.settings.max_length:,} tokens",
+        f"{job.task} with {job.model}{_sample_words(job, first.settings)}",
         "",
         *format_table(rows, right={2, 3, 5}),
         "",
@@ -194,7 +195,7 @@ def _fitting_text(plan: CardPlan) -> str:
 def _describe_job(estimator: JobMemoryEstimator, settings: Settings) -> str:
     words = [
         f"{estimator.job.task} with {estimator.job.model}",
-        f"micro batch {settings.per_device_train_batch_size} × {settings.max_length:,} tokens",
+        f"micro batch {settings.per_device_train_batch_size}{_sample_words(estimator.job, settings, ' × ')}",
         settings.precision,
         settings.optim,
     ]
@@ -203,6 +204,14 @@ def _describe_job(estimator: JobMemoryEstimator, settings: Settings) -> str:
     words += [f"{settings.peft_method} of rank {settings.lora_r}"] if settings.peft_method != "none" else []
     words += [f"{estimator.processes} equal processes"] if estimator.processes > 1 else []
     return " · ".join(words)
+
+
+def _sample_words(job: BuiltinJob, settings: Settings, separator: str = " · ") -> str:
+    """Return how long a sample is; empty for images, whose size the model sets."""
+    if job.task == "image-classification":
+        return ""
+    of_what = {"seq2seq": " and as many in the target", "speech-to-text": " of text"}.get(job.task, "")
+    return f"{separator}{settings.max_length:,} tokens{of_what}"
 
 
 def _part_lines(estimator: JobMemoryEstimator, best: MemoryEstimate) -> list[str]:

@@ -166,7 +166,14 @@ ModelName = Annotated[
     str | None,
     typer.Option("--model", metavar="M", help="Model: a Hub id, a local folder, or a shape such as llama-1b."),
 ]
-TaskName = Annotated[str | None, typer.Option("--task", metavar="T", help="classification or causal-lm.")]
+TaskName = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="T",
+        help="Task: classification or causal-lm; for estimates also seq2seq, image-classification or speech-to-text.",
+    ),
+]
 Detached = Annotated[bool, typer.Option("--detach", help="Start in the background and return.")]
 InterpreterPath = Annotated[
     Path | None, typer.Option("--interpreter", metavar="PATH", help="Python of the training environment.")

@@ -16,7 +16,8 @@ from tuner_tui.advice.recommend.target import ConsideredValue
 from tuner_tui.advice.thresholds import FIELD_NOTES
 from tuner_tui.cli.report_text import hanging_lines, join_sections, titled_section, warning_lines
 from tuner_tui.core.text import wrap_text
-from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, trains_other_task
+from tuner_tui.memory.model_shape import modelled_job, trains_other_task
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value
 
 MIN_WIDTH, ONE_LINE_FROM, MAX_WIDTH = 80, 110, 132

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -28,18 +28,19 @@ from tuner_tui.cli.options import (
     complete_run,
 )
 from tuner_tui.hardware.interpreter import resolve_executable
-from tuner_tui.memory.model_shape import usual_task
+from tuner_tui.memory.model_shape import unknown_task, usual_task
 from tuner_tui.runs.launch.launchers import training_python
 from tuner_tui.runs.launch.prepare import LaunchRequest, PreparedLaunch, build_request, launch_summary, working_folder
 from tuner_tui.runs.supervise.notify import NOTIFY_VARIABLE, target_problem
-from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob
+from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.job import MAX_FALLBACKS, BuiltinJob, CommandJob, Task
 from tuner_tui.settings.model import Origin, OriginKind, Resolved
 from tuner_tui.settings.presets import TOOL_FILE_SUFFIXES
 from tuner_tui.settings.resolve import LaunchOptions, parse_flags
 
 AnyJob = TypeVar("AnyJob", BuiltinJob, BuiltinJob | CommandJob)
-ASSUMED_TOKENS = 1024
-"""Of a sample of a language model whose data is not known."""
+ASSUMED_TOKENS: Mapping[Task, int] = {"causal-lm": 1024, "seq2seq": 512}
+"""Of a sample whose data is not known, by task; classifiers have the default of the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +110,20 @@ class PlanOptions:
 
     def assume(self, resolved: Resolved, job: AnyJob) -> tuple[Resolved, AnyJob]:
         """Return the settings and job of a model that alone is named: what it is usually trained for, and how long
-        the samples of a language model are where nobody says so."""
+        the samples of a language model are where nobody says so. Raises `SettingsError` for an unknown task."""
         if self.model is None or self.preset is not None or self.words or not isinstance(job, BuiltinJob):
             return resolved, job
-        task = self.task or usual_task(self.model)
-        job = job if task is None else structs.replace(job, task=task)
-        if job.task != "causal-lm" or resolved.origin("max_length").kind != OriginKind.DEFAULT:
+        if self.task is None:
+            task = usual_task(self.model)
+            if task is None:
+                raise SettingsError(unknown_task(self.model))
+            job = structs.replace(job, task=task)
+        tokens = ASSUMED_TOKENS.get(job.task)
+        if tokens is None or resolved.origin("max_length").kind != OriginKind.DEFAULT:
             return resolved, job
-        print_note(f"Samples of {ASSUMED_TOKENS:,} tokens are assumed; --set max_length=N says how long they are.")
+        print_note(f"Samples of {tokens:,} tokens are assumed; --set max_length=N says how long they are.")
         origin = Origin(OriginKind.ASSUMED, "for a language model")
-        settings = resolved.settings.changed(max_length=ASSUMED_TOKENS)
-        return Resolved(settings, {**resolved.origins, "max_length": origin}), job
+        return Resolved(resolved.settings.changed(max_length=tokens), {**resolved.origins, "max_length": origin}), job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,12 @@ def attention_bytes(
     sums = shape.heads * tokens * 4.0
     # Keys and values are repeated for every head, where the kernel does not support grouped ones.
     repeated = 2.0 * (shape.heads - shape.kv_heads) * shape.head_dim * tokens * n.compute
+    if shape.relative:
+        # Keys and queries of all positions, repeated for each sample; the products with them, which `gather` keeps.
+        positions = float(shape.positions or 0)
+        products = 2 * shape.heads * tokens * positions * n.compute
+        kept = scores * _eager_score_bytes(shape, n, device) + 2 * positions * shape.hidden * n.compute + products
+        return AttentionBytes(kept, scores * 4 + products / 2, scores * 8 + products)
     if settings.attn_implementation == "eager":
         # ModernBERT's joint tensor of query, key and value is freed when the values are copied out of it.
         joint = 2.0 * tokens * shape.hidden * n.compute if shape.family == "modernbert" else 0.0

@@ -18,7 +18,15 @@ from typing import Any, Literal, get_args
 
 from tuner_tui import __file__ as package
 from tuner_tui.core.files import read_data_file, read_regular
-from tuner_tui.settings.job import names_other_task
+from tuner_tui.settings.job import (
+    TEXT_TASKS,
+    BuiltinJob,
+    CommandJob,
+    Job,
+    Task,
+    named_model,
+    names_other_task,
+)
 from tuner_tui.settings.model import Settings
 
 FILE = Path(__file__).with_name("models.yaml")
@@ -26,10 +34,11 @@ BUILT_IN_FILE = Path(package).parent / "trainer" / "built_in.yaml"
 FAMILIES_FILE = Path(__file__).with_name("families.yaml")
 Family = Literal["bert", "modernbert", "gpt2", "llama"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
-Task = Literal["classification", "causal-lm"]
-ENCODERS = re.compile("bert|electra|mpnet")
-"""In the names of architectures without a closed form, such as `deberta-v2`."""
+CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
+"""Names of scripts that train a classifier."""
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+DEBERTA = "deberta-v2"
+"""Version 3 has the architecture of version 2."""
 POSITIONS = 8192
 SIZE = re.compile(r"(?:(?<![a-z0-9._])([01]_\d)|(?<![a-z0-9.])(?<!\d_)(?:(\d+)x)?(\d+(?:\.\d+)?))([bm])(?![a-z0-9])")
 """A number of parameters in a model's name: `7b`, `1.5b`, `1_8b`, `135m`, `8x7b`. Not the 3 billion that compute in
@@ -51,7 +60,8 @@ class ModelShape:
 
     `weight_bytes` is the size of one weight as saved (`loaded_shape` has it as loaded), `labels` the number of outputs
     of a classifier. `qkv_bias` and `query_norm` distinguish relatives of Llama, `dense_head` relatives of BERT: a
-    classifier of two layers instead of a pooling layer and one layer. `approximates` is the architecture that this
+    classifier of two layers instead of a pooling layer and one layer, and `relative`: positions are keys and queries of
+    their own (DeBERTa), for which there is no fused kernel. `approximates` is the architecture that this
     family stands for; empty for the family itself. `positions` is None where their number is not known and nothing is
     kept for each. `size_only`: of the model only the number of parameters is known. `quantized_bytes` is the size of a
     weight of its blocks' linear layers with its share of a scale, where they are saved quantized.
@@ -75,6 +85,7 @@ class ModelShape:
     qkv_bias: bool = False
     query_norm: bool = False
     dense_head: bool = False
+    relative: bool = False
     weight_bytes: int = 4
     approximates: str = ""
     size_only: bool = False
@@ -131,20 +142,30 @@ def built_in_shape(name: str, task: Task) -> ModelShape | None:
 def known_shape(model: str, task: Task) -> ModelShape | None:
     """The shape of a built-in name, a local folder, or a Hub id: downloaded before, well known or with a size in it.
 
-    None for an architecture without a closed form, and where not even the size is known. Reads at most one small file,
-    cached while it is unchanged.
+    None for an architecture or a task without a closed form, and where not even the size is known. Reads at most one
+    small file, cached while it is unchanged.
     """
     built_in = built_in_shape(model, task)
-    if built_in is not None or not model:
+    if built_in is not None or not model or task not in TEXT_TASKS:
         return built_in
+    config = read_config(model)
+    if config_path(model) is not None:
+        return None if config is None else shape_from_config(config, model, task)
+    plain, bytes_each = _without_quantization(model)
+    shape = _shape_by_size(plain, task) if config is None else shape_from_config(config, plain, task)
+    return None if shape is None else replace(shape, name=model, quantized_bytes=bytes_each)
+
+
+def read_config(model: str) -> Mapping[str, Any] | None:
+    """The configuration of a model, of its `config.json` or, without one, by its name; None where there is neither."""
+    if (built_in := read_data_file(BUILT_IN_FILE).get(model)) is not None:
+        config: Mapping[str, Any] = next(iter(built_in.values()))
+        return config
     path = config_path(model)
     if path is None:
-        plain, bytes_each = _without_quantization(model)
-        config = known_config(plain)
-        shape = _shape_by_size(plain, task) if config is None else shape_from_config(config, plain, task)
-        return None if shape is None else replace(shape, name=model, quantized_bytes=bytes_each)
+        return known_config(_without_quantization(model)[0])
     try:
-        return _read_config(path, path.stat().st_mtime_ns, model, task)
+        return _read_json(path, path.stat().st_mtime_ns)
     except OSError:
         return None
 
@@ -173,15 +194,76 @@ def _saved_quantized_bytes(config: Mapping[str, Any]) -> float | None:
 
 
 def usual_task(model: str) -> Task | None:
-    """What a model other than the built-in ones is usually fine-tuned for: a decoder generates text.
+    """What a model is usually fine-tuned for, by its configuration.
 
-    None where its shape is not known.
+    None where no configuration can be read, and for an architecture or a class that is not covered.
     """
-    shape = None if built_in_shape(model, "classification") else known_shape(model, "causal-lm")
-    if shape is None:
+    config = read_config(model)
+    if config is None:
         return None
-    encodes = shape.family in ("bert", "modernbert") or ENCODERS.search(shape.approximates)
-    return "classification" if encodes else "causal-lm"
+    keys = read_data_file(FAMILIES_FILE)["config"]
+    classes = [str(name) for name in config.get("architectures") or ()]
+    by_class: dict[Task, list[str]] = keys["heads"]
+    by_type: dict[Task, list[str]] = keys["tasks"]
+    for task, endings in by_class.items():
+        if any(name.endswith(tuple(endings)) for name in classes):
+            return task
+    for task, types in by_type.items():
+        if config.get("model_type") in types:
+            return task
+    return None if shape_from_config(config, model, "causal-lm") is None else "causal-lm"
+
+
+def unknown_task(model: str) -> str:
+    """Why `usual_task` is None, and what to do, in sentences."""
+    config, tasks = read_config(model), ", ".join(get_args(Task))
+    if config is None:
+        return (
+            f"What {model} is trained for is not known: its name is not, and its configuration is not here. Name the "
+            f"task (--task {tasks}), or get the configuration: hf download {model} config.json."
+        )
+    kind = next(iter(config.get("architectures") or ()), config.get("model_type") or "model of an unnamed architecture")
+    return (
+        f"{model} is a {kind}, which is none of those known for the tasks that the memory model covers ({tasks}). Name "
+        "one of them (--task), or run the training for a few steps to measure its memory."
+    )
+
+
+def modelled_job(job: Job | None) -> BuiltinJob | None:
+    """The built-in job whose memory is that of `job`: itself, or one of the model that a command is known to train.
+
+    None where the task of a command is not known, or not covered.
+    """
+    if not isinstance(job, CommandJob):
+        return job
+    model, task = named_model(job), job.task
+    if model is None or task == "other":
+        return None
+    if task is None:
+        script = next((word for word in job.command if word.endswith(".py")), "")
+        usual = usual_task(model)
+        task = "classification" if CLASSIFIES.search(script) and usual in TEXT_TASKS else usual
+    if task is None or (task in TEXT_TASKS and names_other_task(model, job.command)):
+        return None
+    return BuiltinJob(task=task, model=model)
+
+
+def trains_other_task(job: Job) -> bool:
+    """Whether something else than a classifier or a causal language model of text is trained, by task and names."""
+    modelled = modelled_job(job)
+    if modelled is not None and modelled.task not in TEXT_TASKS:
+        return True
+    command = job.command if isinstance(job, CommandJob) else ()
+    return job.task == "other" or names_other_task(named_model(job) or "", command)
+
+
+def config_to_trace(model: str, task: Task) -> Mapping[str, Any] | None:
+    """The configuration of a model that is known by its name alone, where its closed form is not exact."""
+    shape = known_shape(model, task)
+    if (shape is not None and not shape.approximates) or config_path(model) is not None:
+        return None
+    config = known_config(model)
+    return config if config is not None and "model_type" in config else None
 
 
 def known_config(model: str) -> Mapping[str, Any] | None:
@@ -205,7 +287,7 @@ def known_configs() -> Mapping[str, Mapping[str, Any]]:
     """The configurations of well-known models by their names; `size` alone where there is no closed form."""
     data = read_data_file(FILE)
     configs = {
-        names: {**group["defaults"], **dict(zip(group["columns"], row, strict=False))}
+        names: {**group.get("defaults", {}), **dict(zip(group["columns"], row, strict=False))}
         for group in data["shapes"]
         for names, row in group["models"].items()
     }
@@ -269,12 +351,12 @@ def hub_cache(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 @lru_cache(maxsize=32)
-def _read_config(path: Path, stamp: int, model: str, task: Task) -> ModelShape | None:
+def _read_json(path: Path, stamp: int) -> Mapping[str, Any] | None:
     try:
         config = json.loads(read_regular(path, follow_links=True))
     except (OSError, ValueError, RecursionError):
         return None
-    return shape_from_config(config, model, task) if isinstance(config, dict) else None
+    return config if isinstance(config, dict) else None
 
 
 def shape_from_config(config: Mapping[str, Any], model: str, task: Task) -> ModelShape | None:
@@ -321,7 +403,8 @@ def _read_shape(config: Mapping[str, Any], model: str, task: Task) -> ModelShape
         attention_dropout=float(_read_size(config, "attention_dropout", dropout)),
         hidden_dropout=float(_read_size(config, "hidden_dropout", dropout)),
         qkv_bias=kind == "qwen2" or (kind in llama.types and bool(config.get("attention_bias", False))),
-        query_norm=kind == "qwen3", dense_head=family == "bert" and kind != "bert" and not approximates,
+        query_norm=kind == "qwen3", relative=kind == DEBERTA,
+        dense_head=family == "bert" and kind not in ("bert", DEBERTA) and not approximates,
         weight_bytes=DTYPE_BYTES.get(dtype, 4), approximates=approximates,
         quantized_bytes=_saved_quantized_bytes(config),
     )  # fmt: skip
@@ -331,6 +414,12 @@ def _family_of(kind: str, config: Mapping[str, Any]) -> Family | None:
     """The family whose closed form is counted from this architecture's own code; None for any other."""
     if config.get("embedding_size") not in (None, config.get("hidden_size")):
         return None  # ELECTRA's small models project their embeddings to the hidden size
+    if kind == DEBERTA and not (
+        config.get("share_att_key")
+        and "conv_kernel_size" not in config
+        and 2 * config.get("position_buckets", 0) == config.get("max_position_embeddings")
+    ):
+        return None  # as in version 2
     return next((family for family in FAMILIES if kind in family_form(family).types), None)
 
 

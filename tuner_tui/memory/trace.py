@@ -36,11 +36,11 @@ from tuner_tui.memory.closed_form import (
 )
 from tuner_tui.memory.device import Device, ImportFootprint
 from tuner_tui.memory.estimate import MemoryEstimate, estimate_from_phases
-from tuner_tui.memory.model_shape import config_path, known_shape
+from tuner_tui.memory.model_shape import config_path, config_to_trace, known_shape
 from tuner_tui.settings.job import BuiltinJob
 from tuner_tui.settings.model import Settings
 
-FORMAT = 8
+FORMAT = 9
 """Part of the key of the cache; raised when the answer changes."""
 MARK = "tuner-tui-trace "
 TRAINER = Path(package).parent / "trainer"
@@ -188,6 +188,7 @@ def trace_request(job: BuiltinJob, settings: Settings, device: Device) -> dict[s
             "precision": "fp32" if settings.precision == "fp32" else "bf16",  # fp16 takes as much
             "gradient_accumulation_steps": min(settings.gradient_accumulation_steps, 2),
         },
+        "config": config_to_trace(job.model, job.task),
         "labels": 2,  # the number of classes in the data changes next to nothing
         "on_gpu": device.on_gpu,
         "flash": device.flash or not may_group_queries,

@@ -18,12 +18,11 @@ from tuner_tui.settings.dialects.python_source import declared_options, keyword_
 from tuner_tui.settings.dialects.script_search import own_modules
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, other_task_pattern
+from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, other_task_pattern
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
-Task = Literal["classification", "causal-lm", "other"]
 SCRIPT_NAMES: Mapping[str, str] = {
     "batch_size": "per_device_train_batch_size", "train_batch_size": "per_device_train_batch_size",
     "max_seq_length": "max_length", "max_seq_len": "max_length", "max_len": "max_length", "block_size": "max_length",
@@ -33,10 +32,18 @@ FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.+)", re.DOTALL)
 _NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$", re.IGNORECASE)
 """Text that is filled in later, names a file of settings, or nothing."""
-_CLASSIFIERS = re.compile(
-    r"For(Sequence|Token)Classification|ForMultipleChoice|ForQuestionAnswering|CrossEncoder|SentenceTransformer"
-)
-_LANGUAGE_MODELS = re.compile(r"For(CausalLM|MaskedLM)|LMHeadModel|SFTTrainer|SFTConfig")
+_CLASSES: Mapping[Task, re.Pattern[str]] = {
+    "causal-lm": re.compile(r"For(CausalLM|MaskedLM)|LMHeadModel|SFTTrainer|SFTConfig"),
+    "classification": re.compile(
+        r"For(Sequence|Token)Classification|ForMultipleChoice|ForQuestionAnswering|CrossEncoder|SentenceTransformer"
+    ),
+    "image-classification": re.compile(r"ForImageClassification"),
+    "speech-to-text": re.compile(r"ForSpeechSeq2Seq|WhisperForConditionalGeneration"),
+    "seq2seq": re.compile(
+        r"Seq2SeqTrain|ForSeq2SeqLM|(T5|B[Aa][Rr][Tt]|Pegasus|M2M100)ForConditionalGeneration|MarianMT"
+    ),
+}
+"""What a script uses for a task, the first that is found."""
 _MODEL_CLASS = re.compile(r"\b(?!DataCollator)[A-Z]\w*For[A-Z]\w*(?=\.from_|\()")
 """A class of Transformers for a task: `ViTForImageClassification`, `AutoModelForSeq2SeqLM`."""
 
@@ -49,7 +56,7 @@ class CommandTraining:
     """
 
     model: str | None = None
-    task: Task | None = None
+    task: Task | Literal["other"] | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
     eval_strategy: Value = "no"
     upcasts: bool = False
@@ -169,12 +176,11 @@ def _source(path: Path) -> str:
         return ""
 
 
-def _task(sources: Sequence[str]) -> Task | None:
+def _task(sources: Sequence[str]) -> Task | Literal["other"] | None:
     for source in sources:
-        if _LANGUAGE_MODELS.search(source):
-            return "causal-lm"
-        if _CLASSIFIERS.search(source):
-            return "classification"
+        for task, pattern in _CLASSES.items():
+            if pattern.search(source):
+                return task
         if _MODEL_CLASS.search(source) or other_task_pattern("classes").search(source):
             return "other"
     return None

@@ -17,7 +17,10 @@ from tuner_tui.settings.errors import FieldError, SettingsError
 from tuner_tui.settings.model import spec_of
 
 ApplyMode = Literal["placeholders", "hf-args", "yaml", "inject", "none"]
-Task = Literal["classification", "causal-lm"]
+Task = Literal["classification", "causal-lm", "seq2seq", "image-classification", "speech-to-text"]
+"""What a model can be trained for whose memory can be traced: of texts unless the name says otherwise."""
+TEXT_TASKS: tuple[Task, ...] = ("classification", "causal-lm")
+"""The tasks of the built-in job, which the closed forms and the field notes cover."""
 Launcher = Literal["plain", "torchrun", "accelerate", "deepspeed"]
 SHAPES = ("tiny", "bert-base", "bert-large", "gpt2", "llama-1b")
 """The built-in models, which start from random weights."""
@@ -30,8 +33,6 @@ MODEL_NAMES = (
     "model_name", "pretrained_model", "base_model_name",
 )  # fmt: skip
 """How scripts call the option that names their model, the most certain first; ms-swift calls the bot `model_name`."""
-CLASSIFIES = re.compile(r"glue|classif|sentiment|nli|ner\b")
-"""Names of scripts that train a classifier."""
 OTHER_TASKS = Path(__file__).with_name("other_tasks.yaml")
 
 MAX_FALLBACKS = 20
@@ -112,27 +113,9 @@ def without_hydra(values: Any) -> Any:
     return {**values, "apply": "placeholders" if values.get("dialect", "hf") in ("hf", "hydra") else "yaml"}
 
 
-def modelled_job(job: Job | None) -> BuiltinJob | None:
-    """The built-in job whose memory is that of `job`: itself, or one of the model that a command is known to train."""
-    if not isinstance(job, CommandJob):
-        return job
-    model = named_model(job)
-    if model is None or job.task == "other" or names_other_task(model, job.command):
-        return None
-    script = next((word for word in job.command if word.endswith(".py")), "")
-    guess: Task = "classification" if CLASSIFIES.search(script) else "causal-lm"
-    return BuiltinJob(task=job.task or guess, model=model)
-
-
 def named_model(job: Job) -> str | None:
     """The model of the job, or the one that an option of its command names."""
     return job.model or (model_in_command(job.command) if isinstance(job, CommandJob) else None)
-
-
-def trains_other_task(job: Job) -> bool:
-    """Whether something else than a classifier or a causal language model of text is trained, by task and names."""
-    command = job.command if isinstance(job, CommandJob) else ()
-    return job.task == "other" or names_other_task(named_model(job) or "", command)
 
 
 def names_other_task(model: str, command: Sequence[str] = ()) -> bool:

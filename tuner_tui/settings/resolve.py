@@ -18,7 +18,7 @@ from tuner_tui.settings.apply import default_apply_mode
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.dialects.dialect import Dialect, dialect_of_command
 from tuner_tui.settings.errors import FieldError, SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, ApplyMode, CommandJob, Job, Launcher, fallback_limit
+from tuner_tui.settings.job import COMMAND_TO_NAME, ApplyMode, CommandJob, Job, Launcher, Task, fallback_limit
 from tuner_tui.settings.model import (
     FIELDS,
     Origin,
@@ -240,7 +240,7 @@ def _job_changes(options: LaunchOptions) -> dict[str, Any]:
             raise SettingsError(f"--processes {options.processes}: must be at least 1.")
         changes["processes"] = options.processes
     if options.task is not None:
-        changes["task"] = _parse_choice("--task", options.task, ("classification", "causal-lm"))
+        changes["task"] = _parse_choice("--task", options.task, get_args(Task))
     changes |= {"model": options.model} if options.model is not None else {}
     return changes | ({"data": options.data} if options.data is not None else {})
 

@@ -9,8 +9,6 @@ import torch
 import transformers
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     BitsAndBytesConfig,
     PreTrainedTokenizerBase,
@@ -61,8 +59,20 @@ def load_model(
         raise model_error(job.model, error) from error
 
 
+MODEL_CLASSES = {
+    "classification": "AutoModelForSequenceClassification",
+    "causal-lm": "AutoModelForCausalLM",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "image-classification": "AutoModelForImageClassification",
+    "speech-to-text": "AutoModelForSpeechSeq2Seq",
+}
+"""The class of Transformers for each task. The job trains the first two; the memory of all can be traced."""
+TASK_TYPES = {"classification": "SEQ_CLS", "causal-lm": "CAUSAL_LM", "seq2seq": "SEQ_2_SEQ_LM"}
+"""What peft calls the tasks that it has a wrapper for."""
+
+
 def model_class(job: JobArguments) -> Any:
-    return AutoModelForCausalLM if job.task == "causal-lm" else AutoModelForSequenceClassification
+    return getattr(transformers, MODEL_CLASSES[job.task])
 
 
 def model_options(job: JobArguments) -> dict[str, Any]:
@@ -100,12 +110,20 @@ def quantization_config(job: JobArguments, precision: str) -> Any:
     )
 
 
-def model_config(job: JobArguments, tokenizer: Any, class_names: list[str] | None) -> Any:
-    """The configuration of `job.model` with a padding token and one output for each of `class_names`."""
+def model_config(
+    job: JobArguments, tokenizer: Any, class_names: list[str] | None, saved: dict[str, Any] | None = None
+) -> Any:
+    """The configuration of `job.model` with a padding token and one output for each of `class_names`.
+
+    `saved` has the values of the model's `config.json` where they are known without reading it.
+    """
     if job.model in SHAPES:
         config = shape_config(job.model, job.task, tokenizer)
     else:
-        config = AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
+        if saved is None:
+            config = AutoConfig.from_pretrained(job.model, trust_remote_code=job.trust_remote_code)
+        else:
+            config = AutoConfig.for_model(**saved)
         if getattr(config, "pad_token_id", None) is None:
             config.pad_token_id = tokenizer.pad_token_id
     if class_names is not None:
@@ -151,11 +169,11 @@ def add_adapters(model: Any, job: JobArguments, checkpointing: bool) -> Any:
     """`model` with adapters on all linear layers; a new classification head trains in full."""
     if job.peft_method == "none":
         return model
-    from peft import LoraConfig, TaskType, get_peft_model
+    from peft import LoraConfig, get_peft_model
 
-    heads = find_heads(model) if job.task == "classification" else []
+    heads = find_heads(model) if job.task.endswith("classification") else []
     config = LoraConfig(
-        task_type=TaskType.CAUSAL_LM if job.task == "causal-lm" else TaskType.SEQ_CLS,
+        task_type=TASK_TYPES.get(job.task),
         r=job.lora_r,
         lora_alpha=job.lora_alpha,
         lora_dropout=job.lora_dropout,

@@ -29,6 +29,7 @@ from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.other_load import OtherLoad, measure_other_load
 from tuner_tui.hardware.sampler import open_sampler
 from tuner_tui.memory.fit import PeakModel
+from tuner_tui.memory.model_shape import modelled_job
 from tuner_tui.runs.launch.command import LaunchError
 from tuner_tui.runs.launch.detached_process import detach
 from tuner_tui.runs.launch.prepare import LaunchRequest, prepare
@@ -38,7 +39,7 @@ from tuner_tui.runs.store.record import RecordError
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.distributed import read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import CommandJob, modelled_job
+from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
 from tuner_tui.settings.presets import save_preset
 from tuner_tui.tuning.create import TunerSpec

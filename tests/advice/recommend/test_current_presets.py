@@ -11,8 +11,9 @@ from tuner_tui.advice.estimate import JobMemoryEstimator
 from tuner_tui.advice.recommend.recommendation import with_recommended
 from tuner_tui.advice.recommend.target import target_of
 from tuner_tui.hardware.inventory import Gpu
+from tuner_tui.memory.model_shape import modelled_job
 from tuner_tui.runs.launch.prepare import build_request, launch_summary, missing_path_problem, prepare
-from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.presets import Preset, find_preset, is_measured, shipped_folder
 from tuner_tui.settings.resolve import LaunchOptions, resolve
 from tuner_tui.settings.rules import find_problems

@@ -18,7 +18,8 @@ from tuner_tui.advice.recommend.target import RecommendationDraft, target_of
 from tuner_tui.advice.recommend.workload import workload_of
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory, MigSlice
-from tuner_tui.settings.job import BuiltinJob, CommandJob, Job, modelled_job
+from tuner_tui.memory.model_shape import modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 
 T4, V100, K80 = card("T4", gib=15.0), card("V100", gib=15.8), card("K80", gib=11.2)
 A10, RTX3090, RTX4060 = card("A10", gib=22.5), card("RTX 3090"), card("RTX 4060")

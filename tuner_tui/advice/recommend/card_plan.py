@@ -83,7 +83,7 @@ def make_fit(
     tried = settings
     for change in ({}, *_memory_savers(settings, estimator.job.model in SHAPES)):
         tried = tried.changed(**change)
-        estimated = estimator.at_once(tried)
+        estimated = estimator.best(tried)
         largest = None if estimated is None else estimated.largest_batch()
         if largest:
             micro = min(largest, settings.per_device_train_batch_size)

@@ -22,9 +22,9 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 from tuner_tui.memory.estimate import estimate
-from tuner_tui.memory.model_shape import known_shape
+from tuner_tui.memory.model_shape import known_shape, modelled_job, trains_other_task
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
-from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job, named_model, trains_other_task
+from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings, Value
 from tuner_tui.settings.rules import MAX_WORKERS, SPARE_CORES, overflows_fp16
 

@@ -6,14 +6,8 @@ from dataclasses import dataclass
 
 from tuner_tui.memory.closed_form import activation_bytes
 from tuner_tui.memory.device import Device
-from tuner_tui.memory.model_shape import (
-    ModelShape,
-    Task,
-    built_in_shape,
-    count_parameters,
-    known_shape,
-)
-from tuner_tui.settings.job import BuiltinJob, CommandJob, modelled_job
+from tuner_tui.memory.model_shape import ModelShape, built_in_shape, count_parameters, known_shape, modelled_job
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Task
 from tuner_tui.settings.model import Settings
 
 LARGE_MODEL = 5e8

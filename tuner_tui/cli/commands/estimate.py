@@ -35,12 +35,13 @@ from tuner_tui.memory.calibration import MeasuredEstimate, UnmeasuredBatch, esti
 from tuner_tui.memory.closed_form import TrainingCode
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.estimate import MemoryEstimate
+from tuner_tui.memory.model_shape import modelled_job, trains_other_task
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.command_training import read_command
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, Task, modelled_job, trains_other_task
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob, Job, Task
 from tuner_tui.settings.model import FIELDS, Origin, OriginKind, Resolved, Settings
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
@@ -165,12 +166,13 @@ def print_measured(
 def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) -> BuiltinJob:
     """Return the job whose memory is estimated. Raises `SettingsError` if its model is not known."""
 
-    if model is None and job is not None and trains_other_task(job):
+    modelled = modelled_job(job)
+    if model is None and job is not None and modelled is None and trains_other_task(job):
         raise SettingsError(
-            "This trains neither a text classifier nor a causal language model, and nothing else is covered by the "
-            "memory model. Run it for a few steps to measure its memory."
+            f"This trains none of the tasks that the memory model covers ({', '.join(get_args(Task))}). Run it for a "
+            "few steps to measure its memory."
         )
-    job = modelled_job(job) or job
+    job = modelled or job
     if model is None and isinstance(job, CommandJob):
         named = "the file" if job.command == (COMMAND_TO_NAME,) else f"`{shlex.join(job.command)}`"
         raise SettingsError(
@@ -183,7 +185,7 @@ def resolve_builtin_job(job: Job | None, model: str | None, task: str | None) ->
         raise SettingsError("Name a model (--model gpt2 --task causal-lm) or a preset that has a job.")
     base = job if isinstance(job, BuiltinJob) else BuiltinJob()
     if task not in (None, *get_args(Task)):
-        raise SettingsError(f"--task: {task!r} is not one of classification, causal-lm.")
+        raise SettingsError(f"--task: {task!r} is not one of {', '.join(get_args(Task))}.")
     return structs.replace(base, model=model or base.model, task=task or base.task)
 
 

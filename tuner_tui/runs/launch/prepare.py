@@ -49,7 +49,7 @@ from tuner_tui.settings.apply import AppliedCommand, build_command
 from tuner_tui.settings.command_training import may_use_trainer
 from tuner_tui.settings.distributed import AccelerateConfig, read_accelerate_config
 from tuner_tui.settings.errors import SettingsError
-from tuner_tui.settings.job import DATA_TO_NAME, FALLBACK_VARIABLE, BuiltinJob, CommandJob, Job
+from tuner_tui.settings.job import DATA_TO_NAME, FALLBACK_VARIABLE, TEXT_TASKS, BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Resolved
 from tuner_tui.settings.resolve import LaunchOptions, resolve_training
 
@@ -164,6 +164,10 @@ def build_request(
     job, resolved = training.job, training.resolved
     if job is None:
         raise SettingsError("Nothing to train. Give a preset (--preset demo) or a command (-- python train.py).")
+    if isinstance(job, BuiltinJob) and job.task not in TEXT_TASKS:
+        raise SettingsError(
+            f"The built-in job trains {' and '.join(TEXT_TASKS)}; give your own command for {job.task}."
+        )
     if isinstance(job, BuiltinJob) and recommend is not None:
         resolved = recommend(resolved, job)
     return LaunchRequest(

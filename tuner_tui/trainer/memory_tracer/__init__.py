@@ -19,7 +19,7 @@ def answer_request(request: dict[str, Any]) -> dict[str, Any]:
 
 def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[str, Any]:
     """What was traced, or `{"problem": sentence}`. `evaluations` are those traced before, for requests alike."""
-    if needs_hub({"model": request["job"]["model"]}):
+    if request.get("config") is None and needs_hub({"model": request["job"]["model"]}):
         go_offline_if_unreachable()
         if (problem := find_config_problem(request["job"]["model"])) is not None:
             return {"problem": problem}
@@ -40,5 +40,5 @@ def trace_or_problem(request: dict[str, Any], evaluations: dict[str, Any]) -> di
 def describe_error(error: Exception, job: dict[str, Any]) -> str:
     """Why the model could not be traced, in one sentence."""
     if "Unrecognized configuration class" in str(error):
-        return f"{job['model']} is not a {job['task']} model for text"
+        return f"Transformers has no class of this architecture for {job['task']}"
     return f"{type(error).__name__}: {first_line(error)}"

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,13 +46,13 @@ def trace_memory(request: dict[str, Any], evaluations: dict[str, Any]) -> dict[s
     job = JobArguments(**request["job"])
     torch.set_num_threads(1)
     gc.freeze()  # the libraries' objects are not searched for garbage again and again
-    model = build_meta_model(job, request["labels"], settings["gradient_checkpointing"])
+    model = build_meta_model(job, request["labels"], settings["gradient_checkpointing"], request.get("config"))
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, emulate_cuda(on_gpu, request["flash"]), without_packed_sequence_masks():
+    with fake, emulate_cuda(on_gpu, request["flash"]), without_data_values():
         make_fake(model)
         optimizer = build_optimizer(model, settings["optim"], request["foreach"])
         traced = TracedStep(
-            model, optimizer, settings["precision"], job.task == "causal-lm", job.max_length,
+            model, optimizer, settings["precision"], job.task, job.max_length,
             settings["gradient_accumulation_steps"], settings["max_grad_norm"],
         )  # fmt: skip
         # The optimizer makes its states at the first update, so two updates are traced: the first shows what they take
@@ -135,18 +136,30 @@ def evaluation_passes(traced: TracedStep, batch: int) -> BatchEvents:
 
 
 @contextmanager
-def without_packed_sequence_masks() -> Iterator[None]:
-    """Disable masks for packed sequences, which Transformers derives from position values that fake tensors lack.
+def without_data_values() -> Iterator[None]:
+    """Replace what Transformers decides by values that fake tensors lack.
 
-    Without such a mask a training on blocks of its own making runs, and so does the one that is traced.
+    Masks for packed sequences follow from values of positions: without them a training on blocks of its own making
+    runs, and so does the one that is traced. Whether a layer is dropped follows from a random number: none is.
     """
-    name = "find_packed_sequence_indices"
-    before = getattr(masking_utils, name, None)
-    if before is not None:
-        setattr(masking_utils, name, lambda position_ids: None)
-    yield
-    if before is not None:
-        setattr(masking_utils, name, before)
+    before = []
+    for owner, name, function in (
+        (masking_utils, "find_packed_sequence_indices", lambda position_ids: None),
+        (torch, "rand", partial(rand_of_layers, torch.rand)),
+    ):
+        if hasattr(owner, name):
+            before.append((owner, name, getattr(owner, name)))
+            setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+
+def rand_of_layers(plain: Callable[..., Any], *size: Any, **options: Any) -> Any:
+    """`torch.rand`, whose single numbers are above every probability."""
+    return 1.0 if size == ([],) else plain(*size, **options)
 
 
 def model_sizes(traced: TracedStep) -> dict[str, Any]:

@@ -23,14 +23,15 @@ from .storage_counter import STATES, WEIGHTS, StorageCounter
 TOKENS = SimpleNamespace(pad_token_id=0, bos_token_id=1, eos_token_id=2)
 
 
-def build_meta_model(job: JobArguments, labels: int, checkpointing: bool) -> Any:
+def build_meta_model(job: JobArguments, labels: int, checkpointing: bool, saved: dict[str, Any] | None) -> Any:
     """The job's model, with `labels` outputs for a classifier, its adapters and checkpointing.
 
-    It is on the meta device, where weights take neither memory nor time to initialise.
+    It is on the meta device, where weights take neither memory nor time to initialise. `saved` is its configuration
+    where that is known without reading it.
     """
-    names = None if job.task == "causal-lm" else [str(number) for number in range(labels)]
+    names = [str(number) for number in range(labels)] if job.task.endswith("classification") else None
     with torch.device("meta"):
-        model = model_class(job).from_config(model_config(job, TOKENS, names), **model_options(job))
+        model = model_class(job).from_config(model_config(job, TOKENS, names, saved), **model_options(job))
         model = add_adapters(model, job, checkpointing)
     model.config.use_cache = False
     if checkpointing:
@@ -88,7 +89,7 @@ class TracedStep:
     model: Any
     optimizer: Any | None
     precision: str
-    causal: bool
+    task: str
     length: int
     accumulation: int
     max_grad_norm: float
@@ -145,22 +146,38 @@ def evaluate(traced: TracedStep, storages: StorageCounter, batch: int) -> None:
 
 
 def make_inputs(traced: TracedStep, batch: int) -> dict[str, torch.Tensor]:
-    """A batch of full length; samples of a classifier have an attention mask, blocks of a language model none."""
-    tokens = torch.ones(batch, traced.length, dtype=torch.int64)
-    if traced.causal:
+    """A batch of full length. Padded texts have an attention mask, blocks of a language model have none."""
+    config, tokens = traced.model.config, torch.ones(batch, traced.length, dtype=torch.int64)
+    if traced.task == "causal-lm":
         return {"input_ids": tokens, "labels": torch.ones_like(tokens)}
-    labels = torch.zeros(batch, dtype=torch.int64)
+    if traced.task == "seq2seq":  # texts as long as their targets
+        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": torch.ones_like(tokens)}
+    if traced.task == "speech-to-text":
+        sound = torch.empty(batch, config.num_mel_bins, 2 * config.max_source_positions)
+        return {"input_features": sound, "labels": tokens[:, : config.max_target_positions].clone()}
+    classes = torch.zeros(batch, dtype=torch.int64)
+    if traced.task == "image-classification":
+        return {"pixel_values": torch.empty(batch, *image_size(config)), "labels": classes}
     if batch == 1:
-        return {"input_ids": tokens, "labels": labels}
-    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": labels}
+        return {"input_ids": tokens, "labels": classes}
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": classes}
+
+
+def image_size(config: Any) -> tuple[int, int, int]:
+    """Channels, height and width of the images of a model, of 224 × 224 pixels where its configuration says none."""
+    config = getattr(config, "vision_config", config)
+    size = getattr(config, "image_size", None) or 224
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return getattr(config, "num_channels", 3), height, width
 
 
 def compute_loss(traced: TracedStep, inputs: dict[str, torch.Tensor]) -> tuple[Any, Any]:
     """The loss and the outputs, cast to fp32 as accelerate does."""
-    labels = None if traced.causal else inputs.pop("labels")
+    labels = inputs.pop("labels") if traced.task == "classification" else None
     count = torch.ones((), dtype=torch.int64)
+    counted = {"num_items_in_batch": count} if traced.task == "causal-lm" else {}
     with traced.autocast():
-        outputs = traced.model(**inputs, num_items_in_batch=count) if traced.causal else traced.model(**inputs)
+        outputs = traced.model(**inputs, **counted)
     if traced.precision != "fp32":
         outputs = convert_to_fp32(outputs)
     if labels is None:
