@@ -20,7 +20,20 @@ from tuner_tui.settings.model import FIELDS
 
 CRASH_REQUIRED = ("cause", "say", "example")
 CRASH_KEYS = (
-    *("cause", "say", "match", "any", "headline", "frame", "depth", "replaces", "confidence", "bare", "consequence"),
+    *(
+        "cause",
+        "say",
+        "match",
+        "any",
+        "headline",
+        "frame",
+        "statement",
+        "depth",
+        "replaces",
+        "confidence",
+        "bare",
+        "consequence",
+    ),
     *("topic", "source", "example", "counter_example", "classes", "where", "outcome"),
 )
 SIGNAL_KEYS = ("cause", "say", "signals", "spared", "confidence", "topic")

@@ -49,6 +49,11 @@ LEAK_LOCATIONS: Mapping[str, MemoryLocation] = {"gpu-oom": "gpu", "host-oom": "h
 MAX_EVIDENCE_CHARS = 400
 FULL_DISK_BYTES = 64e6
 LOOKBACK_LINES = 60
+REFUSALS = frozenset({"AssertionError", "KeyError", "NotImplementedError", "TypeError", "ValueError"})
+"""Classes that code raises itself when it refuses what it is given."""
+ERROR_LEVELS = frozenset({"E", "C", "F"})
+UNEXPLAINED = "unknown"
+"""The topic of a failure that no pattern explains; the ladder of this name depends on the role of the code."""
 
 
 @cache
@@ -102,10 +107,7 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
     figures = read_figures(cause.message) if cause.cause == "gpu-oom" else None
     if figures is not None:
         situation = replace(situation, backend=figures.backend)
-    refused = cause.cause == "bad-arguments"
-    unexplained = cause.topic is None and (cause.cause == "unknown" or (bool(cause.checks) and not refused))
-    ladder = "unknown" if unexplained else cause.cause
-    remedies = remedies_for(ladder, situation, cause.subject or cause.where, cause.topic, cause.role)
+    remedies = remedies_for(cause.cause, situation, cause.subject or cause.where, cause.topic, cause.role)
     if figures is not None:
         limit = situation.memory_limit_bytes
         reading = explain_figures(figures, has_own_limit=limit is not None)
@@ -123,10 +125,11 @@ def _finding(cause: CrashCause, situation: Situation) -> Finding:
         limit = situation.host_memory_limit_bytes
         sentence = sentence if limit is None else limit_reached(limit, "the host's")
     advice = _advice_in(cause.message)
-    if unexplained or not remedies:
+    if cause.topic == UNEXPLAINED or not remedies:
         remedies = (*advice, *cause.checks, *remedies)
-    elif remedies == (remedy("correct-command"),):
-        remedies = (*advice, *remedies, *cause.checks)
+    elif remedies[0] in (remedy("correct-command"), remedy("configuration")):
+        named = replace(remedies[0], why=f"{_detail_of(cause.message)}{remedies[0].why}")
+        remedies = (*advice, named, *remedies[1:], *cause.checks)
     elif advice and _is_new(advice[0], remedies):
         # Remedies of a topic were written for this message; those of a cause for many.
         first = 0 if cause.topic is None else 1
@@ -196,23 +199,26 @@ def _cause_from_log(match: FailureMatch, judgement: Judgement, lines: Sequence[L
         subject = name if is_renamed_or_removed(name) else ", ".join(_packages(failure)) or None
     elif cause == "missing-package":
         subject = missing_package(failure.headline) or subject or _failing_package(failure)
+    role = role_of(failure.frames, failure.message)
+    name = None if role is None else role.name
+    if pattern is None or (topic in (None, "native-crash") and cause == "unknown" and failure.frames):
+        topic = UNEXPLAINED
+    checks: tuple[Remedy, ...] = ()
     program_error = _explain_program_error(failure) if pattern is None else None
     if program_error is not None:
         cause, sentence, checks = "program-error", *program_error
-    else:
-        checks = _check_the_call(failure) if cause in ("unknown", "bad-arguments") and topic is None else ()
+    elif topic == UNEXPLAINED or (cause == "bad-arguments" and topic is None):
+        checks = _check_the_call(failure)
+    if cause == "unknown" and pattern is None:
+        cause = _cause_of_package(failure, name)
     evidence = _evidence(match, judgement.launcher, read_ranks(lines, state))
-    role = role_of(failure.frames, failure.message)
-    name = None if role is None else role.name
     return CrashCause(cause, sentence, confidence, evidence, where, subject, failure.message, topic, name, checks)
 
 
 def _sentence_of_unknown(failure: Failure) -> str:
-    """The exception with its message, which may begin on the next line, else with the statement that raised it."""
-    headline, _, rest = failure.message.partition("\n")
-    if headline.rstrip().endswith(":"):
-        headline = f"{headline} {rest}"
-    elif ":" not in headline and failure.frames and failure.frames[-1].statement:
+    """The exception with its message, else with the statement that raised it."""
+    headline = failure.headline
+    if ":" not in headline and failure.frames and failure.frames[-1].statement:
         headline = f"{headline}, raised by `{failure.frames[-1].statement}`"
     return f"The training failed: {_shorten(headline, 160)}"
 
@@ -237,6 +243,18 @@ def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] |
     return sentence, (Remedy(title=f"look at {_show(frame)} in {frame.place}", why=why, source="the traceback"),)
 
 
+def _cause_of_package(failure: Failure, role: str | None) -> str:
+    """The cause of an error in a package by what its code was doing, else by whether it refused what it was given."""
+    causes: Mapping[str | None, str] = read_data_file(FILE)["causes-of-roles"]
+    if role in causes:
+        return causes[role]
+    frame = next(iter(reversed(_calling_frames(failure))), None)
+    if frame is None or not _is_foreign(frame):
+        return "unknown"
+    refused = failure.type in REFUSALS and re.match(r"raise (?:[A-Z]\w*|type\(\w+\))\(|assert ", frame.statement)
+    return "bad-arguments" if refused else "unknown"
+
+
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     """Where to look in an error that no pattern recognises: the call into a package, or the program's own line.
 
@@ -255,7 +273,7 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     return (
         Remedy(
             title=f"check what reaches {package}'s {inner.function}, and the release of {package}",
-            why=f"{_show(inner)} in {package} raised the error{called}",
+            why=f"{_detail_of(failure.message)}{_show(inner)} in {package} failed{called}",
             source="the traceback",
         ),
     )
@@ -267,7 +285,7 @@ def _calling_frames(failure: Failure) -> list[CodeFrame]:
 
 
 def _is_foreign(frame: CodeFrame) -> bool:
-    return _pattern("foreign-frames").match(frame.file) is not None
+    return bool(_pattern("foreign-frames").match(frame.file) or _installed(frame.file))
 
 
 def _show(frame: CodeFrame) -> str:
@@ -336,6 +354,14 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
     return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
 
 
+def _detail_of(message: str) -> str:
+    """What a message says below its first line, else after the class of the exception, before other words."""
+    headline, _, rest = message.partition("\n")
+    lines = [line for line in rest.splitlines() if not re.search(r"https?://", line)]
+    detail = _shorten(" ".join(lines) or headline.partition(": ")[2], 200)
+    return f"{detail}; " if detail else ""
+
+
 def _is_new(advice: Remedy, remedies: Sequence[Remedy]) -> bool:
     """Whether advice names an option, a variable or a call, and none that the first of `remedies` name already."""
     names = _named_groups("names", advice.why)
@@ -361,7 +387,7 @@ def _evidence(match: FailureMatch, launcher: LauncherReport, ranks: RankReport) 
         evidence.append(f"rank {failure.rank} reports it; which rank failed first is not known")
     elif failure.rank is not None:
         evidence.append(f"{'first failed' if ranks.all_seen else 'raised'} on rank {failure.rank}")
-    inner = next((frame for frame in reversed(failure.frames) if "site-packages" not in frame.file), None)
+    inner = next((frame for frame in reversed(failure.frames) if not _is_foreign(frame)), None)
     if inner is not None:
         evidence.append(f"in {inner.function or 'the program'} ({inner.place})")
     role = role_of(failure.frames)
@@ -399,12 +425,22 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
 
 def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
     """What a launcher reports that says no more than that a process failed."""
+    logged = next((line.text for line in reversed(lines) if line.level in ERROR_LEVELS and _is_error(line)), None)
+    if logged is not None:
+        text = f"ERROR: {logged}"
+        sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
+        return CrashCause("unknown", sentence, "likely", (_shorten(logged), *map(_shorten, evidence)), message=text)
     who = "a process" if launcher.rank is None else f"rank {launcher.rank}"
     code = "" if launcher.exit_code is None else f" with exit code {launcher.exit_code}"
     files = (match[1] for line in lines if (match := _pattern("error-file").match(line.text)))
     sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
     evidence = (*map(_shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
     return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
+
+
+def _is_error(line: LogLine) -> bool:
+    """Whether a line at a level of errors is of the program, not of its launcher."""
+    return bool(re.search(r"\w", line.text)) and _pattern("launcher-lines").search(line.text) is None
 
 
 def _normalize_location(where: str | None) -> str | None:

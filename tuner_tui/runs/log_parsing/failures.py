@@ -10,6 +10,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -213,6 +214,9 @@ class _ExceptionParser:
                 break
             message.append(following.text)
             self.position += 1
+        headline = line.text.strip()
+        if headline.endswith(":") and len(message) > 1 and re.search(r"\w", message[1]):
+            headline = f"{headline} {message[1].strip()}"
         root = frames[0][1] if frames else ""
         # torch.multiprocessing.spawn raises a bare "Exception:", with the other process's traceback as message.
         after = next((ahead.text for ahead in self.lines[self.position : self.position + 3] if not ahead.blank), "")
@@ -220,7 +224,7 @@ class _ExceptionParser:
         return Failure(
             first=line.number,
             last=self.lines[self.position - 1].number,
-            headline=line.text.strip(),
+            headline=headline,
             message="\n".join(message),
             type="ProcessRaisedException" if spawned else match["type"] if match else None,
             rank=line.rank,
@@ -251,6 +255,31 @@ class _ExceptionParser:
         if not linked:
             self.chain += 1
             self.ignored = self.thread = False
+
+
+NATIVE_STACK = re.compile(r"^Current thread 0x[0-9a-f]+ .*\(most recent call first\)")
+NATIVE_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+MAX_NATIVE_LINES = 300
+"""Lines between a native crash and its stack in Python; the stacks of other threads come first."""
+
+
+def native_stack(lines: Sequence[LogLine]) -> tuple[range, tuple[CodeFrame, ...]]:
+    """The stack that faulthandler shows of a native crash, outermost frame first, and the lines that it belongs to."""
+    number = next((line.number for line in lines if NATIVE_STACK.match(line.text)), None)
+    if number is None:
+        return range(0), ()
+    frames = takewhile(lambda frame: frame is not None, (NATIVE_FRAME.match(line.text) for line in lines[number + 1 :]))
+    return range(number - MAX_NATIVE_LINES, number), tuple(_frame(frame) for frame in frames if frame)[::-1]
+
+
+def native_message(lines: Sequence[LogLine], number: int) -> str:
+    """Line `number` with those that continue it: indented ones, and what comes after a colon."""
+    message = [lines[number].text.strip()]
+    for line in lines[number + 1 : number + MAX_MESSAGE_LINES]:
+        if line.blank or not (message[-1].endswith(":") or re.match(r"\s+\S|what\(\):", line.text)):
+            break
+        message.append(line.text.strip())
+    return "\n".join(message)
 
 
 def _frame(match: re.Match[str]) -> CodeFrame:

@@ -26,6 +26,8 @@ from tuner_tui.runs.log_parsing.failures import (
     LauncherReport,
     find_exceptions,
     is_launcher_error,
+    native_message,
+    native_stack,
     parse_launcher_report,
     reports_progress,
     reports_success,
@@ -60,10 +62,10 @@ class CrashPattern:
     """A form of error and what it means; `README.md` describes the fields.
 
     It is recognised by the words of a message (`regexes`); by the `headline` of an exception and the code that raised
-    it: one of the innermost `depth` frames as `file:function`, or the role of the traceback, one of `where`; by the
-    names of an exception's class; or by the signal that ended a process which said nothing else, any if there are no
-    `signals`. The second and third take the place of a pattern recognised by words if that has one of the causes
-    `replaces`.
+    it: one of the innermost `depth` frames as `file:function`, the `statement` of the innermost one, or the role of the
+    traceback, one of `where`; by the names of an exception's class; or by the signal that ended a process which said
+    nothing else, any if there are no `signals`. The second and third take the place of a pattern recognised by words if
+    that has one of the causes `replaces`.
     """
 
     cause: str
@@ -71,6 +73,7 @@ class CrashPattern:
     regexes: tuple[re.Pattern[str], ...] = ()
     headline: re.Pattern[str] = re.compile("")
     frame: re.Pattern[str] = re.compile(r"(?!)")
+    statement: re.Pattern[str] = re.compile(r"(?!)")
     depth: int = 3
     where: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
@@ -134,7 +137,7 @@ def _pattern(row: Mapping[str, Any], defaults: Mapping[str, Any], fragments: Map
         **read(
             ("cause", "confidence", "bare", "consequence", "topic", "outcome", "depth", "spared"), lambda value: value
         ),
-        **read(("headline", "frame"), compile_form),
+        **read(("headline", "frame", "statement"), compile_form),
         **read(("where", "classes", "replaces"), frozenset),
         **read(("signals",), lambda names: frozenset(int(signal.Signals[name]) for name in names)),
     }
@@ -268,6 +271,8 @@ UNRECOGNISED = 2
 FIRST_KEPT, LAST_KEPT = 20, 80
 """Failures looked at where an output repeats one endlessly."""
 INTERRUPT = re.compile(r"(?:^|\.)(?:KeyboardInterrupt|SystemExit|SignalException)$")
+VAGUE_TOPICS = frozenset({None, "native-crash", "gpu-call", "rank-output"})
+"""Topics of the cause `unknown` that name no part that failed."""
 ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
 FORWARDED = re.compile(r": Caught \w+ in ")
@@ -338,10 +343,17 @@ def _rank(match: FailureMatch, launcher: LauncherReport, any_cause: bool) -> tup
         # A traceback that a program caught and logged counts less than one that reached the entry point.
         failure.traceback and not failure.uncaught,
         # Errors of the program and wrappers (worker, compiler, collective) often only repeat a specific cause.
-        2 if pattern is not None and match.cause in ("unknown", "program-error") else int(match.cause in WRAPPERS),
+        2 if _is_vague(pattern) else int(match.cause in WRAPPERS),
         TRUST[pattern.confidence] if pattern is not None else UNRECOGNISED,
         # Of equals the first: errors cause later ones.
         failure.first,
+    )
+
+
+def _is_vague(pattern: CrashPattern | None) -> bool:
+    """Whether a pattern names an error of the program, or something of which nothing is known."""
+    return pattern is not None and (
+        pattern.cause == "program-error" or (pattern.cause == "unknown" and pattern.topic in VAGUE_TOPICS)
     )
 
 
@@ -373,8 +385,9 @@ def classify(failure: Failure) -> CrashPattern | None:
 
 
 def _class_names(type_name: str | None) -> Iterator[str]:
-    """The names of an exception's class and of those above it, each with its module and without."""
+    """The names of an exception's class and of those above it, each with its module and without; then its package."""
     seen = set[str]()
+    package, _, below = (type_name or "").partition(".")
     while type_name and type_name not in seen:
         seen.add(type_name)
         short = type_name.rpartition(".")[2]
@@ -384,10 +397,16 @@ def _class_names(type_name: str | None) -> Iterator[str]:
             yield from (base.__name__ for base in builtin.__mro__)
             return
         type_name = crash_table().bases.get(type_name) or crash_table().bases.get(short)
+    if below:
+        yield f"{package}.*"
 
 
 def _first_pattern(text: str) -> CrashPattern | None:
-    return next((pattern for pattern in crash_table().messages if pattern.matches(text)), None)
+    return _first_of(crash_table().messages, text)
+
+
+def _first_of(patterns: Iterable[CrashPattern], text: str) -> CrashPattern | None:
+    return next((pattern for pattern in patterns if pattern.matches(text)), None)
 
 
 def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> CrashPattern | None:
@@ -405,6 +424,7 @@ def _classify_by_frames(failure: Failure, by_words: CrashPattern | None) -> Cras
             and (
                 (role is not None and role.name in pattern.where)
                 or any(map(pattern.frame.search, frames[-pattern.depth :]))
+                or pattern.statement.search(failure.frames[-1].statement)
             )
             and (by_words is None or by_words.cause in pattern.replaces)
         ),
@@ -476,15 +496,20 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
     """Matches native messages, shells and kernels: patterns that need no exception."""
     in_exceptions = {number for failure in exceptions for number in range(failure.first, failure.last + 1)}
     matches = []
+    crash_lines, stack = native_stack(lines)
     for line in lines:
         if line.quiet or line.number in in_exceptions or reports_progress(line.text):
             continue
         text = WATCHDOG.sub("", line.text.strip().removeprefix("what():").strip())
-        pattern = next((pattern for pattern in crash_table().bare if pattern.matches(text)), None)
+        pattern = _first_of(crash_table().bare, text)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = _first_pattern(text)
         if pattern is not None:
-            matches.append(FailureMatch(Failure(line.number, line.number, text, text, rank=line.rank), pattern))
+            message = native_message(lines, line.number)
+            frames = stack if line.number in crash_lines else ()
+            failure = Failure(line.number, line.number, text, message, rank=line.rank, frames=frames)
+            specific = _first_of(crash_table().bare, message) if pattern.cause == "unknown" else None
+            matches.append(FailureMatch(failure, specific or pattern))
     return matches
 
 
