@@ -355,10 +355,10 @@ def _advice_in(message: str) -> tuple[Remedy, ...]:
 
 
 def _detail_of(message: str) -> str:
-    """What a message says below its first line, else after the class of the exception, before other words."""
+    """What a message says below its first line, else after the class of the exception, to stand before other words."""
     headline, _, rest = message.partition("\n")
     lines = [line for line in rest.splitlines() if not re.search(r"https?://", line)]
-    detail = _shorten(" ".join(lines) or headline.partition(": ")[2], 200)
+    detail = _shorten(" ".join(lines) or headline.partition(": ")[2] or headline, 200)
     return f"{detail}; " if detail else ""
 
 

@@ -263,6 +263,10 @@ MAX_NATIVE_LINES = 300
 """Lines between a native crash and its stack in Python; the stacks of other threads come first."""
 
 
+FRAME_OF_BOX = " \t│"
+"""What argument parsers draw around their messages."""
+
+
 def native_stack(lines: Sequence[LogLine]) -> tuple[range, tuple[CodeFrame, ...]]:
     """The stack that faulthandler shows of a native crash, outermost frame first, and the lines that it belongs to."""
     number = next((line.number for line in lines if NATIVE_STACK.match(line.text)), None)
@@ -272,13 +276,14 @@ def native_stack(lines: Sequence[LogLine]) -> tuple[range, tuple[CodeFrame, ...]
     return range(number - MAX_NATIVE_LINES, number), tuple(_frame(frame) for frame in frames if frame)[::-1]
 
 
-def native_message(lines: Sequence[LogLine], number: int) -> str:
-    """Line `number` with those that continue it: indented ones, and what comes after a colon."""
-    message = [lines[number].text.strip()]
+def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) -> str:
+    """Line `number` with those that continue it: indented ones and what comes after a colon, or all of its paragraph."""
+    message = [lines[number].text.strip(FRAME_OF_BOX)]
     for line in lines[number + 1 : number + MAX_MESSAGE_LINES]:
-        if line.blank or not (message[-1].endswith(":") or re.match(r"\s+\S|what\(\):", line.text)):
+        continues = message[-1].endswith(":") or re.match(r"\s+\S|what\(\):", line.text) is not None
+        if line.level or not (continues or paragraph) or not re.search(r"\w", line.text):
             break
-        message.append(line.text.strip())
+        message.append(line.text.strip(FRAME_OF_BOX))
     return "\n".join(message)
 
 

@@ -22,6 +22,7 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
 from tuner_tui.runs.log_parsing.failures import (
     DEALT_WITH,
+    FRAME_OF_BOX,
     Failure,
     LauncherReport,
     find_exceptions,
@@ -277,6 +278,8 @@ ECHOES = frozenset({"worker-crash", "collective-timeout", "unknown"})
 """What other processes report when one is interrupted."""
 FORWARDED = re.compile(r": Caught \w+ in ")
 """The message of an exception that another thread or process raised, which follows as the original one."""
+WRAPPED = re.compile(r"\braised: *\n?(?=(?:\w+\.)*\w+(?:Error|Exception)\b)")
+"""What comes before the exception that a compiler names in the message of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +373,8 @@ def classify(failure: Failure) -> CrashPattern | None:
         return by_frames
     by_words = by_headline
     # A pattern may span lines that the message breaks, so it is also tried on the message as one line.
-    by_message = _first_pattern(failure.message) or _first_pattern(" ".join(failure.message.split()))
+    inner = WRAPPED.split(failure.message, maxsplit=1)[-1]
+    by_message = _first_pattern(inner) or _first_pattern(" ".join(inner.split()))
     if by_message is not None and (
         by_headline is None
         or (by_headline.cause in WRAPPERS and by_message.cause not in WRAPPERS)
@@ -465,7 +469,7 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     innermost = matches[-1].failure
     if best.cause in WRAPPERS and best.failure.traceback and innermost.traceback and innermost.headline:
         # Show what the wrapper forwards, even where it is not recognised.
-        return FailureMatch(innermost, best.pattern)
+        return FailureMatch(innermost, None if FORWARDED.search(best.failure.headline) else best.pattern)
     return best
 
 
@@ -500,12 +504,12 @@ def _match_bare_lines(lines: Sequence[LogLine], exceptions: Sequence[Failure]) -
     for line in lines:
         if line.quiet or line.number in in_exceptions or reports_progress(line.text):
             continue
-        text = WATCHDOG.sub("", line.text.strip().removeprefix("what():").strip())
+        text = WATCHDOG.sub("", line.text.strip(FRAME_OF_BOX).removeprefix("what():").strip())
         pattern = _first_of(crash_table().bare, text)
         if pattern is None and (MESSAGE_ALONE.match(text) or (text is not line.text and "what():" in line.text)):
             pattern = _first_pattern(text)
         if pattern is not None:
-            message = native_message(lines, line.number)
+            message = native_message(lines, line.number, paragraph=pattern.cause == "bad-arguments")
             frames = stack if line.number in crash_lines else ()
             failure = Failure(line.number, line.number, text, message, rank=line.rank, frames=frames)
             specific = _first_of(crash_table().bare, message) if pattern.cause == "unknown" else None
