@@ -347,18 +347,19 @@ def _named_groups(pattern: str, text: str) -> tuple[str, ...]:
 
 
 def _advice_in(message: str) -> tuple[Remedy, ...]:
-    """What the message itself says to do."""
-    sentences = (match[1] for match in _pattern("advice").finditer(message))
+    """What the message itself says to do, else what it says that something has to be."""
+    sentences = (match[1] for name in ("advice", "constraint") for match in _pattern(name).finditer(message))
     reporting = _pattern("reporting", re.IGNORECASE)
     advice = next((sentence for sentence in sentences if not reporting.search(sentence)), None)
     return () if advice is None else (remedy("do-as-it-says", advice=_shorten(advice, 300)),)
 
 
 def _detail_of(message: str) -> str:
-    """What a message says below its first line, else after the class of the exception, to stand before other words."""
-    headline, _, rest = message.partition("\n")
-    lines = [line for line in rest.splitlines() if not re.search(r"https?://", line)]
-    detail = _shorten(" ".join(lines) or headline.partition(": ")[2] or headline, 200)
+    """What a message says after the class of the exception, without addresses, to stand before other words."""
+    text = " ".join(line for line in message.splitlines() if not re.search(r"https?://", line))
+    detail = _shorten(
+        re.sub(r"(?i)\W*\bplease (?:report|file|open|submit)\b.*", "", text.partition(": ")[2] or text), 240
+    )
     return f"{detail}; " if detail else ""
 
 

@@ -180,7 +180,7 @@ def test_an_error_in_a_loader_process_is_given_as_it_was_raised() -> None:
         + '\nOriginal Traceback (most recent call last):\n  File "/home/ann/data.py", line 9, in __getitem__\n'
         "    return self.rows[index]\nKeyError: 'row-7'\n"
     )
-    assert finding.cause == "worker-crash"
+    assert finding.cause == "program-error"
     assert finding.evidence[0] == "KeyError: 'row-7'"
 
 

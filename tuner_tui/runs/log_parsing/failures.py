@@ -277,7 +277,7 @@ def native_stack(lines: Sequence[LogLine]) -> tuple[range, tuple[CodeFrame, ...]
 
 
 def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) -> str:
-    """Line `number` with those that continue it: indented ones and what comes after a colon, or all of its paragraph."""
+    """Line `number` with those that continue it: indented ones, what comes after a colon, or all of its paragraph."""
     message = [lines[number].text.strip(FRAME_OF_BOX)]
     for line in lines[number + 1 : number + MAX_MESSAGE_LINES]:
         continues = message[-1].endswith(":") or re.match(r"\s+\S|what\(\):", line.text) is not None
