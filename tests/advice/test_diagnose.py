@@ -13,6 +13,7 @@ from tuner_tui.advice.diagnose import diagnose
 from tuner_tui.advice.situation import Situation
 from tuner_tui.hardware.inventory import GpuProcess
 from tuner_tui.hardware.sample import ProcessSample, Sample
+from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
 from tuner_tui.runs.events.types import Exited, Finished, Hung, OutOfMemory, Raised
 from tuner_tui.settings.job import CommandJob
 from tuner_tui.settings.model import Settings
@@ -334,3 +335,38 @@ def test_memory_that_pytorch_caches_is_not_full(
     assert (None if finding is None else finding.sentence) == expected
     if finding is not None:
         assert ("expandable_segments" in finding.remedies[0].title) is bool(retries)
+
+
+def step(number: int, rows: tuple[int, ...], loss: float = 1.0, unfinished: bool = False) -> StepBatch:
+    """A step of one micro batch."""
+    losses = () if unfinished else (loss,)
+    return StepBatch(number, 0, 1, losses, (rows,), (len(rows), 8), unfinished)
+
+
+def test_a_loss_that_is_not_finite_names_its_rows_also_after_the_end() -> None:
+    suspects = find_suspects([step(1, (4, 5)), step(2, (6, 7), math.nan)], failed=False)
+    for finished in (None, Finished(t=NOW, outcome="completed")):
+        state = training(loss=math.nan, finished=finished, phase="training" if finished is None else "ending")
+        finding = diagnose(replace(situation(state=state), suspects=suspects))[0]
+        assert finding.cause == "nan"
+        assert finding.evidence[-1] == "the loss is nan first in step 2: rows 6, 7"
+
+
+def test_jumps_of_the_loss_that_share_a_row_are_a_finding() -> None:
+    rows = [tuple(range(n * 4 % 96, n * 4 % 96 + 4)) for n in range(96)]
+    suspects = find_suspects([step(n, row, 40.0 if 9 in row else 1.0) for n, row in enumerate(rows, 1)], failed=False)
+    done = training(finished=Finished(t=NOW, outcome="completed"), phase="ending")
+    (finding,) = diagnose(replace(situation(state=done), suspects=suspects))
+    assert (finding.cause, finding.sentence) == (
+        "loss-spikes",
+        "The loss jumps in 4 steps, each time with rows 8, 9, 10, 11 of the data",
+    )
+
+
+def test_the_step_that_failed_names_its_rows() -> None:
+    failed = training(
+        finished=Finished(t=NOW, outcome="failed"), raised=Raised(t=NOW, type="ValueError", message="a broken sample")
+    )
+    suspects = find_suspects([step(9, (4, 5), unfinished=True)], failed=True)
+    finding = diagnose(replace(situation(state=failed), suspects=suspects))[0]
+    assert "step 9, which failed, was made of (2 × 8) rows 4, 5" in finding.evidence

@@ -93,6 +93,7 @@ class Switch:
         self._backward = torch.Tensor.backward
         self._iterator = dataloader._BaseDataLoaderIter
         self._next = self._iterator.__next__
+        self._next_index = self._iterator._next_index
         self._hooks = optimizer._global_optimizer_post_hooks
         self._ours = dict(self._hooks)
         assert self._ours
@@ -101,6 +102,7 @@ class Switch:
     def turn(self, on: bool) -> None:
         """Enable or disable the hooks."""
         self._iterator.__next__ = self._next if on else self._next.__wrapped__
+        self._iterator._next_index = self._next_index if on else self._next_index.__wrapped__
         self._tensor.backward = self._backward if on else inspect.unwrap(self._backward)
         self._hooks.clear()
         if on:

@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "logs": (("logs", "r001"), ("logs", "--events", "r001"), ("logs", "-f", "--events", "r001")),
     "diagnose": (("diagnose", "r001"), ("diagnose", "r002"), ("diagnose", "r003")),
     "stacks": (("stacks", "r001"),),
+    "batches": (("batches", "r001"), ("batches", "r001", "--step", "50")),
     "diff": (("diff", "r001", "r002"), ("diff", "r001", "r003")),
     "watch": (("watch", "--once"),),
     "doctor": (("doctor",), ("doctor", "tool.yaml"), ("doctor", "--hardware")),
@@ -113,6 +114,8 @@ def folders(shell: Shell) -> Shell:
         folder.output_log.write_text("{'loss': nan, 'grad_norm': inf}\nRuntimeError: Function returned nan values\n")
         gpu = '{"index":0,"name":"A","power_w":Infinity}'
         folder.samples.write_text(f'{{"v":1,"time_s":NaN,"gpus":[{gpu}],"host":{{"cpu_pct":NaN}}}}\n')
+        step = '{"step":50,"losses":["nan"],"rows":[[1,2]]}\n{"step":51,"losses":[NaN]}\n'
+        folder.path.joinpath("batches-rank0.jsonl").write_text(step)
         supervisor = ProcessId(999_999, 1)
         supervision = SupervisorState(this_machine(), supervisor, NAN, ended_t=INF, exit_code=1, outcome="failed")
         write_supervisor_state(folder.state, supervision)

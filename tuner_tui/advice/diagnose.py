@@ -21,6 +21,7 @@ RULES: tuple[FindingRule, ...] = (
     step_time.stalled,
     non_finite.non_finite_values,
     non_finite.diverged,
+    non_finite.loss_spikes,
     memory.memory_grows,
     memory.swapping,
     step_time.cpu_contended,
@@ -78,9 +79,12 @@ def diagnose(situation: Situation) -> tuple[Finding, ...]:
     """All findings for a situation, worst first; empty if nothing is wrong. Smooth live results with
     `FindingHysteresis`."""
     if situation.is_alive:
-        return rank_findings([finding for rule in RULES if (finding := rule(situation)) is not None])
-
-    return rank_findings((*crash_findings(situation), *_findings_after_the_end(situation)))
+        findings = [finding for rule in RULES if (finding := rule(situation)) is not None]
+    else:
+        crashes = crash_findings(situation)
+        causes = {finding.cause for finding in crashes}
+        findings = [*crashes, *(each for each in _findings_after_the_end(situation) if each.cause not in causes)]
+    return rank_findings(non_finite.with_suspects(findings, situation))
 
 
 def _findings_after_the_end(situation: Situation) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.sample import Sample
+from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, Suspects
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.memory.device import ImportFootprint
 from tuner_tui.memory.trace import import_footprint
@@ -24,6 +26,7 @@ from tuner_tui.runs.events.types import Finished
 from tuner_tui.runs.log_parsing.lines import read_head_and_tail, read_tail
 from tuner_tui.runs.read.measured_memory import measured_runs
 from tuner_tui.runs.read.reader import RunReader, RunView
+from tuner_tui.runs.read.recorded_batches import read_suspects
 from tuner_tui.runs.store.folder import RunFolder, runs_dir
 from tuner_tui.runs.store.record import RunRecord, readable_record
 from tuner_tui.settings.errors import FieldError
@@ -95,7 +98,8 @@ class Situation:
     is the checkpoint named at launch, `memory_limit_bytes` the limit set at launch. `measured` are the memory peaks of
     earlier runs of the job, newest first, and `import_footprint` that of the imports: read where memory ran out.
     `host` is the machine that `samples` are of; `nodes` are the other machines of the run. `backend` is torch's for the
-    GPU, such as cuda or mps, where a message names it.
+    GPU, such as cuda or mps, where a message names it. `suspects` are steps with a suspicious loss, or that failed:
+    read once the run has ended or its loss is not finite.
     """
 
     state: RunState
@@ -115,6 +119,7 @@ class Situation:
     import_footprint: ImportFootprint | None = None
     host: str | None = None
     backend: str | None = None
+    suspects: Suspects = NO_SUSPECTS
 
     def is_known(self, name: str) -> bool:
         """Whether `settings` holds the training's own value: always, but for a command that was not given it."""
@@ -218,10 +223,17 @@ def situation_of_run(folder: RunFolder, view: RunView | None = None) -> Situatio
     view = RunReader(folder).poll() if view is None else view
     inventory = read_inventory(folder.path) if _is_local(view.record) else None
     log = LogWindowReader(folder.output_log).read(view)
-    return build_situation(view, now_s=time.time(), inventory=inventory, log=log)
+    return build_situation(view, now_s=time.time(), inventory=inventory, log=log, folder=folder)
 
 
-def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None, log: tuple[str, ...]) -> Situation:
+def build_situation(
+    view: RunView,
+    *,
+    now_s: float,
+    inventory: Inventory | None,
+    log: tuple[str, ...],
+    folder: RunFolder | None = None,
+) -> Situation:
     """The situation of a run that was read already: used by the screen, `diagnose`, the tuner and the fallback.
 
     `now_s` of a run that has ended is its end. `inventory` is this machine's; it is dropped if the run is another
@@ -239,7 +251,15 @@ def build_situation(view: RunView, *, now_s: float, inventory: Inventory | None,
         samples=view.samples,
         log=log,
         host=view.host,
+        suspects=NO_SUSPECTS if folder is None else _suspects(folder, state),
     )
+
+
+def _suspects(folder: RunFolder, state: RunState) -> Suspects:
+    not_finite = state.loss is not None and not math.isfinite(state.loss)
+    if state.finished is None and not not_finite:
+        return NO_SUSPECTS
+    return read_suspects(folder, failed=state.raised is not None or state.out_of_memory is not None)
 
 
 def _with_measured_memory(situation: Situation, record: RunRecord | None, inventory: Inventory) -> Situation:

@@ -30,6 +30,7 @@ class RunDiagnoser:
 
     def __init__(self, run: RunFolder, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        self._run = run
         self._log = LogWindowReader(run.output_log)
         self._hysteresis = FindingHysteresis()
         self._situation: Situation | None = None
@@ -41,7 +42,7 @@ class RunDiagnoser:
             log = self._log.read(view)
         except OSError:
             log = ()
-        situation = build_situation(view, now_s=now_s, inventory=inventory, log=log)
+        situation = build_situation(view, now_s=now_s, inventory=inventory, log=log, folder=self._run)
         # The diagnosis applies dozens of rules: it is repeated only for a situation that differs.
         if situation != self._situation:  # the situation of a run that has ended stays the same
             self._situation, self._findings = situation, diagnose(situation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner_tui.advice import thresholds
 from tuner_tui.advice.finding import Finding
@@ -11,6 +12,7 @@ from tuner_tui.advice.findings.rows import finding
 from tuner_tui.advice.findings.run_metrics import process_steps
 from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
+from tuner_tui.inspection.suspect_batches import name_rows
 from tuner_tui.runs.events.run_state import DIVERGED
 from tuner_tui.runs.log_parsing.fatal_failure import Confidence
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
@@ -57,7 +59,7 @@ LOSS_IGNORES_ACCUMULATION = "loss_ignores_accumulation"
 
 def non_finite_values(situation: Situation) -> Finding | None:
     state = situation.state
-    if state.outcome is not None:
+    if state.outcome not in (None, "completed", "stopped"):
         return None
     judged = _judge_values(state.loss, state.grad_norm, process_steps(situation), situation)
     if judged is None:
@@ -104,6 +106,28 @@ def _printed_trend(situation: Situation) -> tuple[float | None, float | None, in
         return (losses[-1] if losses else None), None, 0
     low = [index for index, loss in enumerate(losses) if loss < DIVERGED * lowest]
     return losses[-1], lowest, len(losses) - 1 - low[-1]
+
+
+SPIKES_SHOWN = 3
+
+
+def loss_spikes(situation: Situation) -> Finding | None:
+    spikes, rows = situation.suspects.sharing, situation.suspects.common_rows
+    if not rows:  # single spikes are noise, or batches that are merely hard
+        return None
+    evidence = [spike.sentence for spike in spikes[:SPIKES_SHOWN]]
+    return finding("loss-spikes", situation, *evidence, times=len(spikes), rows=name_rows(rows))
+
+
+def with_suspects(findings: Sequence[Finding], situation: Situation) -> list[Finding]:
+    """Add the rows of the data to the findings on a loss that is not finite, and on the failure that ended the run."""
+    broken, unfinished = situation.suspects.of_kind("not finite"), situation.suspects.of_kind("unfinished")
+    completed = []
+    for each in findings:
+        named = broken if each.cause == "nan" else unfinished if each.severity == "failed" else ()
+        unfinished = () if named is unfinished else unfinished
+        completed.append(replace(each, evidence=(*each.evidence, *(suspect.sentence for suspect in named))))
+    return completed
 
 
 def loss_scale(situation: Situation) -> Finding | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import trial_controller
 from .counters import memory_peaks
+from .counters.batch_log import BatchLog
 from .counters.evaluation import EvaluationDetector
 from .counters.planned_length import PlannedLength
 from .counters.step_counters import StepCounters
@@ -59,6 +60,7 @@ class Instrumentation:
         )
         self.counters.on_flush.append(self._backward_loss.write)
         call_safely(self._backward_loss.hook_backward, torch.Tensor)
+        self._batch_log = BatchLog(torch, session)
         self._logged = loggers.LoggedValues(session, self.counters)
         self.counters.on_flush.append(self._logged.write)
         self._rank_waits = rank_waits.RankWaits(self.counters)
@@ -74,6 +76,10 @@ class Instrumentation:
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
         )
+        if self._trial is None:
+            self._backward_loss.losses = self._batch_log.losses
+            self.counters.on_batches = self._batch_log.step_done
+            self.counters.on_flush.append(self._batch_log.write)
 
     def module_imported(self, name: str, module: Any) -> None:
         """Install the hooks that belong to the module `name`."""
@@ -158,6 +164,7 @@ class Instrumentation:
     def at_exit(self) -> None:
         """Finish a trial that is still being measured; report the last loss and settings that found no place."""
         call_safely(self._backward_loss.at_exit)
+        call_safely(self._batch_log.write_last, self.counters.step, self.counters.unfinished)
         call_safely(self._saved.write, True)
         call_safely(self._logged.write)
         if self._injection_log is not None and self._session.is_open:
@@ -170,4 +177,5 @@ class Instrumentation:
         self.counters.reset()
         self._settings_in_effect.reset()
         self._backward_loss.reset()
+        self._batch_log.reset()
         self._logged.reset()

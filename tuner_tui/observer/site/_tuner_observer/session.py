@@ -178,6 +178,11 @@ class Session:
             util.Finalize(None, self.at_exit, exitpriority=-100)
 
     @property
+    def rank(self) -> int:
+        """The rank whose event file is written, 0 before there is one."""
+        return 0 if self._file is None else self._file.rank
+
+    @property
     def step(self) -> int | None:
         """Step of the whole training, None before there are counters."""
         return self.get_step()

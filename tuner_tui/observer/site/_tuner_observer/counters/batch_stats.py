@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ..import_hooks import call_safely
@@ -185,14 +186,16 @@ class IteratorStats:
     `estimated`: some tokens were estimated instead of counted. `on_trained` is called once, at the first step made with
     its batches. `position`: batches of this epoch so far. `epoch` counts the epochs of its loader that trained, from 1;
     `on_epoch` gives it at the first such step. `length` is the number of batches of an epoch, if known; `batch_size` is
-    the loader's. `in_eval_mode`: batches not counted, because they seemed to be an evaluation's. Times are those of
-    `perf_counter`.
+    the loader's. `in_eval_mode`: batches not counted, because they seemed to be an evaluation's. `rows`: what the
+    sampler has drawn for batches that are not delivered yet; `rows_taken`: for those since the last step. Times are
+    those of `perf_counter`.
     """
 
     __slots__ = (
         "_elements", "_real", "batch_size", "batches", "epoch", "estimated", "exhausted", "first_s", "has_trained",
         "in_eval_mode", "last_s", "layout", "length", "on_epoch", "on_trained", "other_thread", "padding", "position",
-        "prefetched", "prefetches", "rows_per_sample", "samples", "shape", "tokens", "wait_s",
+        "prefetched", "prefetches", "rows", "rows_in_eval_mode", "rows_per_sample", "rows_taken", "samples", "shape",
+        "tokens", "wait_s",
     )  # fmt: skip
 
     def __init__(self, prefetches: bool = False) -> None:
@@ -208,18 +211,22 @@ class IteratorStats:
         self.length: int | None = None
         self.batch_size: int | None = None
         self.rows_per_sample = 1
+        self.rows: deque[Any] | None = None
+        self.rows_in_eval_mode: deque[Any] = deque(maxlen=1)
         self.clear()
 
     def clear(self) -> None:
         """Reset the counts after a step."""
+        self.rows_taken: list[Any] = []
         self.batches = self.samples = 0
         self.tokens: int | None = None
         self.padding: int | None = None
         self.wait_s = self.last_s = 0.0
         self.first_s: float | None = None
 
-    def start_epoch(self, on_epoch: Callable[[], int], length: int | None) -> None:
-        """Start an epoch of `length` batches."""
+    def start_epoch(self, on_epoch: Callable[[], int], length: int | None, rows: deque[Any] | None) -> None:
+        """Start an epoch of `length` batches. `rows`: what the sampler has drawn for batches not delivered yet."""
+        self.rows = rows
         self.position = self.epoch = self.in_eval_mode = 0
         self.on_epoch, self.length = on_epoch, length
         self.exhausted = False
@@ -272,11 +279,14 @@ class IteratorStats:
             self.tokens = None if self.tokens is None else round(self.tokens * share)
             self.padding = None if self.padding is None else round(self.padding * share)
             self.wait_s *= share
+            self.rows_taken = self.rows_taken[-batches:]
 
     def _add(self, measured: BatchMeasure) -> None:
         shape, tokens, padding = measured
         self.batches += 1
         self.position += 1
+        if self.rows:
+            self.rows_taken.append(self.rows.popleft())
         if shape:
             self.shape = shape
             rows = shape[0]
@@ -286,11 +296,23 @@ class IteratorStats:
         if padding is not None:
             self.padding = padding + (self.padding or 0)
 
+    def loading_failed(self) -> None:
+        """Loading the batch raised an error that is next to be delivered."""
+        ahead = int(self.prefetched is not None)
+        if self.rows is not None and len(self.rows) > ahead:
+            self.rows_taken = [self.rows[ahead]]
+
+    def evaluated(self) -> None:
+        """A batch was delivered to what seems to be an evaluation."""
+        if self.rows:
+            self.rows_in_eval_mode.append(self.rows.popleft())
+
     def add_in_eval_mode(self) -> None:
         """Add the batches that seemed to be an evaluation's. Nothing is known of their contents."""
         self.batches += self.in_eval_mode
         self.position += self.in_eval_mode
         self.samples += self.in_eval_mode * (self.batch_size or 0)
+        self.rows_taken += self.rows_in_eval_mode
         self.in_eval_mode = 0
 
     def _samples_in(self, rows: int) -> int:

@@ -118,6 +118,7 @@ class StepCounters:
 
     Every method that reads or changes the counters reads the buffer first; `own_steps` is as of the last read.
     `on_step` is called after every step if it is set, as in a trial; `on_evaluation` when an evaluation begins.
+    `on_batches` gets each step, the calls of `backward` so far, and the iterators whose batches it consumed.
     `count_ended_group` counts a step that calls of `backward` told and that has ended; see `group_ended`.
     `trainer_reports`: a Trainer tells the loss and the length of the training. `wait_is_known`: the training computes
     on the CPU, where the time in a call is that of its work.
@@ -137,6 +138,7 @@ class StepCounters:
         self.on_step: Callable[[], None] | None = None
         self.count_ended_group: Callable[[], None] = lambda: None
         self.on_evaluation: Callable[[], None] = lambda: None
+        self.on_batches: Callable[[int, int, list[IteratorStats]], None] = lambda *_: None
         self._tensor_type = tensor_type
         self._memory_fields = memory_fields
         self.reset()
@@ -157,6 +159,7 @@ class StepCounters:
         self._masked: BatchLayout | None = None
         self._pending: list[IteratorStats] = []
         self._read_in_eval_mode: IteratorStats | None = None
+        self._failed: IteratorStats | None = None
         self._alternating: set[int] = set()
         self._joined: int | None = None
         self._repeated = False
@@ -264,6 +267,17 @@ class StepCounters:
         if iterator.first_s is not None or iterator.prefetched is not None:
             self._waited(iterator, began_s, ended_s, threading.get_ident())
         iterator.end()
+
+    def loading_failed(self, iterator: IteratorStats) -> None:
+        """Note the iterator that could not load its next batch."""
+        self.read()
+        iterator.loading_failed()
+        self._failed = iterator
+
+    @property
+    def unfinished(self) -> list[IteratorStats]:
+        """The iterator that failed to load a batch, else those of which no step has consumed the batches."""
+        return self._pending if self._failed is None else [self._failed]
 
     def _waited(self, iterator: IteratorStats, began_s: float, ended_s: float, thread: int) -> None:
         if iterator.first_s is None:
@@ -474,6 +488,7 @@ class StepCounters:
         if not trained and not self._totals.has_loader:
             self._totals.batches += max(1, backwards - self._backwards)
         self._backwards = backwards
+        self.on_batches(self.first_step + self.own_steps, backwards, trained)
         for iterator in self._pending:
             iterator.clear()
         self._pending.clear()

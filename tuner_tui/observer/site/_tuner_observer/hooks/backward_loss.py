@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -34,7 +35,8 @@ FORGET_S = 10.0
 class BackwardLoss:
     """Follows the first call of `backward` on a scalar: a loop with several, such as a GAN, has a loss at each.
 
-    A loss that was divided by the number of micro batches of a step is multiplied by it.
+    A loss that was divided by the number of micro batches of a step is multiplied by it. `losses`: the newest ones as
+    they are, each with the number of its call of `backward`.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class BackwardLoss:
         self._counters = counters
         self._first_step = first_step
         self._rate = rate
+        self.losses: deque[tuple[int, Any]] = deque(maxlen=1)
         self.reset()
 
     def reset(self) -> None:
@@ -89,7 +92,8 @@ class BackwardLoss:
                     and not buffer.paused
                 ):
                     buffer.backwards += 1
-                    self._newest = tensor.detach()
+                    self._newest = newest = tensor.detach()
+                    self.losses.append((buffer.backwards, newest))
                 else:
                     self._called(tensor, frame, now)
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
@@ -113,9 +117,9 @@ class BackwardLoss:
                 self._divided_by = _divisor(outputs)
 
     def _called(self, tensor: Any, frame: FrameType, now: float) -> None:
-        if self._counters.trainer_reports or get_ident() != self._thread or tensor.numel() != 1:
+        if get_ident() != self._thread or tensor.numel() != 1:
             return
-        if self._counters.buffer.paused:
+        if self._counters.buffer.paused and not self._counters.trainer_reports:
             self._counters.backward_called(now)
         if frame.f_code is not self._code or frame.f_lasti != self._at:
             # The second `backward` of the same loop: follow the first one only, a mixture of two losses would mean
@@ -129,7 +133,10 @@ class BackwardLoss:
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
         self._newest = unscaled[1] if unscaled is not None and is_scaled else tensor.detach()
         self._newest_s = now
-        if now >= self._due_s:
+        self.losses.append((self._counters.buffer.backwards, self._newest))
+        if self._counters.trainer_reports:
+            self._due_s = now + INTERVAL_S
+        elif now >= self._due_s:
             self._due_s = now + INTERVAL_S
             if not is_scaled:
                 self._divided_by = _divisor(tensor)

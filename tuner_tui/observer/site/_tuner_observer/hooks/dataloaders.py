@@ -6,13 +6,14 @@ import functools
 import sys
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS
 from ..data_streams import repeats_in_workers
-from ..import_hooks import call_after, call_around, call_safely, replacing
+from ..import_hooks import call_after, call_around, call_before, call_safely, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,8 @@ perf_counter = time.perf_counter
 get_ident = threading.get_ident
 
 PACKAGE = __name__.partition(".")[0]
+MAX_ROWS_AHEAD = 4096
+"""Batches that a sampler may draw before they are delivered."""
 
 
 def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsCallback) -> None:
@@ -37,6 +40,7 @@ def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsC
 
     call_around(module.DataLoader, "__iter__", lambda loader: (loader, perf_counter()), started)
     call_after(module.DataLoader, "_get_iterator", lambda made, loader: setattr(made, "_tuner_loader", ref(loader)))
+    _hook_sampled_rows(module._BaseDataLoaderIter)
     _hook_next(module._BaseDataLoaderIter, counters, on_settings)
 
 
@@ -48,7 +52,9 @@ def _iteration_started(
         stats = iterator._tuner_stats = IteratorStats(_prefetches(loader))
         stats.batch_size = call_safely(_batch_size, loader)
     counters.read()
-    stats.start_epoch(functools.partial(counters.next_epoch, ref(loader)), _length(loader))
+    stats.start_epoch(
+        functools.partial(counters.next_epoch, ref(loader)), _length(loader), call_safely(_sampled_rows, iterator)
+    )
     if not counters.evaluation.is_evaluating():
         counters.batch_requested(began_s, stats)
         stats.wait_s += perf_counter() - began_s
@@ -61,7 +67,9 @@ def _stats_of(iterator: Any, counters: StepCounters, on_settings: SettingsCallba
     loader = None if reference is None else reference()
     if loader is not None:
         stats.batch_size = call_safely(_batch_size, loader)
-        stats.start_epoch(functools.partial(counters.next_epoch, reference), _length(loader))
+        stats.start_epoch(
+            functools.partial(counters.next_epoch, reference), _length(loader), call_safely(_sampled_rows, iterator)
+        )
         stats.on_trained = functools.partial(on_settings, loader_settings(loader))
     return stats
 
@@ -111,6 +119,28 @@ def loader_settings(loader: Any) -> dict[str, Any]:
     }
 
 
+def _hook_sampled_rows(iterator_class: Any) -> None:
+    """Keep what the sampler draws until the batch is delivered, which workers do in the same order."""
+    original = iterator_class._next_index
+
+    @replacing(iterator_class, "_next_index")
+    def _next_index(self: Any) -> Any:
+        drawn = original(self)
+        self.__dict__.setdefault("_tuner_rows", deque(maxlen=MAX_ROWS_AHEAD)).append(drawn)
+        return drawn
+
+    # Before workers that persist are asked for the first batches of the next epoch.
+    call_before(iterator_class, "_reset", lambda iterator, *_, **__: iterator.__dict__.pop("_tuner_rows", None))
+
+
+def _sampled_rows(iterator: Any) -> deque[Any] | None:
+    """What the sampler has drawn for batches that are not delivered yet; None if they come in another order."""
+    if not getattr(iterator, "_in_order", True):
+        return None
+    rows: deque[Any] = iterator.__dict__.setdefault("_tuner_rows", deque(maxlen=MAX_ROWS_AHEAD))
+    return rows
+
+
 def _hook_next(iterator_class: Any, counters: StepCounters, on_settings: SettingsCallback) -> None:
     """The hot path, which only appends records: see `RecordBuffer`."""
     original = iterator_class.__next__
@@ -135,7 +165,13 @@ def _hook_next(iterator_class: Any, counters: StepCounters, on_settings: Setting
             if training:
                 call_safely(counters.loader_exhausted, stats, began_s, perf_counter())
             raise
-        if training:
+        except Exception:
+            if training:
+                call_safely(counters.loading_failed, stats)
+            raise
+        if not training:
+            call_safely(stats.evaluated)
+        else:
             ended_s = perf_counter()
             try:
                 layout = stats.layout

@@ -1,0 +1,80 @@
+"""Which steps and rows are suspected, on made-up steps whose bad row is known."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, StepBatch, find_suspects, name_rows
+
+ROWS, SIZE = 1600, 16
+BAD_ROW = 733
+
+
+def shuffled_epochs(epochs: int, bad_loss: float | None, seed: int = 0, rank: int = 0) -> list[StepBatch]:
+    """Steps over shuffled rows with a noisy falling loss; that of the bad row's batch is `bad_loss` if given."""
+    draw, batches = random.Random(seed), list[StepBatch]()
+    for epoch in range(epochs):
+        order = draw.sample(range(ROWS), ROWS)
+        for start in range(0, ROWS, SIZE):
+            rows = tuple(order[start : start + SIZE])
+            loss = 0.1 + 2 / (1 + len(batches) / 20) * draw.uniform(0.8, 1.2)
+            loss = bad_loss if bad_loss is not None and BAD_ROW in rows else loss
+            batches.append(StepBatch(len(batches) + 1, rank, epoch + 1, (loss,), (rows,), (SIZE, 8)))
+    return batches
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_row_that_all_jumps_share_is_named(seed: int) -> None:
+    suspects = find_suspects(shuffled_epochs(4, 50.0, seed), failed=False)
+    assert suspects.common_rows == (BAD_ROW,)
+    assert [BAD_ROW in suspect.rows for suspect in suspects.sharing] == [True] * 4
+    assert "about" in suspects.sharing[0].sentence
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_noisy_loss_alone_is_not_suspected(seed: int) -> None:
+    assert find_suspects(shuffled_epochs(3, None, seed), failed=False) == NO_SUSPECTS
+
+
+def test_two_random_jumps_share_rows_by_chance() -> None:
+    batches = shuffled_epochs(2, None)
+    shared = set(batches[40].rows_of(None)) | set(batches[150].rows_of(None))
+    jumps = [replace(batches[n], losses=(50.0,), rows=((*batches[n].rows_of(None), 7),)) for n in (40, 150)]
+    batches[40], batches[150] = jumps
+    suspects = find_suspects(batches, failed=False)
+    assert len(suspects.suspects) == 2
+    assert suspects.common_rows == ()
+    assert shared
+
+
+def test_the_first_loss_that_is_not_finite_is_named_with_its_rank_and_micro_batch() -> None:
+    healthy = [StepBatch(n, rank, 1, (1.0, 1.0), ((n,), (n + 100,)), (1,)) for n in range(1, 30) for rank in (0, 1)]
+    broken = [
+        replace(batch, losses=(1.0, math.nan)) if (batch.step, batch.rank) == (20, 1) else batch for batch in healthy
+    ]
+    after = [replace(batch, losses=(math.nan, math.nan)) if batch.step > 20 else batch for batch in broken]
+    [suspect] = find_suspects(after, failed=True).suspects
+    assert (suspect.kind, suspect.batch.step, suspect.batch.rank, suspect.rows) == ("not finite", 20, 1, (120,))
+    assert suspect.sentence == "the loss is nan first in step 20 of rank 1: row 120"
+
+
+def test_jumps_after_the_first_broken_loss_say_nothing() -> None:
+    batches = shuffled_epochs(2, 50.0)
+    batches[3] = replace(batches[3], losses=(math.inf,))
+    assert [suspect.kind for suspect in find_suspects(batches, failed=False).suspects] == ["not finite"]
+
+
+def test_the_batch_that_no_step_has_followed_is_suspected_of_a_failure_only() -> None:
+    last = StepBatch(9, 0, 1, (), ((4, 5),), (2, 3912), unfinished=True)
+    [suspect] = find_suspects([last], failed=True).suspects
+    assert suspect.sentence == "step 9, which failed, was made of (2 × 3912) rows 4, 5"
+    assert find_suspects([last], failed=False) == NO_SUSPECTS
+
+
+def test_many_rows_are_shortened_and_none_are_said_to_be_unknown() -> None:
+    assert name_rows(range(20)).endswith("15 and 4 more")
+    assert name_rows(()) == "rows not recorded"

@@ -1,0 +1,48 @@
+"""The rows of each step, from loops whose broken row is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.observer.observed_process import SCRIPTS, observe
+from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects
+from tuner_tui.runs.read.recorded_batches import read_batches
+from tuner_tui.runs.store.folder import RunFolder
+
+pytestmark = pytest.mark.train
+BAD_ROW = 61
+
+
+def batches_of(folder: Path, loop: str, bad_row: int = BAD_ROW) -> list[StepBatch]:
+    """The steps that a run of the script leaves."""
+    observe(folder, str(SCRIPTS / "poisoned_row.py"), loop, str(bad_row))
+    return read_batches(RunFolder(folder / "run"))
+
+
+@pytest.mark.parametrize("loop", ["plain", "workers", "own-batches", "single", "in-order", "accelerate", "evaluates"])
+def test_the_step_whose_loss_is_nan_first_had_the_broken_row(tmp_path: Path, loop: str) -> None:
+    batches = batches_of(tmp_path, loop)
+    suspect, *_ = find_suspects(batches, failed=False).suspects
+    assert (suspect.kind, BAD_ROW in suspect.rows) == ("not finite", True)
+    first = next(batch for batch in batches if BAD_ROW in batch.rows_of(None))
+    assert suspect.batch == first
+    assert len(suspect.rows) == (1 if loop == "single" else 8), "of an accumulated step one micro batch"
+    epoch = [row for batch in batches if batch.epoch == 1 for row in batch.rows_of(None)]
+    assert sorted(epoch) == list(range(96))
+
+
+@pytest.mark.parametrize("loop", ["plain", "workers"])
+def test_a_row_that_cannot_be_loaded_is_in_the_step_that_never_came(tmp_path: Path, loop: str) -> None:
+    batches = batches_of(tmp_path, loop, -BAD_ROW)
+    [suspect] = find_suspects(batches, failed=True).suspects
+    assert (suspect.kind, BAD_ROW in suspect.rows) == ("unfinished", True)
+    assert suspect.batch.step == len(batches)
+
+
+@pytest.mark.parametrize("loop", ["stream", "any-order"])
+def test_rows_that_nobody_can_number_are_unknown(tmp_path: Path, loop: str) -> None:
+    batches = batches_of(tmp_path, loop)
+    assert [batch.rows for batch in batches] == [None] * 24
+    assert all(batch.losses for batch in batches)

@@ -1,0 +1,66 @@
+"""`tuner-tui batches`: which rows of the data the steps of a run were made of, and which of them are suspicious."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner_tui.cli.console import FAILED, fail, find_run_or_exit, print_json, print_line
+from tuner_tui.cli.options import AsJson, RunName
+from tuner_tui.cli.report_text import WIDTH, format_table
+from tuner_tui.core.text import wrap_text
+from tuner_tui.inspection.suspect_batches import StepBatch, find_suspects, name_rows
+from tuner_tui.runs.read.recorded_batches import read_batches
+
+SUSPECTS_SHOWN = 8
+
+
+def batches(
+    run: RunName,
+    step: Annotated[int | None, typer.Option("--step", metavar="N", min=1, help="List the rows of this step.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the steps whose loss is not finite or jumps, and the rows of the data that they were made of.
+
+    Rows are numbered as in the dataset that the DataLoader was given, from 0. The newest thousands of steps are kept;
+    of a stream the rows are not known.
+    """
+    folder = find_run_or_exit(run)
+    recorded = read_batches(folder)
+    if not recorded:
+        fail(f"{folder.id} has recorded no steps: its observer was not there, or no DataLoader was read.", FAILED)
+    if step is not None:
+        chosen = [batch for batch in recorded if batch.step == step]
+        if not chosen:
+            fail(f"Step {step:,} is not recorded; steps {_span(recorded)} are.", FAILED)
+        print_json(chosen) if as_json else print_line("\n".join(_step_lines(chosen)))
+        return
+    suspects = find_suspects(recorded, failed=any(batch.unfinished for batch in recorded))
+    if as_json:
+        print_json({"first_step": recorded[0].step, "last_step": recorded[-1].step, "suspects": suspects})
+        return
+    lines = [f"Steps {_span(recorded)} are recorded."]
+    if suspects.common_rows:
+        lines.append(f"{len(suspects.sharing)} jumps of the loss share {name_rows(suspects.common_rows)}.")
+    lines += [f"- {suspect.sentence}" for suspect in suspects.suspects[:SUSPECTS_SHOWN]]
+    if len(suspects.suspects) > SUSPECTS_SHOWN:
+        lines.append(f"- {len(suspects.suspects) - SUSPECTS_SHOWN} more: `--json` lists all.")
+    if not suspects.suspects:
+        lines.append("No loss that is not finite and no jump of the loss among them.")
+    print_line("\n".join(part for text in lines for part in wrap_text(text, WIDTH)))
+
+
+def _span(recorded: list[StepBatch]) -> str:
+    return f"{recorded[0].step:,} to {recorded[-1].step:,}"
+
+
+def _step_lines(chosen: list[StepBatch]) -> list[str]:
+    rows = [("rank", "epoch", "micro batch", "loss", "shape", "rows")]
+    for batch in chosen:
+        for number, drawn in enumerate(batch.rows or ((),)):
+            loss = f"{batch.losses[number]:.4g}" if len(batch.losses) == len(batch.rows or ()) else ""
+            shape = " × ".join(map(str, batch.shape))
+            epoch = "" if batch.epoch is None else str(batch.epoch)
+            rows.append((str(batch.rank), epoch, str(number + 1), loss, shape, ", ".join(map(str, drawn)) or "–"))
+    return format_table(rows, right={0, 1, 2, 3})

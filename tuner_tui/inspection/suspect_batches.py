@@ -1,0 +1,180 @@
+"""Which rows of the data explain a loss that is not finite, a loss that jumps, or a step that failed.
+
+Pure: steps with their rows and losses in, suspects out. Rows are those of the dataset that the loader was given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+WINDOW = 25
+"""Steps before and after one that say which loss is usual there."""
+MIN_NEIGHBOURS = 8
+SPIKE_DEVIATIONS = 8.0
+"""A spike is that many times as far above the losses around it as these are from each other (judgement)."""
+SPIKE_SHARE = 0.5
+"""And at least that share of the loss itself above them (judgement)."""
+HIGH_SHARE, TIMES_HIGH = 0.95, 2.0
+"""And that many times as far above them as the 95th percentile is: losses of single samples have long tails."""
+MIN_COMMON = 2
+"""Spikes that a row must have been in to be named alone."""
+MIN_GUILTY_SHARE = 0.8
+"""Of the steps that a row was in: in so many of them the loss was a spike."""
+MOST_BY_CHANCE = 0.05
+"""Rows that as many random batches would share: with more the rows in common say nothing."""
+MOST_SPIKES = 50
+ROWS_SHOWN = 16
+
+Kind = Literal["not finite", "spike", "unfinished"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """The micro batches of one optimizer step of a rank; `losses` are those that `backward()` was called on.
+
+    `rows` is None if the sampler drew no numbers, as for a stream, and holds an empty tuple for too many of them.
+    `shape` is that of the last tensor. `unfinished`: loaded for a step that never came.
+    """
+
+    step: int
+    rank: int = 0
+    epoch: int | None = None
+    losses: tuple[float, ...] = ()
+    rows: tuple[tuple[int, ...], ...] | None = None
+    shape: tuple[int, ...] = ()
+    unfinished: bool = False
+
+    @property
+    def loss(self) -> float | None:
+        """The mean of the micro batches, None where it is not known."""
+        return sum(self.losses) / len(self.losses) if self.losses else None
+
+    def rows_of(self, micro_batch: int | None) -> tuple[int, ...]:
+        """The rows of a micro batch, or of all."""
+        rows = self.rows or ()
+        if micro_batch is None or len(rows) != len(self.losses):
+            return tuple(row for batch in rows for row in batch)
+        return rows[micro_batch]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A step, why it is suspected, and its rows; of an accumulated step those of the micro batch that stands out.
+
+    `prominence` of a spike: how many times as high as it must be at least.
+    """
+
+    kind: Kind
+    batch: StepBatch
+    rows: tuple[int, ...]
+    loss: float | None
+    usual_loss: float | None = None
+    prominence: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """What happened in the step, with its rows."""
+        step, rows = f"step {self.batch.step:,}", name_rows(self.rows)
+        rank = f" of rank {self.batch.rank}" if self.batch.rank else ""
+        if self.kind == "not finite":
+            return f"the loss is {self.loss} first in {step}{rank}: {rows}"
+        if self.kind == "spike":
+            return f"the loss is {self.loss:.4g} in {step}{rank}, about {self.usual_loss:.4g} around it: {rows}"
+        shape = f" ({' × '.join(map(str, self.batch.shape))})" if self.batch.shape else ""
+        return f"{step}{rank}, which failed, was made of{shape} {rows}"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspects:
+    """`common_rows`: rows that several spikes share and hardly any other step had, more than chance explains."""
+
+    suspects: tuple[Suspect, ...] = ()
+    common_rows: tuple[int, ...] = ()
+
+    @property
+    def sharing(self) -> tuple[Suspect, ...]:
+        """The spikes that had the common rows."""
+        return tuple(each for each in self.of_kind("spike") if not set(self.common_rows).isdisjoint(each.rows))
+
+    def of_kind(self, kind: Kind) -> tuple[Suspect, ...]:
+        """The suspects of one kind, in the order of their steps."""
+        return tuple(suspect for suspect in self.suspects if suspect.kind == kind)
+
+
+NO_SUSPECTS = Suspects()
+
+
+def name_rows(rows: Sequence[int]) -> str:
+    """Return the numbers of rows in words, the first of many."""
+    if not rows:
+        return "rows not recorded"
+    more = f" and {len(rows) - ROWS_SHOWN:,} more" if len(rows) > ROWS_SHOWN else ""
+    return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:ROWS_SHOWN]))}{more}"
+
+
+def find_suspects(batches: Sequence[StepBatch], failed: bool) -> Suspects:
+    """Return the first step whose loss is not finite, the spikes before it, the highest first, and the step that never
+    came if the run `failed`."""
+    in_order = sorted(batches, key=lambda batch: (batch.step, batch.rank))
+    first = next((batch for batch in in_order if _broken(batch) is not None), None)
+    healthy = [batch for batch in in_order if first is None or batch.step < first.step]
+    suspects = [
+        suspect
+        for rank in sorted({batch.rank for batch in healthy})
+        for suspect in _spikes([batch for batch in healthy if batch.rank == rank and not batch.unfinished])
+    ]
+    suspects = sorted(suspects, key=lambda suspect: -suspect.prominence)[:MOST_SPIKES]
+    common = _common_rows(suspects, healthy)
+    if first is not None:
+        at = _broken(first)
+        suspects.insert(0, Suspect("not finite", first, first.rows_of(at), None if at is None else first.losses[at]))
+    unfinished = [batch for batch in in_order if batch.unfinished and failed]
+    suspects += [Suspect("unfinished", batch, batch.rows_of(None), None) for batch in unfinished]
+    return Suspects(tuple(suspects), common)
+
+
+def _broken(batch: StepBatch) -> int | None:
+    """The first micro batch whose loss is not finite."""
+    return next((number for number, loss in enumerate(batch.losses) if not math.isfinite(loss)), None)
+
+
+def _spikes(batches: Sequence[StepBatch]) -> list[Suspect]:
+    """Losses far above those of the steps around them."""
+    losses = [max(batch.losses) if batch.losses else None for batch in batches]
+    spikes = []
+    for number, (batch, loss) in enumerate(zip(batches, losses, strict=True)):
+        around = losses[max(0, number - WINDOW) : number] + losses[number + 1 : number + 1 + WINDOW]
+        near = sorted(other for other in around if other is not None)
+        if loss is None or len(near) < MIN_NEIGHBOURS:
+            continue
+        usual, high = median(near), near[int(HIGH_SHARE * len(near))]
+        deviation = median(abs(other - usual) for other in near)
+        least = max(SPIKE_DEVIATIONS * deviation, SPIKE_SHARE * abs(usual), TIMES_HIGH * (high - usual))
+        if loss - usual > least:
+            rows = batch.rows_of(batch.losses.index(loss))
+            spikes.append(Suspect("spike", batch, rows, loss, usual, (loss - usual) / least if least else math.inf))
+    return spikes
+
+
+def _common_rows(suspects: Sequence[Suspect], batches: Sequence[StepBatch]) -> tuple[int, ...]:
+    """Rows that were in several suspects and, as good as, in no other step."""
+    in_suspects = Counter(row for suspect in suspects for row in set(suspect.rows))
+    in_all = Counter(row for batch in batches for row in set(batch.rows_of(None)))
+    size = len(in_suspects) and in_suspects.total() / len(suspects)
+
+    def by_chance(count: int) -> float:
+        """How many rows so many random batches of this size would share."""
+        return float(len(in_all) * (size / max(1, len(in_all))) ** count)
+
+    guilty = [
+        row
+        for row, count in in_suspects.items()
+        if count >= max(MIN_COMMON, MIN_GUILTY_SHARE * in_all[row]) and by_chance(count) < MOST_BY_CHANCE
+    ]
+    most = max((in_suspects[row] for row in guilty), default=0)
+    return tuple(sorted(row for row in guilty if in_suspects[row] == most))

@@ -1,0 +1,147 @@
+"""Which rows of the dataset each optimizer step was made of, and its loss: `batches-rank0.jsonl` of the run folder.
+
+The rows are the indices that the batch sampler drew, read in the process that iterates over the loader; its workers
+need not be asked. A line is a step: `step`, `epoch`, `losses` and `rows` (a number and a list for each micro batch) and
+`shape`. What was loaded for a step that never came is marked `"unfinished": true`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..session import json_safe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..session import Session
+    from .batch_stats import IteratorStats
+
+MAX_BYTES = 1 << 20
+"""Of a file; the one before it is kept too, so that the newest thousands of steps can be asked for."""
+MAX_ROWS = 4096
+"""Rows of a step that are written; of more only that it had more."""
+MAX_LOSSES = 8192
+"""Losses held until they are written, about a second later."""
+
+
+class BatchLog:
+    """Written when the counters are. The losses of a GPU are copied together and read when the copy has arrived.
+
+    `losses`: the call of `backward` (as in `RecordBuffer.backwards`) and the loss that it was called on.
+    """
+
+    def __init__(self, torch: Any, session: Session) -> None:
+        self._torch = torch
+        self._session = session
+        self.losses: deque[tuple[int, Any]] = deque(maxlen=MAX_LOSSES)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything, in a forked child."""
+        self.losses.clear()
+        self._steps: list[tuple[int, dict[str, Any]]] = []
+        self._copied: tuple[list[int], Any, Any, list[tuple[int, dict[str, Any]]]] | None = None
+        self._backwards = 0
+        self._fd: int | None = None
+        self._size = 0
+
+    def step_done(self, step: int, backwards: int, iterators: Sequence[IteratorStats]) -> None:
+        """Note the batches of a step, after so many calls of `backward`."""
+        self._steps.append((backwards, {"step": step, **_batches(iterators)}))
+
+    def write(self) -> None:
+        """Write the steps whose losses are known."""
+        if self._copied is not None:
+            calls, host, done, steps = self._copied
+            if not done.query():
+                return
+            self._copied = None
+            self._write(steps, dict(zip(calls, host.tolist())))  # noqa: B905 - Python 3.8
+        steps, self._steps = self._steps, []
+        if not steps:
+            return
+        losses = self._take(steps[-1][0])
+        devices = {loss.device.type for _, loss in losses}
+        if devices == {"cuda"} and not self._torch.cuda.is_current_stream_capturing():
+            self._copy(losses, steps)
+        else:
+            self._write(steps, {call: float(loss) for call, loss in losses} if devices == {"cpu"} else {})
+
+    def write_last(self, step: int, pending: Sequence[IteratorStats]) -> None:
+        """Write what is left at the end of the process, and the batches that no step has followed."""
+        if self._copied is not None:
+            self._copied[2].synchronize()
+            self.write()
+        unfinished = _batches(pending)
+        if "rows" in unfinished:
+            self._steps.append((self._backwards + MAX_LOSSES, {"step": step + 1, **unfinished, "unfinished": True}))
+        steps, self._steps = self._steps, []
+        self._write(steps, {call: float(loss) for call, loss in self.losses})
+
+    def _take(self, backwards: int) -> list[tuple[int, Any]]:
+        taken = []
+        while self.losses and self.losses[0][0] <= backwards:
+            taken.append(self.losses.popleft())
+        return taken
+
+    def _copy(self, losses: list[tuple[int, Any]], steps: list[tuple[int, dict[str, Any]]]) -> None:
+        """Copy the losses to pinned memory without waiting for the GPU."""
+        together = self._torch.stack([loss.reshape(()).float() for _, loss in losses])
+        host = self._torch.empty(len(losses), pin_memory=True)
+        host.copy_(together, non_blocking=True)
+        done = self._torch.cuda.Event()
+        done.record()
+        self._copied = ([call for call, _ in losses], host, done, steps)
+
+    def _write(self, steps: list[tuple[int, dict[str, Any]]], losses: dict[int, float]) -> None:
+        lines = []
+        for backwards, fields in steps:
+            values = [losses[call] for call in range(self._backwards + 1, backwards + 1) if call in losses]
+            self._backwards = max(self._backwards, backwards)
+            if values:
+                fields["losses"] = [json_safe(float(f"{value:.6g}")) for value in values]
+            lines.append(json.dumps(fields, separators=(",", ":")))
+        if lines:
+            self._append(("\n".join(lines) + "\n").encode())
+
+    def _append(self, text: bytes) -> None:
+        path = os.path.join(self._session.run_dir, f"batches-rank{self._session.rank}.jsonl")
+        try:
+            if self._fd is not None and self._size + len(text) > MAX_BYTES:
+                os.close(self._fd)
+                self._fd = None
+                os.replace(path, f"{path}.old")
+            if self._fd is None:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._fd = os.open(path, flags, 0o600)
+                self._size = os.fstat(self._fd).st_size
+            self._size += os.write(self._fd, text)
+        except OSError:  # a full disk must not end a training
+            return
+
+
+def _batches(iterators: Sequence[IteratorStats]) -> dict[str, Any]:
+    """Rows, shape and epoch of the batches taken from the iterators, of those that are known."""
+    rows = [_row_numbers(batch) for iterator in iterators for batch in iterator.rows_taken]
+    first = iterators[0] if iterators else None
+    fields: dict[str, Any] = {}
+    if first is not None and first.epoch:
+        fields["epoch"] = first.epoch
+    if rows and None not in rows:
+        drawn = [batch for batch in rows if batch is not None]
+        fields["rows"] = drawn if sum(map(len, drawn)) <= MAX_ROWS else []
+    if first is not None and first.shape:
+        fields["shape"] = [int(size) for size in first.shape]
+    return fields
+
+
+def _row_numbers(batch: Any) -> list[int] | None:
+    """The indices that a sampler drew for a batch, or for a sample; None if they are no numbers, as of a stream."""
+    try:
+        return [int(index) for index in (batch if hasattr(batch, "__iter__") else (batch,))]
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,62 @@
+"""Reads which rows each optimizer step of a run was made of, as the observer wrote it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuner_tui.core.files import is_irregular
+from tuner_tui.inspection.suspect_batches import NO_SUSPECTS, StepBatch, Suspects, find_suspects
+from tuner_tui.runs.store.folder import RunFolder
+
+MAX_BYTES = 4 << 20
+"""Of a file; the observer writes a quarter of it."""
+
+
+def read_batches(folder: RunFolder) -> list[StepBatch]:
+    """Return the steps that are still recorded, oldest first, of all ranks; lines that cannot be read are skipped."""
+    batches = []
+    for path in sorted(folder.path.glob("batches-rank*.jsonl")):
+        rank = path.stem.removeprefix("batches-rank")
+        for part in (path.with_name(f"{path.name}.old"), path):
+            if rank.isdecimal():
+                batches += _read(part, int(rank))
+    return sorted(batches, key=lambda batch: (batch.step, batch.rank))
+
+
+def read_suspects(folder: RunFolder, failed: bool) -> Suspects:
+    """Return what the steps of a run say of its losses and its failure; read again only when they have changed."""
+    try:
+        newest_ns = max((path.stat().st_mtime_ns for path in folder.path.glob("batches-rank*.jsonl")), default=0)
+    except OSError:
+        return NO_SUSPECTS
+    return _cached_suspects(folder, failed, newest_ns)
+
+
+@lru_cache(maxsize=4)
+def _cached_suspects(folder: RunFolder, failed: bool, newest_ns: int) -> Suspects:
+    return find_suspects(read_batches(folder), failed) if newest_ns else NO_SUSPECTS
+
+
+def _read(path: Path, rank: int) -> list[StepBatch]:
+    if not path.exists() or is_irregular(path):
+        return []
+    try:
+        with path.open("rb") as file:
+            lines = file.read(MAX_BYTES).splitlines()
+    except OSError:
+        return []
+    parsed = (_parse(line, rank) for line in lines)
+    return [batch for batch in parsed if batch is not None]
+
+
+def _parse(line: bytes, rank: int) -> StepBatch | None:
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(line)
+        losses = tuple(float(loss) for loss in fields.pop("losses", ()))
+        return msgspec.convert({**fields, "rank": rank, "losses": losses}, StepBatch)
+    except (msgspec.MsgspecError, TypeError, ValueError, AttributeError):  # half written, or of another release
+        return None
