@@ -43,6 +43,14 @@ def test_what_fills_the_memory_is_measured_between_and_within_steps() -> None:
     assert "weights, optimizer 26 %" in shown
     assert "activations 51 %" in shown
     assert "free" in shown
+    weights = replace(
+        state, ranks={0: rank}, parameters=6 * GIB, trainable_parameters=6 * GIB,
+        in_effect={"parameter_dtype": "bfloat16"},
+    )  # fmt: skip
+    split = plain_text(memory_rows(weights, sample(), None, 160)[0].line)
+    assert [part.strip() for part in split.split("▏")[1:3]] == ["weights 15 %", "optimizer 11 %"]
+    adapter = replace(weights, trainable_parameters=GIB)
+    assert "weights, optimizer 26 %" in plain_text(memory_rows(adapter, sample(), None, 120)[0].line)
     assert "▲ peak 61.2" in plain_text(marks.line) or "peak 61.2 ▲" in plain_text(marks.line)
     unknown = plain_text(memory_rows(state, sample(), None, 120)[0].line)
     assert "tensors 77 %" in unknown

@@ -53,11 +53,15 @@ def half_cell_bar(halves: int, width: int, style: Style) -> Line:
 
 
 class BarPart(NamedTuple):
-    """A part of a stacked bar: its name, its share of the whole (0 to 1) and its style, such as `fill-curve`."""
+    """A part of a stacked bar: its name, its share of the whole (0 to 1) and its style, such as `fill-curve`.
+
+    Where there is room, the `meaning` stands in place of the name.
+    """
 
     name: str
     share: float
     style: Style
+    meaning: str = ""
 
 
 PART_START = "▏"
@@ -91,7 +95,8 @@ def unnamed_parts(parts: Iterable[BarPart], bar: Line) -> list[str]:
 
 def _part_text(part: BarPart, width: int) -> str:
     share = format_share(part.share)
-    text = next((text for text in (f"{part.name} {share}", part.name, share) if len(text) < width), "")
+    texts = (*([f"{part.meaning} {share}"] if part.meaning else []), f"{part.name} {share}", part.name, share)
+    text = next((text for text in texts if len(text) < width), "")
     return align_left(PART_START + text, width)
 
 

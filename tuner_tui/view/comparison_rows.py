@@ -29,6 +29,7 @@ from tuner_tui.view.cells import (
     column_widths,
     join_sections,
     line,
+    line_width,
     shorten,
     side_by_side,
     table_line,
@@ -80,20 +81,28 @@ class Entry(NamedTuple):
 
 
 def comparison_rows(scene: ComparisonScene, width: int, height: int = 0) -> list[Row]:
-    """Return all rows; the plot grows into the rest of `height`."""
-    head = _head(scene, width)
-    if width < TWO_COLUMNS:
-        measured = join_sections([_measured(scene, width), _plot(scene, width, PLOT_ROWS)])
-        return join_sections([head, _settings_section(scene, width), measured, _other_sections(scene, width)])
+    """Return all rows; the plot grows into the rest of `height`.
+
+    Settings and figures stand side by side where one below the other has no room, or where nothing is cut by it.
+    """
+    head, settings = _head(scene, width), _settings_section(scene, width)
+    measured, others = _measured(scene, width), _other_sections(scene, width)
+    free = height - len(join_sections([head, settings, measured, others])) - 1
+    plot = _plot(scene, width, max(PLOT_ROWS, free))
     half = (width - COLUMN_GAP) // 2
-    left, right = join_sections([_settings_section(scene, half), _other_sections(scene, half)]), _measured(scene, half)
-    tables = join_sections([head, side_by_side(left, right, half + COLUMN_GAP)])
+    right = _measured(scene, half)
+    room = width - COLUMN_GAP - max((line_width(row.line) for row in right), default=half)
+    cut = any(line_width(row.line) > room for row in settings)
+    if width < TWO_COLUMNS or (cut and free >= PLOT_ROWS):
+        return join_sections([head, settings, measured, plot, others])
+    left = join_sections([_settings_section(scene, room), _other_sections(scene, room)])
+    tables = join_sections([head, side_by_side(left, right, room + COLUMN_GAP)])
     free = height - len(tables) - 1
     if free >= TALL_PLOT_ROWS:
         return join_sections([tables, _plot(scene, width, free)])
     shorter = min(left, right, key=len)
     shorter += [Row(()), *_plot(scene, half, max(PLOT_ROWS, height - len(head) - len(shorter) - 2))]
-    return join_sections([head, side_by_side(left, right, half + COLUMN_GAP)])
+    return join_sections([head, side_by_side(left, right, room + COLUMN_GAP)])
 
 
 def _plot(scene: ComparisonScene, width: int, height: int) -> list[Row]:

@@ -81,7 +81,7 @@ LONGEST_TITLE = 32
 """Cells of a remedy's title up to which it stands at its key."""
 WIDE_FROM, FACTS_SHARE = 90, 0.42
 """From this width on the loss stands beside the facts, which have this share of it."""
-LEAST_CHART, MOST_CHART = 6, 12
+LEAST_CHART, MOST_CHART = 6, 24
 EQUAL_SPEED = 0.015
 """Speeds that differ by less are called the same: the noise between identical runs."""
 
@@ -106,11 +106,11 @@ def end_rows(scene: EndScene, width: int, height: int, keys: bool = True) -> lis
 
 
 def loss_chart(scene: EndScene, width: int, height: int) -> list[Row]:
-    """Return the loss of the run; nothing where it has fewer than two points."""
+    """Return the loss of the run, beside facts that name the best evaluation; nothing with fewer than two points."""
     loss = scene.history.loss
     if len(loss.xs) < 2:
         return []
-    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss)
+    shown = LossScene(loss, scene.history.eval_loss, scene.state.step, scene.state.loss, best=False)
     return list(loss_rows(shown, width, height))
 
 

@@ -145,7 +145,7 @@ def _gpus(scene: LiveScene, sample: Sample, width: int, judged: bool, room: int 
     old = [Row(line(TextSpan(f"{WARN} sampled {format_duration(age)} ago", "warn")))] if age > OLD_SAMPLE_S else []
     gpus = GpuScene(sample, scene.recent, training, window=scene.window)
     if room is None and len(sample.gpus) >= TWO_COLUMNS_FROM:
-        return old + gpu_wall(gpus, width, worst=0)
+        return old + gpu_wall(gpus, width)
     return old + gpu_rows(gpus, width, (room or 0) + len(gpu_rows(gpus, width)))
 
 

@@ -31,7 +31,7 @@ class LossScene(NamedTuple):
     """The losses of a run and of its evaluations over its steps, of which the last planned one is `last_step`.
 
     `newest` is the exact newest loss. `earlier` is the name of an earlier run of the same
-    training and its loss, drawn in grey. There is a forecast while the run is `live`.
+    training and its loss, drawn in grey. There is a forecast while the run is `live`. The `best` evaluation is named.
     """
 
     loss: Series
@@ -40,6 +40,7 @@ class LossScene(NamedTuple):
     newest: float | None = None
     earlier: tuple[str, Series] | None = None
     live: bool = False
+    best: bool = True
 
 
 def loss_rows(scene: LossScene, width: int, height: int) -> Sequence[Row]:
@@ -79,7 +80,8 @@ def _heading(
     if evaluations:
         step, best = min(evaluations, key=lambda evaluation: evaluation[1])
         at = TextSpan(f" at step {step:,.0f}", "dim")
-        parts.append(line(TextSpan(f"{EVALUATION} ", "second"), TextSpan("best eval ", "dim"), f.metric(best), at))
+        value = (TextSpan("best eval ", "dim"), f.metric(best), at) if scene.best else (TextSpan("eval", "dim"),)
+        parts.append(line(TextSpan(f"{EVALUATION} ", "second"), *value))
     if scene.earlier is not None:
         parts.append(line(TextSpan(f"⠁⠁ {scene.earlier[0]}", "dim")))
     if forecast is not None:

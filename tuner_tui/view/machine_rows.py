@@ -110,22 +110,31 @@ def gpu_rows(scene: GpuScene, width: int, room: int = 0) -> list[Row]:
     """Return a heading and a row of gauges for each GPU, and the problems in words.
 
     Of `room` rows, what is left goes to histories below each GPU. Many GPUs stand in two columns, and very many are a
-    wall of cells with the worst five as rows.
+    wall of cells, with the worst in the rows that are left, at least five.
     """
     gpus = scene.sample.gpus
-    if len(gpus) >= WALL_FROM:
-        all_in_rows = sum(gpu.lost for gpu in gpus) <= WORST
-        return [*gpu_wall(scene, width), *gpu_problem_rows(scene, width, width if all_in_rows else 0)]
     columns = 2 if len(gpus) >= TWO_COLUMNS_FROM and width >= 2 * NARROWEST_COLUMN + COLUMN_GAP else 1
     each = (width - COLUMN_GAP) // 2 if columns == 2 else width
+    if len(gpus) >= WALL_FROM:
+        all_in_rows = sum(gpu.lost for gpu in gpus) <= WORST
+        problems = gpu_problem_rows(scene, width, each if all_in_rows else 0)
+        wall = gpu_wall(scene, width)
+        worst = max(WORST, columns * (room - len(wall) - len(problems) - 1))
+        return [*wall, *_in_columns(scene, worst_gpus(scene, worst), columns, width), *problems]
     problems = gpu_problem_rows(scene, width, each)
     lines = -(-len(gpus) // columns)
     spare = (room - 1 - lines - len(problems)) // lines if gpus else 0
     height = min(TALLEST_HISTORY, spare) if spare >= LEAST_HISTORY else 0
-    if columns == 1:
-        return [*_gpu_column(scene, gpus, width, height), *problems]
+    return [*_in_columns(scene, gpus, columns, width, height), *problems]
+
+
+def _in_columns(scene: GpuScene, gpus: Sequence[GpuSample], columns: int, width: int, height: int = 0) -> list[Row]:
+    """Return the rows of `gpus` in one column or two."""
+    if columns == 1 or len(gpus) <= WORST:
+        return _gpu_column(scene, gpus, width, height)
+    each, lines = (width - COLUMN_GAP) // 2, -(-len(gpus) // columns)
     left, right = (_gpu_column(scene, part, each, height) for part in (gpus[:lines], gpus[lines:]))
-    return [*side_by_side(left, right, each + COLUMN_GAP), *problems]
+    return side_by_side(left, right, each + COLUMN_GAP)
 
 
 def _gpu_column(scene: GpuScene, gpus: Sequence[GpuSample], width: int, height: int) -> list[Row]:
@@ -146,8 +155,8 @@ GROUP = 8
 """GPUs of a wall between two gaps: those of a node, as a rule."""
 
 
-def gpu_wall(scene: GpuScene, width: int, worst: int = WORST) -> list[Row]:
-    """Return two cells for each GPU, as tall as it is busy and coloured by its state, and rows for the worst ones."""
+def gpu_wall(scene: GpuScene, width: int) -> list[Row]:
+    """Return two cells for each GPU, as tall as it is busy and coloured by its state."""
     gpus = scene.sample.gpus
     each = max(1, (width - LABEL + 1) // (2 * GROUP + 1)) * GROUP
     states = [_state_style(scene, gpu) for gpu in gpus]
@@ -170,11 +179,17 @@ def gpu_wall(scene: GpuScene, width: int, worst: int = WORST) -> list[Row]:
                 TextSpan(mark + (level if mark != BAD else BAD) if mark else 2 * level, states[start + n]),
             ]
         rows.append(labelled_row(f"{gpus[start].index}–{gpus[min(start + each, len(gpus)) - 1].index}", *cells))
-    order: tuple[Style, ...] = ("bad", "warn", "good", "gauge")
-    by_state = sorted(
-        range(len(gpus)), key=lambda n: (order.index(states[n]), not gpus[n].lost, gpus[n].utilisation_pct or 0.0)
-    )
-    return [*rows, *_gpu_column(scene, [gpus[n] for n in sorted(by_state[:worst])], width, 0)]
+    return rows
+
+
+def worst_gpus(scene: GpuScene, count: int) -> list[GpuSample]:
+    """Return the GPUs in trouble, those that idle, then the first ones, in the order of their numbers.
+
+    By its load a GPU would come and go with each sample.
+    """
+    order: Mapping[Style, int] = {"bad": 0, "warn": 1}
+    ranked = sorted(scene.sample.gpus, key=lambda gpu: (order.get(_state_style(scene, gpu), 2), not gpu.lost))
+    return sorted(ranked[:count], key=lambda gpu: gpu.index)
 
 
 def _state_style(scene: GpuScene, gpu: GpuSample) -> Style:

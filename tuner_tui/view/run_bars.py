@@ -26,6 +26,7 @@ PART_OF_CAUSE: Mapping[str, str] = {
 STEP_STYLES: Mapping[str, Style] = {
     DATA: "fill-dim", COMPUTE: "fill-curve", REST: "fill-dim", EVALUATION: "fill-second", SAVING: "fill-dim",
 }  # fmt: skip
+STEP_MEANINGS: Mapping[str, str] = {DATA: "waiting for data", COMPUTE: "forward, backward and optimizer"}
 NOTABLE_SHARE = 0.1
 """The share of the time from which the largest avoidable part stands out although no finding is about it."""
 FIGURE = 16
@@ -70,10 +71,10 @@ def step_rows(state: RunState, causes: Sequence[str], width: int) -> list[Row]:
     shares = step_shares(state)
     if not shares:
         return []
-    parts = [BarPart(name, share, STEP_STYLES[name]) for name, share in shares.items()]
+    parts = [BarPart(name, share, STEP_STYLES[name], STEP_MEANINGS.get(name, "")) for name, share in shares.items()]
     avoidable = avoidable_part(shares, causes)
     parts = [
-        part._replace(name=f"{WARN} {part.name}", style="fill-warn") if part.name == avoidable else part
+        part._replace(name=f"{WARN} {part.name}", meaning="", style="fill-warn") if part.name == avoidable else part
         for part in parts
     ]
     speed = "" if state.rates.steps_s is None else f"{f.significant(state.rates.steps_s)} steps/s"
@@ -156,11 +157,25 @@ def _measured_parts(state: RunState, gpu: GpuSample, sample: Sample | None) -> d
     pids = {process.pid for process in sample.processes} if sample is not None else set()
     by_us = [process.memory_bytes for process in gpu.processes or () if process.pid in pids]
     known_by_us = sum(size for size in by_us if size is not None) or gpu.memory_used_bytes
-    sizes = {TENSORS: float(peak)} if kept is None else {KEPT: float(kept), ACTIVATIONS: float(peak - kept)}
+    sizes: dict[str, float] = {TENSORS: peak}
+    if kept is not None:
+        weights = _weight_bytes(state)
+        split = {WEIGHTS: weights, OPTIMIZER: kept - weights} if weights and weights <= kept else {KEPT: kept}
+        sizes = {**split, ACTIVATIONS: peak - kept}
     sizes[CACHED] = reserved - peak
     sizes[CONTEXT] = max(0.0, known_by_us - reserved)
     sizes[OTHERS] = max(0.0, gpu.memory_used_bytes - known_by_us)
     return sizes
+
+
+def _weight_bytes(state: RunState) -> int | None:
+    """Return the bytes of the weights of one process that trains them all in one dtype; None for any other."""
+    from tuner_tui.memory.model_shape import DTYPE_BYTES  # not needed for the first frame
+
+    each = DTYPE_BYTES.get(str(state.in_effect.get("parameter_dtype")))
+    if each is None or state.parameters is None or state.parameters != state.trainable_parameters:
+        return None
+    return each * state.parameters if len(state.ranks) == 1 else None
 
 
 def _peak_bytes(state: RunState) -> int | None:

@@ -23,6 +23,11 @@ class Window(NamedTuple):
 WINDOWS = (Window("1 min", 60.0), Window("10 min", 600.0), Window("run", None))
 
 
+def window_title(window: Window) -> str:
+    """Return what histories show: `history of 10 min`, or `history since the start`."""
+    return "history since the start" if window.seconds is None else f"history of {window.name}"
+
+
 def following_window(window: Window) -> Window:
     """Return the window that is shown after `window`."""
     return WINDOWS[(WINDOWS.index(window) + 1) % len(WINDOWS)]

@@ -77,7 +77,7 @@ def _wide(width: int, height: int, trouble_rows: int, below: bool) -> Arrangemen
     left = width * 30 // 100
     right = width - left
     troubles = min(max(1, trouble_rows) + 2, height // 3)
-    live = (height - troubles) * 55 // 100 if below else height - troubles - 1
+    live = (height - troubles) * 70 // 100 if below else height - troubles - 1
     y, output = live + troubles, right * 45 // 100
     boxes = {
         "settings": Box(0, 0, left, height),
