@@ -53,6 +53,8 @@ def test_every_name_is_there_once():
         ("A100 40", [40], (8, 0)),
         ("4070 Ti SUPER", [16], (8, 9)),
         ("24GiB", [24], None),
+        ("GTX 1060", [3, 6], (6, 1)),
+        ("RTX 2060", [6, 12], (7, 5)),
         ("GB10", None, None),
     ],
 )
@@ -71,11 +73,21 @@ def test_a_list_with_counts() -> None:
     assert (len(one.gpus), len(eight.gpus)) == (1, 8)
     assert [gpu.index for gpu in eight.gpus] == list(range(8))
     assert eight.label == "8 × H200 141 GiB"
+    assert [len(cards.gpus) for cards in parse_cards("T4, cpu")] == [1, 0]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("309O", "did you mean 3090"), ("", "Name a GPU"), ("999xT4", "1 to 64"), ("A100-16GB", "not a known GPU")],
+    [
+        ("309O", "did you mean 3090"),
+        ("", "Name a GPU"),
+        ("999xT4", "1 to 64"),
+        ("A100-16GB", "not a known NVIDIA GPU"),
+        # A number that differs is another GPU.
+        ("MI300X", "not a known NVIDIA GPU; a memory size"),
+        ("RX 7900 XTX", "not a known NVIDIA GPU; a memory size"),
+        ("GTX 970", "not a known NVIDIA GPU; a memory size"),
+    ],
 )
 def test_what_is_not_a_card(text: str, message: str) -> None:
     with pytest.raises(UnknownCardError, match=message):

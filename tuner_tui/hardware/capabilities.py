@@ -6,7 +6,7 @@ torch is not asked: `torch.cuda.is_bf16_supported()` counts emulation as support
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,15 @@ _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d|\bMX ?[45]50\b|\bT(?:400|500|550|60
 
 
 @cache
+def least_capabilities() -> Mapping[str, str]:
+    """The capability that each feature needs, for sentences: `8.0`."""
+    return {name: str(feature["least"]) for name, feature in read_data_file(FILE).items()}
+
+
+@cache
 def least_capability(feature: str) -> Capability:
     """The capability that `feature`, a name in `capabilities.yaml`, needs."""
-    return parse_capability(read_data_file(FILE)[feature]["least"])
+    return parse_capability(least_capabilities()[feature])
 
 
 def parse_capability(number: object) -> Capability:
@@ -68,7 +74,7 @@ def abilities(gpu: Gpu) -> tuple[Ability, ...]:
     for name, feature in shown.items():
         able = gpu_below([gpu], name) is None
         sentence = next(row["say"] for row in feature["able"] if _holds(row, gpu)) if able else feature["unable"]
-        answers.append(Ability(name, able, sentence.format(gpu=describe_generation(gpu))))
+        answers.append(Ability(name, able, sentence.format(gpu=describe_generation(gpu), needs=feature["least"])))
     return tuple(answers)
 
 

@@ -17,6 +17,8 @@ from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
 
 FILE = Path(__file__).with_name("gpus.yaml")
 MAX_CARDS = 64
+PROCESSOR = "cpu"
+"""Named in place of a GPU for a training without one."""
 ASSUMED_CUDA = "13.0"
 """CUDA version assumed for the interpreter there, whose torch may be a CPU build here."""
 _COUNT = re.compile(r"(?:(\d{1,3}) ?[x×*] ?)?(.+)", re.IGNORECASE)
@@ -64,14 +66,17 @@ class UnknownCardError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PlannedCards:
-    """`gpus` of one kind, all unused; `label` is the kind with its count and memory: `2 × RTX 3090 24 GiB`."""
+    """`gpus` of one kind, all unused; `label` is the kind with its count and memory: `2 × RTX 3090 24 GiB`.
+
+    Without GPUs it stands for this machine's processor.
+    """
 
     label: str
     gpus: tuple[Gpu, ...]
 
 
 def parse_cards(text: str) -> tuple[PlannedCards, ...]:
-    """The cards that a comma-separated list names, in its order. Raises `UnknownCardError`.
+    """The cards that a comma-separated list names, in its order; `cpu` is none. Raises `UnknownCardError`.
 
     A name that is sold with several sizes of memory stands for each of them, unless it carries one (`A100-40GB`).
     """
@@ -82,6 +87,9 @@ def parse_cards(text: str) -> tuple[PlannedCards, ...]:
 
 
 def _parse_entry(entry: str) -> Iterator[PlannedCards]:
+    if entry.lower() == PROCESSOR:
+        yield PlannedCards("this machine's processor", ())
+        return
     match = _COUNT.fullmatch(entry)
     assert match is not None
     count, name = int(match[1] or 1), match[2]
@@ -106,9 +114,14 @@ def _find(name: str) -> tuple[KnownCard, tuple[int, ...]]:
     sized = _SIZED.fullmatch(wanted)
     if sized is not None and sized[1] in cards and int(sized[2]) in cards[sized[1]].memory_gib:
         return cards[sized[1]], (int(sized[2]),)
-    near = difflib.get_close_matches(wanted, cards, n=1)
-    hint = f"; did you mean {near[0].upper()}?" if near else "; a memory size such as 24GiB also works."
-    raise UnknownCardError(f"{name!r} is not a known GPU{hint}")
+    similar = difflib.get_close_matches(wanted, cards, n=3)
+    near = next((card for card in similar if _digits(card).startswith(_digits(wanted))), None)
+    hint = f"; did you mean {near.upper()}?" if near else "; a memory size such as 24GiB also works."
+    raise UnknownCardError(f"{name!r} is not a known NVIDIA GPU{hint}")
+
+
+def _digits(name: str) -> str:
+    return "".join(re.findall(r"\d", name))
 
 
 def _short(name: str) -> str:

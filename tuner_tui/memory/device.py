@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner_tui.core.units import MIB
+from tuner_tui.hardware.capabilities import least_capability
 
 CONTEXT_BYTES = 500 * MIB
 """CUDA's context with the kernels of torch and cuBLAS; not measured, commonly reported as 300–600 MB."""
@@ -18,7 +19,6 @@ RESERVED_BYTES = 1065 * MIB
 RESERVED_UNCERTAINTY_BYTES = 250 * MIB
 """Private memory that the same Python reserves without touching it, on two cores; each further core adds some 40 MiB.
 Most of it is pools of pyarrow, which `datasets` imports."""
-FLASH_MINIMUM_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Device:
     @property
     def flash(self) -> bool:
         """Whether torch's flash attention runs here in 16 bit; assumed for a card of unknown capability."""
-        return self.on_gpu and (self.capability or FLASH_MINIMUM_CAPABILITY) >= FLASH_MINIMUM_CAPABILITY
+        return self.on_gpu and (self.capability is None or self.capability >= least_capability("flash"))
 
     @property
     def context_bytes(self) -> int:

@@ -154,6 +154,7 @@ def _effective_batch(settings: Settings, job: BuiltinJob | CommandJob | None) ->
 
 
 WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
+    "least": lambda *_: capabilities.least_capabilities(),
     "no_gpu": lambda _, context: context.no_gpu,
     "gpu": lambda _, context: "" if context.weakest_gpu is None else describe_gpu(context.weakest_gpu),
     "runs_bf16": lambda _, context: _runs("bf16", context),

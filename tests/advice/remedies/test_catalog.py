@@ -18,9 +18,10 @@ from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings
 
+K80 = box(card(name="K80", capability=(3, 7), memory_total_bytes=12 * GB))
 P100 = box(card(name="P100", capability=(6, 0), memory_total_bytes=16 * GB))
 T4 = box(card(name="T4", capability=(7, 5), memory_total_bytes=16 * GB))
-CARDS = {"RTX 3090": (card(),), "P100": P100.gpus, "T4": T4.gpus, "none": ()}
+CARDS = {"RTX 3090": (card(),), "P100": P100.gpus, "K80": K80.gpus, "T4": T4.gpus, "none": ()}
 OFFERS = yaml.load(Path(__file__).with_name("offers.yaml").read_text("utf-8"), yaml.CSafeLoader)
 BARE = Interpreter("/opt/env/bin/python", packages={"torch": "2.4.0"})
 

@@ -191,14 +191,15 @@ def test_a_limit_on_a_card_is_its_capacity(call: Call) -> None:
 
 
 def test_cards_that_are_not_here(call: Call) -> None:
-    result = call(*GPT2, "--set", "per_device_train_batch_size=8", "--gpu", "T4,A100-80GB", "--json")
+    result = call(*GPT2, "--set", "per_device_train_batch_size=8", "--gpu", "T4,A100-80GB,cpu", "--json")
     assert result.exit_code == 0, result.output
-    small, large = json.loads(result.stdout)["cards"]
+    small, large, processor = json.loads(result.stdout)["cards"]
+    assert processor["estimate"]["device"]["on_gpu"] is False
     assert (small["card"], large["card"]) == ("T4 16.0 GiB", "A100 80.0 GiB")
     assert small["estimate"]["device"]["capacity_bytes"] == 16 * 2**30
     assert small["estimate"]["largest_batch"] < large["estimate"]["largest_batch"]
     assert large["to_fit"] == {}
-    assert "Tracing gpt2 once on the CPU" in result.stderr
+    assert "Tracing gpt2 with 2 different settings on the CPU" in result.stderr
 
 
 def test_what_would_make_it_fit_fits(call: Call) -> None:

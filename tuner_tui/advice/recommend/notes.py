@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner_tui.advice import thresholds
 from tuner_tui.core.files import read_data_file
+from tuner_tui.hardware.capabilities import least_capabilities
 
 FILE = Path(__file__).with_name("notes.yaml")
 SOURCES = {name: value for name, value in vars(thresholds).items() if name.startswith("NOTES_") or name == "JUDGEMENT"}
@@ -18,5 +19,5 @@ def read_notes(part: str) -> Any:
 
 
 def fill_in(text: str, **figures: object) -> str:
-    """`text` with the names of the field notes and `figures` in its placeholders."""
-    return text.format(**SOURCES, **figures)
+    """`text` with the field notes, the capabilities that features need (`least`) and `figures` filled in."""
+    return text.format(**SOURCES, least=least_capabilities(), **figures)

@@ -21,7 +21,7 @@ from tuner_tui.cli.recommend_report import recommend_report
 from tuner_tui.cli.training_options import PlanOptions, taking
 from tuner_tui.core.files import write_durable
 from tuner_tui.hardware.environment import visible_cards
-from tuner_tui.hardware.known_cards import PlannedCards, planned_interpreter, planned_inventory
+from tuner_tui.hardware.known_cards import PROCESSOR, PlannedCards, planned_interpreter, planned_inventory
 from tuner_tui.memory.trace import TraceError
 from tuner_tui.runs.store.folder import runs_dir
 from tuner_tui.settings.distributed import read_accelerate_config
@@ -32,8 +32,6 @@ from tuner_tui.settings.presets import find_preset, update_tool_file
 from tuner_tui.settings.resolve import LaunchOptions, Training, parse_flags, resolve_training
 
 ASSUMED_CAPABILITY = (8, 0)
-NO_CARD = "cpu"
-"""What `--gpu` names for a training without a GPU."""
 
 
 @taking(PlanOptions)
@@ -117,8 +115,6 @@ def planned_machines(
             for card in machine.inventory.gpus
         )
         return [(None, replace(machine, inventory=replace(machine.inventory, gpus=tuple(sized))))]
-    if gpus == NO_CARD:
-        return [("this machine's processor", replace(machine, inventory=replace(machine.inventory, gpus=())))]
     wanted = gpus if size is None else memory
     if wanted is None:
         return [(None, machine)]
@@ -173,7 +169,7 @@ def print_patch(
         if not flags:
             fail(
                 f"This machine has no GPU, and {path} may be for one that has: name the GPU (--gpu A100-80GB), or "
-                f"--gpu {NO_CARD} for a training without one."
+                f"--gpu {PROCESSOR} for a training without one."
             )
         names = flags
     else:

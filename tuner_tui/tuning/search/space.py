@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tuner_tui.advice.batch_scaling import divisors
 from tuner_tui.advice.recommend.target import TrainingTarget, target_of
 from tuner_tui.core.units import format_share
-from tuner_tui.hardware.capabilities import supports
+from tuner_tui.hardware.capabilities import least_capabilities, supports
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Inventory
 from tuner_tui.hardware.other_load import OtherLoad
@@ -286,7 +286,7 @@ def _flash_rejection(space: SearchSpace, value: str) -> str | None:
     package = {"flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3"}[value]
     card = space.machine.weakest_gpu
     if value == "flash_attention_3" and (card is None or not supports([card], "flash-3")):
-        return "FlashAttention-3 needs capability 9.0"
+        return f"FlashAttention-3 needs capability {least_capabilities()['flash-3']}"
     if space.machine.version_text(package) is None:
         return f"{package} is not installed; sdpa runs the same kind of kernel"
     return None
