@@ -14,9 +14,9 @@ pytest.importorskip("transformers")
 import torch
 from transformers import TrainingArguments
 
-from tuner_tui.trainer.job_file import JobError, needs_hub, parse_config
+from tuner_tui.trainer.job_file import JobArguments, JobError, needs_hub, parse_config
 from tuner_tui.trainer.main import main
-from tuner_tui.trainer.training import use_one_kind_of_card
+from tuner_tui.trainer.training import use_one_card_for_large_models, use_one_kind_of_card
 
 
 def values(tmp_path: Path, **more: Any) -> dict[str, Any]:
@@ -114,3 +114,22 @@ def test_of_different_cards_only_the_best_trains(
     assert arguments._n_gpu == used
     assert [env["CUDA_VISIBLE_DEVICES"] for _, env in started] == ([] if again_on is None else [again_on])
     assert all(argv[1:] == ["trainer", "job.yaml"] for argv, _ in started)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "job", "used"),
+    [
+        (110_000_000, JobArguments(), 2),
+        (110_000_000, JobArguments(peft_method="lora"), 1),
+        (124_000_000, JobArguments(task="causal-lm"), 1),
+        (400_000_000, JobArguments(), 2),
+        (1_236_000_000, JobArguments(), 1),
+    ],
+)
+def test_what_dataparallel_would_slow_down_trains_on_one_card(
+    parameters: int, job: JobArguments, used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: A3090)
+    arguments: Any = SimpleNamespace(n_gpu=2, _n_gpu=2)
+    use_one_card_for_large_models(arguments, job, parameters)
+    assert arguments._n_gpu == used

@@ -365,7 +365,8 @@ class MemoryEstimator:
 
 
 def _target(request: EstimateRequest) -> TrainingTarget:
-    return limited_target(request.inventory, request.interpreter, request.job, request.memory_limit_bytes)
+    target = limited_target(request.inventory, request.interpreter, request.job, request.memory_limit_bytes)
+    return target.trained_with(request.resolved.settings)
 
 
 def _settings(request: EstimateRequest) -> Settings:

@@ -27,7 +27,7 @@ def run_job(job: JobArguments, arguments: TrainingArguments) -> int:
 
     The model is loaded before tokenising, which may take minutes, so that its errors are reported first.
     """
-    use_one_kind_of_card(arguments, job.quantization != "none")
+    use_one_kind_of_card(arguments)
     set_seed(arguments.seed)
     resume_from = find_checkpoint(arguments)
     tokenizer = load_tokenizer(job)
@@ -78,6 +78,7 @@ def prepare_model(job: JobArguments, arguments: TrainingArguments, tokenizer: An
         refuse_16_bit_gradients(job, model)
     total, trained = count_parameters(model)
     print(f"model {job.model}: {total:,} parameters, {trained:,} trained ({100 * trained / total:.2f} %)")
+    use_one_card_for_large_models(arguments, job, total)
     return model
 
 
@@ -140,12 +141,11 @@ def finish_training(trainer: JobTrainer) -> None:
         trainer.save_model(str(Path(arguments.output_dir, "final")))
 
 
-def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) -> None:
+def use_one_kind_of_card(arguments: TrainingArguments) -> None:
     """Train on the best card alone where the others differ: in DataParallel each step waits for the slowest.
 
     The best has most memory, then the newest generation, as the recommendation has it. Where CUDA does not count it
-    first, the process starts again with this card alone, since the Trainer takes the first. Quantized weights train on
-    one card, too: DataParallel cannot copy them to others.
+    first, the process starts again with this card alone, since the Trainer takes the first.
     """
     if arguments.n_gpu < 2:
         return
@@ -158,9 +158,27 @@ def use_one_kind_of_card(arguments: TrainingArguments, quantized: bool = False) 
         print(f"the GPUs differ: {chosen}", flush=True)
         if best > 0:
             start_again_on(best)
-    elif quantized:
+
+
+BYTES_PER_PARAMETER = 16
+"""A weight, its gradient and the two states of AdamW in fp32."""
+LARGEST_COPIED_SHARE = 1 / 3
+
+
+def use_one_card_for_large_models(arguments: TrainingArguments, job: JobArguments, parameters: int) -> None:
+    """Train on one card where DataParallel would cost more than it gives.
+
+    It copies all weights to the other cards in each step, which are many for few trained ones under an adapter; the
+    first card keeps the gradients of all and collects their logits, which are large in a language model. Quantized
+    weights cannot be copied. The recommendation has the same rule (`TrainingTarget.trained_with`).
+    """
+    if arguments.n_gpu < 2:
+        return
+    memory_bytes = torch.cuda.get_device_properties(0).total_memory
+    small = job.task == "classification" and job.peft_method == "none"
+    if not small or BYTES_PER_PARAMETER * parameters > LARGEST_COPIED_SHARE * memory_bytes:
+        print(f"such a model trains on one GPU per process: torchrun starts {arguments.n_gpu}", flush=True)
         arguments._n_gpu = 1
-        print(f"quantized weights train on one GPU per process: torchrun starts {len(cards)}")
 
 
 def start_again_on(number: int) -> None:

@@ -443,7 +443,7 @@ def estimate_prior(
     The context of the card is excluded, as it is from the measurements. On the host, limits count private memory, which
     does not compare with an estimate of resident memory. A command, started in `folder`, has settings of its own.
     """
-    target = target_of(inventory, interpreter, spec.job)
+    target = target_of(inventory, interpreter, spec.job).trained_with(start)
     job = modelled_job(spec.job)
     if not target.on_gpu or job is None:
         return None

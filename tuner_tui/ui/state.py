@@ -23,7 +23,7 @@ from tuner_tui.runs.read.run_context import RunContext
 from tuner_tui.settings.distributed import AccelerateConfig, process_count
 from tuner_tui.settings.edit_history import EditHistory
 from tuner_tui.settings.job import CommandJob, Job
-from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, Resolved, Value, parse_value
+from tuner_tui.settings.model import FIELDS, WEAK_ORIGINS, Origin, OriginKind, Resolved, Settings, Value, parse_value
 from tuner_tui.tuning.trial import TuningConclusion
 from tuner_tui.tuning.trial_log import TuningView
 from tuner_tui.ui.records import TrainingConfig
@@ -141,7 +141,8 @@ class UiState:
         job, observed = self.loaded.job, observed_data_parallel(self.view)
         if observed is not None and observed[0] == job:
             return observed[1]
-        return expected_data_parallel(job, self.inventory, self.interpreter, self.accelerate)
+        settings = Settings() if self.editing is None else self.editing.current.settings
+        return expected_data_parallel(job, settings, self.inventory, self.interpreter, self.accelerate)
 
     @property
     def values_in_effect(self) -> Mapping[str, ValueInEffect]:
@@ -317,12 +318,16 @@ def _explicit_only(resolved: Resolved) -> Resolved:
 
 
 def expected_data_parallel(
-    job: Job, inventory: Inventory | None, interpreter: Interpreter | None, accelerate: AccelerateConfig | None
+    job: Job,
+    settings: Settings,
+    inventory: Inventory | None,
+    interpreter: Interpreter | None,
+    accelerate: AccelerateConfig | None,
 ) -> DataParallel:
-    """Return what job and machine imply before the job has run."""
+    """Return what job, settings and machine imply before the job has run."""
     if inventory is None:
         return DataParallel(process_count(job, accelerate=accelerate))
-    target = target_of(inventory, interpreter, job, accelerate)
+    target = target_of(inventory, interpreter, job, accelerate).trained_with(settings)
     perhaps = 1 if target.spread_known else len(target.cards)
     return DataParallel(target.processes, target.replicas // target.processes, perhaps)
 

@@ -64,8 +64,8 @@ def test_the_weakest_card_in_words(machine: tuple[Gpu, ...], cards: tuple[Gpu, .
     [
         (1, None, 96, 96),
         (8, None, 48, 32),  # 256 samples in all
-        (1, 1000, 48, 20),  # fifty steps
-        (4, 1000, 48, 5),
+        (1, 1000, 48, 16),  # fifty steps
+        (4, 1000, 48, 4),
         (1, 10, 48, 1),
     ],
 )

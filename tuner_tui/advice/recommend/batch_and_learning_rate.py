@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from tuner_tui.advice.batch_scaling import rebalance, scale_learning_rate, scale_linear
+from tuner_tui.advice.batch_scaling import divisors, scale_learning_rate, scale_linear
 from tuner_tui.advice.recommend.notes import fill_in, read_notes
 from tuner_tui.advice.recommend.sample_lengths import SampleLengths
-from tuner_tui.advice.recommend.target import RecommendationDraft, TrainingTarget, other_processes_bytes
+from tuner_tui.advice.recommend.target import (
+    MEMORY_SHORT_SHARE,
+    RecommendationDraft,
+    TrainingTarget,
+    is_memory_short,
+    other_processes_bytes,
+)
 from tuner_tui.advice.recommend.workload import Workload
 from tuner_tui.advice.thresholds import JUDGEMENT, NOTES_UTILISATION
 from tuner_tui.core.units import GIB, format_share
@@ -17,8 +24,6 @@ from tuner_tui.memory.estimate import MemoryEstimate, estimate
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.model import FIELDS, Settings, Value
 
-MEMORY_SHORT_SHARE = 1 / 3
-"""Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
 HOPELESS_SHARE = 0.75
 COMFORTABLE_BATCH = 4
 QUANTIZE_SHARE = 0.5
@@ -42,72 +47,92 @@ def optimizer(draft: RecommendationDraft, workload: Workload) -> None:
 
 
 def _eight_bit(draft: RecommendationDraft, workload: Workload) -> bool:
-    target = draft.target
+    target, optim = draft.target, "adamw_bnb_8bit"
     size = _gb(_full_bytes(workload, "adamw_torch"))
     short = f"{workload.model.label} needs {size} with full AdamW states, too much for this GPU"
-    if not target.able("4-bit"):
-        draft.reject("optim", "adamw_bnb_8bit", *draft.why("no-8-bit-on-this-gpu", short=short))
-        return False
-    if not target.has("bitsandbytes"):
-        draft.reject("optim", "adamw_bnb_8bit", *draft.why("no-8-bit-package", short=short))
-        return False
-    draft.advise("optim", "adamw_bnb_8bit", *draft.why("8-bit", short=short))
-    return True
+    if target.able("4-bit") and target.has("bitsandbytes"):
+        draft.advise("optim", optim, *draft.why("8-bit", short=short))
+        return True
+    if not _fits(draft, workload, {"optim": optim}):
+        row = "no-8-bit-fits"
+    else:
+        row = "no-8-bit-package" if target.able("4-bit") else "no-8-bit-on-this-gpu"
+    draft.reject("optim", optim, *draft.why(row, short=short))
+    return False
+
+
+FOUR_BITS: Mapping[str, Value] = {"peft_method": "lora", "quantization": "nf4", "bnb_4bit_use_double_quant": True}
 
 
 def adapter(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends LoRA if a full training cannot fit at any batch size, on quantized weights where they are large."""
     target, memory, model = draft.target, draft.target.device.capacity_bytes, workload.model
-    is_command = isinstance(target.job, CommandJob)
     if memory is None or model.shape is None:
         return
-    optim = "adamw_bnb_8bit" if target.on_gpu and target.has("bitsandbytes") else "adamw_torch"
+    eight_bit = target.able("4-bit") and target.has("bitsandbytes")
+    optim = "adamw_bnb_8bit" if eight_bit else "adamw_torch"
     least = _full_bytes(workload, optim)
     needed = f"a full training of {model.label} needs {_gb(least)} before the first sample"
     if model.shape.quantized_bytes is not None and target.has("peft"):
         draft.advise("peft_method", "lora", *draft.why("saved-quantized", model=model.label))
         return
-    if least < HOPELESS_SHARE * memory and _full_training_fits(draft, workload, optim):
+    if least < HOPELESS_SHARE * memory and _fits(draft.of(target.alone), workload, {"optim": optim}, samples=2):
         draft.reject("peft_method", "lora", *draft.why("full-training-fits", model=model.label))
     elif not model.pretrained:
         draft.reject("peft_method", "lora", *draft.why("random-weights", needed=needed))
     elif target.has("peft"):
         draft.advise("peft_method", "lora", *draft.why("lora", needed=needed))
     else:
-        draft.reject("peft_method", "lora", *draft.why("no-peft", needed=needed))
-    if target.on_gpu and draft.settings.peft_method != "none" and model.pretrained:
-        _quantization(draft, workload, memory)
+        packages = _packages_to_fit(draft, workload)
+        row = "no-adapter-fits" if packages is None else "no-peft"
+        draft.reject("peft_method", "lora", *draft.why(row, needed=needed, packages=packages))
+    if draft.settings.peft_method != "none" and model.pretrained:
+        _frozen_weights(draft, workload, memory)
     cards = len(target.cards)
     if cards > 1 and draft.settings.peft_method != "none" and least / cards < MEMORY_SHORT_SHARE * memory:
         draft.note("sharded-weights", model=model.label, count=cards, size=_gb(least / cards))
-    if is_command and "peft_method" in draft.advised:
+    if isinstance(target.job, CommandJob) and "peft_method" in draft.advised:
         draft.note("by-the-command")
 
 
-def _full_training_fits(draft: RecommendationDraft, workload: Workload, optim: str) -> bool:
-    """Whether more than one sample at a time fits by estimate, with checkpointing and accumulation."""
-    most = _estimate(
-        draft, workload, optim=optim, gradient_checkpointing=True, gradient_accumulation_steps=2
-    ).largest_batch()
-    return most is None or most > 1
+def _packages_to_fit(draft: RecommendationDraft, workload: Workload) -> str | None:
+    """The missing packages with which adapters would fit; None where they would not."""
+    if _fits(draft, workload, {"peft_method": "lora"}):
+        return "peft"
+    if not draft.target.able("4-bit") or not _fits(draft, workload, FOUR_BITS):
+        return None
+    return "peft" if draft.target.has("bitsandbytes") else "peft bitsandbytes"
 
 
-def _quantization(draft: RecommendationDraft, workload: Workload, memory: int) -> None:
-    """Recommends 4-bit weights under an adapter if the weights as saved take more than half of the card."""
+def _fits(draft: RecommendationDraft, workload: Workload, changes: Mapping[str, Value], samples: int = 1) -> bool:
+    """Whether `samples` at a time fit by estimate, with checkpointing and accumulation; True where unknown."""
+    saving: dict[str, Value] = {"gradient_checkpointing": True, "gradient_accumulation_steps": 2, **changes}
+    most = _estimate(draft, workload, **saving).largest_batch()
+    return most is None or most >= samples
+
+
+def _frozen_weights(draft: RecommendationDraft, workload: Workload, memory: int) -> None:
+    """Recommends 4-bit weights under an adapter where those as saved leave too little of the GPU, or no sample."""
     target, model = draft.target, workload.model
-    saved = _frozen_bytes(workload, Settings(peft_method="lora"))
-    if saved <= QUANTIZE_SHARE * memory:
+    saved_in_16_bit = model.shape is not None and model.shape.weight_bytes == 2
+    if saved_in_16_bit and draft.settings.precision == "fp32" and target.machine.gpu_below("bf16") is not None:
+        draft.advise("weights_dtype", "fp32", *draft.why("weights-without-bf16", model=model.label))
+    saved = _frozen_bytes(workload, draft.settings.changed(quantization="none"))
+    fits = saved <= QUANTIZE_SHARE * memory and _fits(draft, workload, {"quantization": "none"})
+    if fits or not target.on_gpu:
         return
-    small = _frozen_bytes(workload, Settings(peft_method="lora", quantization="nf4", bnb_4bit_use_double_quant=True))
-    frozen = f"the frozen weights of {model.label} take {_gb(small)} in 4 bits, {_gb(saved)} as saved"
-    if not target.able("4-bit"):
-        draft.reject("quantization", "nf4", *draft.why("no-4-bit-on-this-gpu", frozen=frozen))
-    elif not target.has("bitsandbytes"):
-        draft.reject("quantization", "nf4", *draft.why("no-4-bit-package", frozen=frozen))
-    else:
+    small = _frozen_bytes(workload, draft.settings.changed(**FOUR_BITS))
+    frozen = f"the frozen weights of {model.label} take {_gb(small)} in 4 bits, {_gb(saved)} as loaded"
+    if target.able("4-bit") and target.has("bitsandbytes"):
         draft.advise("quantization", "nf4", *draft.why("4-bit", frozen=frozen))
         if draft.settings.quantization in ("nf4", "fp4"):
             draft.advise("bnb_4bit_use_double_quant", True, *draft.why("double-quantization"))
+        return
+    if not _fits(draft, workload, FOUR_BITS):
+        row = "no-4-bit-fits"
+    else:
+        row = "no-4-bit-package" if target.able("4-bit") else "no-4-bit-on-this-gpu"
+    draft.reject("quantization", "nf4", *draft.why(row, frozen=frozen))
 
 
 def _frozen_bytes(workload: Workload, settings: Settings) -> float:
@@ -117,11 +142,11 @@ def _frozen_bytes(workload: Workload, settings: Settings) -> float:
 
 
 def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
-    """Recommends gradient checkpointing if only a very small batch fits without it."""
-    if not draft.target.on_gpu or workload.model.shape is None:
+    """Recommends gradient checkpointing if only a very small batch fits without it; on a CPU if none does."""
+    if workload.model.shape is None:
         return
     without = largest_batch(draft, workload, checkpointing=False, accumulated=True)
-    if without is not None and without < COMFORTABLE_BATCH:
+    if without is not None and without < (COMFORTABLE_BATCH if draft.target.on_gpu else 1):
         count = "no sample" if without == 0 else f"{without} at once"
         draft.advise("gradient_checkpointing", True, *draft.why("checkpointing", count=count))
     else:
@@ -131,13 +156,13 @@ def checkpointing(draft: RecommendationDraft, workload: Workload) -> None:
 def largest_batch(
     draft: RecommendationDraft, workload: Workload, checkpointing: bool | None = None, accumulated: bool = False
 ) -> int | None:
-    """The largest micro batch that fits by estimate; None if the memory of the GPU or the size of the model is unknown.
+    """The largest micro batch that fits by estimate; None if the memory or the size of the model is unknown.
 
     `accumulated`: with gradient accumulation, whose gradients stay between micro batches. Evaluation is left out,
     because its batch is derived from this one.
     """
     settings = draft.settings
-    if draft.target.memory_bytes is None or workload.model.shape is None:
+    if draft.target.device.capacity_bytes is None or workload.model.shape is None:
         return None
     return _estimate(
         draft,
@@ -157,10 +182,8 @@ def _estimate(draft: RecommendationDraft, workload: Workload, **changes: Value) 
 
 
 def _is_memory_short(draft: RecommendationDraft, workload: Workload) -> bool:
-    memory = draft.target.memory_bytes
-    if memory is None or workload.model.shape is None or draft.settings.peft_method != "none":
-        return False
-    return _full_bytes(workload, "adamw_torch") > MEMORY_SHORT_SHARE * memory
+    full = draft.settings.peft_method == "none"
+    return full and is_memory_short(workload.model.shape, draft.target.memory_bytes)
 
 
 def _full_bytes(workload: Workload, optim: str) -> float:
@@ -177,7 +200,8 @@ SOLD_SHARE = 0.9
 """Cards report less than they are sold with: a T4 15.0 of 16 GiB, an A10 22.5 of 24."""
 NOTES_TOKENS = 128
 SMALL_GIB = 8
-MAX_EFFECTIVE_BATCH = 256
+EFFECTIVE_BATCH, MAX_EFFECTIVE_BATCH = 32, 256
+"""Samples per step of one GPU that takes fewer at once, and of all GPUs together."""
 MIN_STEPS = 50
 MAX_EVAL_BATCH = int(FIELDS["per_device_eval_batch_size"].maximum or 0)
 STARTING_POINT = "a starting point; `tuner-tui tune` measures"
@@ -185,31 +209,32 @@ STARTING_POINT = "a starting point; `tuner-tui tune` measures"
 
 @dataclass(frozen=True, slots=True)
 class NotedBatch:
-    """The field notes' batch for one class of GPU: micro batch, samples per step and GPU, the largest that fitted."""
+    """The field notes' micro batch for one class of GPU, how often they accumulate it, and the largest that fitted."""
 
     micro: int
-    share: int
     label: str
+    accumulated: int = 1
     most: int | None = None
     source: str = "{NOTES_UTILISATION}"
     gib: int = 0
     needs: str = ""
+    optim: str = ""
 
 
 def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     """Recommends micro batch, accumulation and evaluation batch.
 
-    Several GPUs share a step of no fewer samples than one takes. Where their copies of the gradients leave room only
-    for a smaller micro batch, the effective batch stays that of one.
+    A step takes the samples of one GPU's step times the number of GPUs, up to a limit, also where their copies of the
+    gradients leave room only for a smaller micro batch. Neither more memory nor more GPUs lead to a smaller step; only
+    the notes' own for 8 GB is larger.
     """
-    micro, noted, share, limit = _noted_micro_batch(draft, workload)
-    replicas = draft.target.replicas
-    if replicas > 1:
-        micro_of_one, _, share_of_one, _ = _noted_micro_batch(_draft_for_one_gpu(draft), workload)
-        if micro < min(micro_of_one, share) or share * replicas < share_of_one:
-            share = math.ceil(share_of_one / replicas)
-            micro = rebalance(share, 1, replicas, min(limit.micro, share)).split.micro
-    if _fitting(draft, workload, share) == 0:
+    replicas, noted = draft.target.replicas, noted_batch(draft.target, draft.settings.optim)
+    limit = limit_micro_batch(draft, workload, noted)
+    alone = limit if replicas == 1 else limit_micro_batch(draft.of(draft.target.alone), workload, noted)
+    step = max(EFFECTIVE_BATCH, _round_down(alone.micro))
+    share = samples_per_card(draft.target, step * noted.accumulated if alone.from_notes else step)
+    micro = max(size for size in divisors(share) if size <= limit.micro)
+    if _fitting(draft, workload) == 0:
         _note_not_one_sample(draft, workload)
     _micro_batch(draft, share, limit, micro, workload)
     if noted.most is not None and limit.from_notes:
@@ -218,66 +243,46 @@ def recommend_batch(draft: RecommendationDraft, workload: Workload) -> None:
     _eval_batch(draft, workload)
 
 
-def _noted_micro_batch(draft: RecommendationDraft, workload: Workload) -> tuple[int, NotedBatch, int, MicroBatchLimit]:
-    """The largest micro batch by the notes, with their row, the samples per step and GPU, and what limits it.
-
-    More memory never leads to a smaller one: the notes' batches of GPUs with less memory count as well.
-    """
-    options = []
-    for noted in noted_batches(draft.target, draft.settings.optim, workload.language_model):
-        share = samples_per_card(draft.target, noted.share)
-        limit = limit_micro_batch(draft, workload, noted, share)
-        micro = rebalance(share, 1, draft.target.replicas, min(limit.micro, share)).split.micro
-        options.append((micro, noted, share, limit))
-    return max(options, key=lambda option: option[0])  # of equal ones the first: of most memory
+def _round_down(samples: int) -> int:
+    """`samples` rounded to a power of two, or to a multiple of 8 above `EFFECTIVE_BATCH`: smaller batches divide it."""
+    return samples // 8 * 8 if samples > EFFECTIVE_BATCH else 1 << max(0, samples.bit_length() - 1)
 
 
-def _draft_for_one_gpu(draft: RecommendationDraft) -> RecommendationDraft:
-    """The draft as it would be for the weakest of its GPUs alone."""
-    target = draft.target
-    alone = replace(target, cards=() if target.weakest is None else (target.weakest,), replicas=1, processes=1)
-    single = RecommendationDraft(alone, draft.given)
-    single.advised = dict(draft.advised)
-    return single
-
-
-def noted_batches(target: TrainingTarget, optim: str, language_model: bool) -> list[NotedBatch]:
-    """The notes' batches for GPUs with as much memory as the smallest or less, where 8-bit states leave room for more.
-
-    The notes of 8 GB cards accumulate batches of short texts: for a language model, 96 samples are many minutes a step.
-    """
-    memory, others = target.memory_bytes, read_notes("other-batches")
+def noted_batch(target: TrainingTarget, optim: str) -> NotedBatch:
+    """The notes' largest micro batch for GPUs with as much memory as the smallest or less."""
+    memory = target.memory_bytes
     if not target.on_gpu or memory is None:
-        return [NotedBatch(**others["memory-unknown" if target.on_gpu else "no-gpu"])]
+        return NotedBatch(**read_notes("other-batches")["memory-unknown" if target.on_gpu else "no-gpu"])
     batches = (NotedBatch(**row) for row in read_notes("batches"))
-    return [
-        NotedBatch(**others["8-bit"]) if batch.gib == SMALL_GIB and "8bit" in optim else batch
+    reached = (
+        batch
         for batch in batches
         if memory >= batch.gib * SOLD_SHARE * GIB and (not batch.needs or target.able(batch.needs))
-        if batch.gib != SMALL_GIB or not language_model
-    ]
+        if batch.optim in optim
+    )
+    return max(reached, key=lambda batch: batch.micro)  # of equal ones the first: of most memory
 
 
 def _note_not_one_sample(draft: RecommendationDraft, workload: Workload) -> None:
-    rejected = (
-        value.reason for value in draft.rejected if value.name == "quantization" and "pip install" in value.reason
-    )
-    why = next(rejected, f"use {_ways_to_fit(draft)}")
+    """Notes that no sample is certain to fit, and what would change that."""
+    missing = (value.reason for value in draft.rejected if "pip install" in value.reason)
+    why = next(missing, f"use {_ways_to_fit(draft, workload)}")
     smallest = _estimate(draft, workload, per_device_train_batch_size=1)
     # It may fit, where the estimate's bounds are on both sides.
     certainly = "fits" if smallest.verdict == "too large" else "is certain to fit"
     draft.note("not-one-sample", model=_describe_model(workload), certainly=certainly, why=why)
 
 
-def _ways_to_fit(draft: RecommendationDraft) -> str:
+def _ways_to_fit(draft: RecommendationDraft, workload: Workload) -> str:
     """What is left to take where not one sample fits."""
-    settings, ways = draft.settings, ["shorter samples", "a smaller model"]
-    if settings.peft_method == "none":
-        ways.append("LoRA")
-    elif settings.quantization == "none" and draft.target.able("4-bit"):
-        ways.append("quantized weights")
-    held = any(other_processes_bytes(card) for card in draft.target.cards)
-    return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else ' or a larger GPU'}"
+    settings, target, ways = draft.settings, draft.target, ["shorter samples", "a smaller model"]
+    if workload.model.pretrained and settings.peft_method == "none":
+        ways += ["LoRA"] * _fits(draft, workload, {"peft_method": "lora"})
+    if workload.model.pretrained and settings.quantization == "none" and target.able("4-bit"):
+        ways += ["LoRA on 4-bit weights"] * _fits(draft, workload, FOUR_BITS)
+    held = any(other_processes_bytes(card) for card in target.cards)
+    larger = "or a larger GPU" if target.on_gpu else "or a machine with more memory"
+    return f"{', '.join(ways)}{', or close the other programs on the GPU' if held else f' {larger}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +295,7 @@ class MicroBatchLimit:
     from_notes: bool
 
 
-def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: NotedBatch, share: int) -> MicroBatchLimit:
+def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: NotedBatch) -> MicroBatchLimit:
     """The notes' batch where the job is of their kind and it fits by estimate; else what fits.
 
     The notes classify texts. For a language model the estimate alone decides; where its size is not known, it is one
@@ -299,11 +304,11 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
     if workload.language_model and workload.model.shape is None:
         return MicroBatchLimit(1, *draft.why("batch-of-unknown-size"), from_notes=False)
     memory, scaled_to, micro = draft.target.memory_bytes, [], noted.micro
-    fits = _fitting(draft, workload, share)
+    fits = _fitting(draft, workload)
     if workload.language_model and fits is not None:
         count = f"{fits} samples" if fits > 1 else "one sample" if fits else "not one sample"
         reason = f"estimate: {count} of {workload.tokens:,} tokens fit for {_describe_model(workload)}"
-        return MicroBatchLimit(max(1, fits), reason, "estimate", False)
+        return MicroBatchLimit(max(1, min(fits, noted.micro)), reason, "estimate", False)
     if memory is not None and memory < SMALL_GIB * SOLD_SHARE * GIB:
         micro = max(1, int(micro * memory / (SMALL_GIB * GIB)))
         scaled_to.append(f"{memory / GIB:.1f} GiB")
@@ -321,19 +326,21 @@ def limit_micro_batch(draft: RecommendationDraft, workload: Workload, noted: Not
     )
 
 
-def _fitting(draft: RecommendationDraft, workload: Workload, share: int) -> int | None:
-    """The micro batches that fit, accumulated where `share` samples at once do not; None where unknown."""
+def _fitting(draft: RecommendationDraft, workload: Workload) -> int | None:
+    """The micro batches that fit, accumulated where a whole step at once does not; None where unknown."""
     fits = largest_batch(draft, workload)
-    return fits if fits is None or fits >= share else largest_batch(draft, workload, accumulated=True)
+    at_once = samples_per_card(draft.target, EFFECTIVE_BATCH)
+    return fits if fits is None or fits >= at_once else largest_batch(draft, workload, accumulated=True)
 
 
 def samples_per_card(target: TrainingTarget, wanted: int) -> int:
-    """Samples per step and GPU: the notes' batch, less for many GPUs or few samples; together no less than of one."""
-    share = min(wanted, max(1, MAX_EFFECTIVE_BATCH // target.replicas))
+    """Samples per step and GPU: `wanted`, less for many GPUs or few samples; together no less than of one."""
+    share = min(wanted, _round_down(MAX_EFFECTIVE_BATCH // target.replicas))
     samples = target.job.max_samples if isinstance(target.job, BuiltinJob) else None
-    if samples is not None:
-        share = min(share, math.ceil(max(1, samples // MIN_STEPS) / target.replicas))
-    return share
+    if samples is None:
+        return share
+    of_data = math.ceil(_round_down(samples // MIN_STEPS) / target.replicas)
+    return min(share, of_data if of_data > EFFECTIVE_BATCH else 1 << (of_data - 1).bit_length())
 
 
 def _micro_batch(
@@ -373,7 +380,7 @@ def _largest_eval_batch(draft: RecommendationDraft, workload: Workload, wanted: 
 
     As it is where memory or model are not known.
     """
-    if draft.target.memory_bytes is None or workload.model.shape is None:
+    if draft.target.device.capacity_bytes is None or workload.model.shape is None:
         return wanted
     for size in (wanted >> shift for shift in range(wanted.bit_length())):
         estimated = _estimate(draft, workload, per_device_train_batch_size=1, per_device_eval_batch_size=size)

@@ -56,7 +56,9 @@ def plan_cards(
     python = planned_interpreter(interpreter)
     machines = [planned_inventory(inventory, planned) for planned in cards]
     settings = [with_recommended(resolved, machine, python, job).settings for machine in machines]
-    targets = [target_of(machine, python, job) for machine in machines]
+    targets = [
+        target_of(machine, python, job).trained_with(chosen) for machine, chosen in zip(machines, settings, strict=True)
+    ]
     asked = ((job, chosen, target.device) for chosen, target in zip(settings, targets, strict=True))
     plans = []
     problems = trace_together(interpreter, asked, before_tracing)

@@ -10,18 +10,18 @@ from tuner_tui.advice.recommend.sample_lengths import SampleLengths
 from tuner_tui.advice.recommend.target import (
     ConsideredValue,
     RecommendationDraft,
+    TrainingTarget,
     describe_cards,
     other_processes_bytes,
     select_cards,
     target_of,
 )
 from tuner_tui.advice.recommend.workload import Workload, workload_of
-from tuner_tui.core.units import GIB, format_size
+from tuner_tui.core.units import GIB
 from tuner_tui.hardware.capabilities import FP16_SLOW, has_tensor_cores
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.interpreter import Interpreter, find_incompatibilities
 from tuner_tui.hardware.inventory import Capability, Gpu, Inventory
-from tuner_tui.memory.estimate import estimate
 from tuner_tui.memory.model_shape import known_shape, modelled_job, trains_other_task
 from tuner_tui.settings.distributed import AccelerateConfig, best_kind, is_same_kind
 from tuner_tui.settings.job import BuiltinJob, CommandJob, named_model
@@ -227,7 +227,22 @@ def recommend(
 
     `accelerate` is the configuration found for `accelerate launch`, `lengths` those of the data's samples.
     """
-    draft = RecommendationDraft(target_of(inventory, interpreter, job, accelerate), given or {})
+    target = target_of(inventory, interpreter, job, accelerate)
+    if isinstance(job, BuiltinJob) and target.processes == 1 < target.replicas:
+        # Many GPUs get no less than one: what one alone is recommended decides whether one process uses several.
+        settings = _recommend(target.alone, given or {}, lengths).settings
+        if target.trained_with(settings) != target:
+            return _recommend(target.alone, given or {}, lengths, len(target.cards))
+    return _recommend(target, given or {}, lengths)
+
+
+def _recommend(
+    target: TrainingTarget, given: Mapping[str, Value], lengths: SampleLengths | None, of_cards: int = 1
+) -> Recommendation:
+    """The recommendation for `target`, one of `of_cards` equal GPUs."""
+    draft, job = RecommendationDraft(target, given), target.job
+    if of_cards > 1 and isinstance(job, BuiltinJob):
+        draft.note("one-gpu-of-several", count=of_cards, model=job.model)
     _note_interpreter(draft)
     _note_gpus(draft)
     _note_shared_gpus(draft)
@@ -268,7 +283,8 @@ def _recommend_for_text(draft: RecommendationDraft, workload: Workload, lengths:
     batch_and_learning_rate.sampling(draft, lengths)
     if lengths is not None:
         batch_and_learning_rate.note_lengths(draft, lengths)
-    _note_processor(draft, workload)
+    if not draft.target.on_gpu and isinstance(draft.target.job, BuiltinJob) and workload.model.is_large:
+        draft.note("slow-on-cpu", model=workload.model.label)
 
 
 def with_recommended(
@@ -320,26 +336,6 @@ def _note_gpus(draft: RecommendationDraft) -> None:
             draft.note("mig-slice", name=card.name, select=select_cards([card]))
         elif card.memory_total_bytes is None:
             draft.note("memory-unknown", name=card.name)
-
-
-def _note_processor(draft: RecommendationDraft, workload: Workload) -> None:
-    """Notes on a training without a GPU: whether it fits the machine's memory, and whether it is worth its time."""
-    target, model = draft.target, workload.model
-    if target.on_gpu or not isinstance(target.job, BuiltinJob) or model.shape is None:
-        return
-    asked = draft.settings.changed(max_length=max(8, workload.tokens))
-    estimated = estimate(model.shape, asked, target.device, target.processes)
-    if estimated.verdict == "too large":
-        size, has = format_size(estimated.total_bytes), format_size(target.inventory.memory.usable_bytes)
-        adapters = draft.settings.peft_method == "none" and model.pretrained
-        way = (
-            "Train adapters (LoRA; `pip install peft`)"
-            if adapters
-            else "Use a smaller batch, shorter samples or a smaller model"
-        )
-        draft.note("too-large-for-host", size=size, has=has, way=way)
-    elif model.is_large:
-        draft.note("slow-on-cpu", model=model.label)
 
 
 def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> None:

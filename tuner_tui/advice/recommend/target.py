@@ -12,7 +12,9 @@ from tuner_tui.advice.thresholds import OTHER_PROCESS_BYTES
 from tuner_tui.hardware.capabilities import describe_generation, supports
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu, Inventory
+from tuner_tui.memory.closed_form import fixed_sizes
 from tuner_tui.memory.device import Device
+from tuner_tui.memory.model_shape import ModelShape, known_shape
 from tuner_tui.settings.dialects.dialect import dialect_by_name
 from tuner_tui.settings.dialects.hf import SCRIPT_FIELDS, to_hf
 from tuner_tui.settings.distributed import AccelerateConfig, devices_per_process, process_count, training_cards
@@ -77,6 +79,22 @@ class TrainingTarget:
         """The GPU with the lowest compute capability; one of unknown capability first."""
         return min(self.cards, key=lambda card: card.capability or (0, 0), default=None)
 
+    @property
+    def alone(self) -> TrainingTarget:
+        """The same training on the weakest of its GPUs."""
+        return replace(self, cards=self.cards and (self.weakest or self.cards[0],), replicas=1, processes=1)
+
+    def trained_with(self, settings: Settings) -> TrainingTarget:
+        """The target with `settings`: one GPU where the built-in job's single process leaves the others alone.
+
+        `trainer.training.use_one_card_for_large_models` is the same rule.
+        """
+        if self.processes > 1 or self.replicas == 1 or not isinstance(self.job, BuiltinJob):
+            return self
+        small = self.job.task == "classification" and settings.peft_method == "none"
+        shape = known_shape(self.job.model, self.job.task)
+        return self if small and not is_memory_short(shape, self.memory_bytes) else self.alone
+
     def takes(self, name: str) -> bool:
         """Whether the setting means something to the job: one of `TrainingArguments` does not to every tool."""
         if isinstance(self.job, BuiltinJob) or name in OF_PYTORCH:
@@ -104,6 +122,17 @@ class TrainingTarget:
         if card.capability is None:
             return f"{card.name} (capability unknown)"
         return f"{card.name} ({describe_generation(card)})"
+
+
+MEMORY_SHORT_SHARE = 1 / 3
+"""Weights, gradients and AdamW states above this share of the GPU leave too little for a batch."""
+
+
+def is_memory_short(shape: ModelShape | None, memory_bytes: int | None) -> bool:
+    """Whether a full training with AdamW leaves too little of the GPU; False where unknown."""
+    if memory_bytes is None or shape is None:
+        return False
+    return fixed_sizes(shape, Settings()).before_a_sample > MEMORY_SHORT_SHARE * memory_bytes
 
 
 def target_of(
@@ -185,6 +214,12 @@ class RecommendationDraft:
     def settings(self) -> Settings:
         """The current settings: defaults, recommendations so far, given values."""
         return convert({**{name: advised.value for name, advised in self.advised.items()}, **self.given}, Settings)
+
+    def of(self, target: TrainingTarget) -> RecommendationDraft:
+        """The same values for another target."""
+        draft = RecommendationDraft(target, self.given)
+        draft.advised = dict(self.advised)
+        return draft
 
     def advise(self, name: str, value: Value, reason: str, source: str) -> None:
         """Recommends a value, unless one is given or the installed transformers has no such argument."""

@@ -91,7 +91,7 @@ def estimate(
     if by is not None:
         print_breakdown(estimator, settings, by, as_json)
         return
-    target = target_of(machine.inventory, machine.interpreter, launched)
+    target = target_of(machine.inventory, machine.interpreter, launched).trained_with(settings)
     cards = [card.name for card in target.cards]
     expected = expected_duration(launched, settings, target.replicas, cards, runs_dir())
     print_estimate(estimator, settings, expected, measured_lengths(training.job or job, machine), as_json)
@@ -204,7 +204,7 @@ def prepare(
     if left_open:
         advised = recommend(inventory, machine.interpreter, job, resolved.given).values
         settings = settings.changed(**{name: advised[name] for name in left_open if name in advised})
-    target = target_of(inventory, machine.interpreter, job)
+    target = target_of(inventory, machine.interpreter, job).trained_with(settings)
     device = training_device(target, limit, capacity)
     runs = measured_runs(launched, runs_dir())
     code = training_code_of(launched, machine.interpreter)

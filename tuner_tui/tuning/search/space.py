@@ -212,7 +212,7 @@ def build_space(
     use the memory that is available. `accelerate` is the job's accelerate config file. Raises `SettingsError` if the
     command cannot take settings in its `apply` mode.
     """
-    target = target_of(inventory, interpreter, job, accelerate)
+    target = target_of(inventory, interpreter, job, accelerate).trained_with(start)
     sizes = (dataset_size, job.max_samples if isinstance(job, BuiltinJob) else None)
     bare = SearchSpace(
         machine=target.machine,
