@@ -63,7 +63,20 @@ def test_evaluation_and_saving_are_charged() -> None:
     ]
     left = seconds_left(fold_all(RunState(), story), 20.0)
     assert left is not None
-    assert left == pytest.approx(80 * (1.0 + 2.0 + 1.0))
+    assert left == pytest.approx(80 * 1.0 + 4 * 40.0 + 9 * 10.0)
+
+
+def test_an_evaluation_before_the_first_steps_is_not_repeated_for_each_of_them() -> None:
+    story = [ev.Evaluated(t=1.0, rank=0, step=1, metrics={}, seconds=40.0), *training(30, eval_s=40.0)]
+    assert seconds_left(fold_all(RunState(), story), 30.0) == pytest.approx(70.0)
+
+
+def test_evaluations_are_expected_at_the_interval_of_those_that_were_seen() -> None:
+    story = [
+        *training(75, eval_s=80.0),
+        *(ev.Evaluated(t=float(step), rank=0, step=step, metrics={}, seconds=20.0) for step in (0, 20, 40, 60)),
+    ]
+    assert seconds_left(fold_all(RunState(), story), 75.0) == pytest.approx(25.0 + 2 * 20.0)
 
 
 def test_a_resumed_run_counts_its_own_evaluations_only() -> None:

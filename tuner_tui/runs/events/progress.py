@@ -7,7 +7,7 @@ memory that does not grow with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -174,7 +174,7 @@ FIRST_STEP_STALL_S = 600.0
 def seconds_left(state: RunState, now: float) -> float | None:
     """Time left at `now` (seconds since the epoch), evaluation and saving included; None before there are enough steps.
 
-    Uses the step time of the last seconds; evaluation and saving add their measured cost per step.
+    Uses the step time of the last seconds; evaluations and checkpoints go on as often as they were so far.
     """
     rank = state.first_rank
     if rank is None or rank.latest is None or state.step is None or not state.total_steps or state.finished:
@@ -185,12 +185,12 @@ def seconds_left(state: RunState, now: float) -> float | None:
     steps_left: float = max(0, state.total_steps - state.step)
     if state.independent:  # each makes its own part of the steps
         steps_left /= max(1, sum(not each.ended for each in state.ranks.values()))
-    evaluated = state.evaluations[-1].step if state.evaluations else 0
-    saved = state.checkpoint.step if state.checkpoint is not None else 0
-    cost_s = _per_step(rank.latest.eval_s, evaluated - state.first_step)
-    cost_s += _per_step(rank.latest.save_s, saved - state.first_step)
+    evaluated = {*state.evaluation_steps, *(each.step for each in state.evaluations)}
+    pauses_s = _pauses_left_s(state, rank.latest.eval_s, sorted(evaluated))
+    if state.checkpoint is not None:
+        pauses_s += _pauses_left_s(state, rank.latest.save_s, [state.checkpoint.step])
     step_time_s = seconds / steps
-    return max(0.0, steps_left * (step_time_s + cost_s) - _elapsed_in_step(state, now, step_time_s))
+    return max(0.0, steps_left * step_time_s + pauses_s - _elapsed_in_step(state, now, step_time_s))
 
 
 def phase_at(state: RunState, now: float) -> str:
@@ -242,9 +242,23 @@ def _interval_step_times(points: tuple[Steps, ...]) -> list[float]:
     return [seconds / steps for steps, seconds in spans if steps > 0 and seconds > 0]
 
 
-def _per_step(seconds: float, steps: int) -> float:
-    """The cost of evaluating or saving, spread over the steps up to the last time it was done."""
-    return seconds / steps if steps > 0 else 0.0
+MAX_INTERVALS = 16
+"""Of the intervals between two evaluations the newest count: of earlier evaluations some are not kept."""
+
+
+def _pauses_left_s(state: RunState, seconds: float, paused_at: Sequence[int]) -> float:
+    """Seconds that evaluating or saving will still take, which took `seconds` so far and was last done `paused_at`."""
+    step, total, last = state.step or 0, state.total_steps or 0, paused_at[-1] if paused_at else 0
+    intervals = [b - a for a, b in pairwise(paused_at[-MAX_INTERVALS:])]
+    if not intervals and last > state.first_step + 1:  # one before or after the first step says nothing of the others
+        intervals = [last - state.first_step]
+    if not intervals:
+        return 0.0
+    interval = max(median(intervals), step - last)
+    pauses_left = max(0.0, (total - last) / interval)
+    if len(paused_at) > 1:
+        pauses_left = math.floor(pauses_left)
+    return seconds / max(len(paused_at), (last - state.first_step) // interval) * pauses_left
 
 
 def _elapsed_in_step(state: RunState, now: float, step_time_s: float) -> float:
