@@ -179,12 +179,6 @@ def test_a_script_whose_batch_is_not_known_is_told_no_figures() -> None:
         assert not remedy.change.keys() & {"per_device_train_batch_size", "max_length", "per_device_eval_batch_size"}
 
 
-@pytest.mark.parametrize(("tokens", "words"), [(9000, "tokenize"), (None, "prepare the samples")])
-def test_only_text_is_tokenized(tokens: int | None, words: str) -> None:
-    now = situation(settings=None, state=training(steps={"tokens": tokens}))
-    assert f"{words} once, before training" in [remedy.title for remedy in remedies_for("data-wait", now)]
-
-
 def test_a_batch_that_was_seen_is_known() -> None:
     seen = {"per_device_train_batch_size": 48, "gradient_accumulation_steps": 2}
     known = situation(chosen=frozenset(), state=training(in_effect=seen))

@@ -125,13 +125,6 @@ def runs_bitsandbytes(situation: Situation) -> bool:
     return situation.may_run("4-bit") and installed is not False
 
 
-def _prepare_samples(situation: Situation) -> str:
-    """What is done to samples ahead: of text it is known once its tokens were counted in a batch."""
-    rank = situation.state.first_rank
-    is_text = rank is not None and rank.latest is not None and rank.latest.tokens is not None
-    return "tokenize" if is_text else "prepare the samples"
-
-
 def _padding_saved(situation: Situation) -> str:
     share = situation.state.rates.padding_share
     return "" if share is None else f"saves at most {format_share(share)} of the computation"
@@ -153,7 +146,6 @@ FACTS: Mapping[str, Callable[[Situation], object]] = {
     "built-in-job": lambda situation: isinstance(situation.job, BuiltinJob),
     # On random weights LoRA learns next to nothing.
     "random-weights": lambda situation: isinstance(situation.job, BuiltinJob) and situation.job.model in SHAPES,
-    "prepare-samples": _prepare_samples,
     "padding-saved": _padding_saved,
     "saved-by-8-bit-states": _saved_by_8_bit_states,
 }
