@@ -195,17 +195,15 @@ class FakeCuda:
         return {"allocated_bytes": allocated, "reserved_bytes": {"all": {"peak": 400}}, "num_alloc_retries": 2}
 
 
-def test_peaks_of_the_device_and_of_the_optimizer_step() -> None:
+def test_peaks_of_the_device_and_of_the_process() -> None:
     cuda = FakeCuda()
     peaks = MemoryPeaks(SimpleNamespace(cuda=cuda))
-    peaks.before_step()
     cuda.peak = 300
-    peaks.after_step()
     fields = peaks.fields()
     assert fields["rss_peak_bytes"]
     assert fields["anonymous_bytes"]
     assert fields["allocated_bytes"] == 150
     assert (fields["allocated_peak_bytes"], fields["reserved_peak_bytes"]) == (300, 400)
-    assert (fields["step_peak_bytes"], fields["alloc_retries"]) == (300, 2)
+    assert fields["alloc_retries"] == 2
     cuda.started = False
     assert set(peaks.fields()) == {"rss_peak_bytes", "anonymous_bytes"}

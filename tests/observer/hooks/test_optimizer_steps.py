@@ -32,7 +32,7 @@ def test_optimizers_of_torch_without_global_hooks(tmp_path: Path) -> None:
     module = SimpleNamespace(Optimizer=Optimizer)
     session = Session(str(tmp_path), launched=True)
     counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), dict)
-    optimizer_steps.hook_optimizers(module, counters, None, seen.append)
+    optimizer_steps.hook_optimizers(module, counters, seen.append)
     first, second = Optimizer(), Optimizer()
     assert [first.step(), second.step(), first.step()] == ["stepped"] * 3
     assert seen == [first, second]

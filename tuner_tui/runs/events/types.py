@@ -339,9 +339,9 @@ class Steps(Event):
     `epoch_batch` of `epoch_batches` are read in the current epoch of the training's loader, which has started
     `epochs_started`; without a length or loader they are None.
 
-    Peaks are of the process so far: `allocated`, `reserved` and `step` (where the optimizer step sets the peak) of
-    CUDA's allocator, and `rss_peak_bytes`, the largest resident set (VmHWM). `allocated_bytes` (CUDA's allocator) and
-    `anonymous_bytes` (RssAnon) are the values at this moment.
+    Peaks are of the process so far: `allocated` and `reserved` of CUDA's allocator, and `rss_peak_bytes`, the largest
+    resident set (VmHWM). `allocated_bytes` (CUDA's allocator) and `anonymous_bytes` (RssAnon) are the values at this
+    moment.
     """
 
     story: ClassVar[bool] = False
@@ -367,7 +367,6 @@ class Steps(Event):
     batch_shape: tuple[int, ...] | None = None
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None
-    step_peak_bytes: int | None = None
     alloc_retries: int | None = None
     rss_peak_bytes: int | None = None
     allocated_bytes: int | None = None

@@ -41,10 +41,10 @@ class Instrumentation:
 
     def __init__(self, torch: Any, session: Session) -> None:
         self._session = session
-        peaks = memory_peaks.MemoryPeaks(torch)
-        self._peaks = peaks if torch.backends.cuda.is_built() else None
         self._settings_in_effect = SettingsInEffect(torch, session)
-        self.counters = StepCounters(session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), peaks.fields)
+        self.counters = StepCounters(
+            session, torch.Tensor, EvaluationDetector(torch.is_grad_enabled), memory_peaks.MemoryPeaks(torch).fields
+        )
         self.counters.on_flush.append(lambda: self._settings_in_effect.check(self.counters.accumulation))
         settings = injection.requested_settings()
         self._settings_in_effect.requested = tuple(settings)
@@ -56,7 +56,7 @@ class Instrumentation:
         self._no_grad = grad_mode.NoGradTracker(self.counters)
         call_safely(grad_mode.hook_grad_mode, torch.autograd.grad_mode, self._no_grad)
         self._backward_loss = backward_loss.BackwardLoss(
-            torch, session, self.counters, self._own_optimizer_stepped, self._settings_in_effect.present_rate
+            torch, session, self.counters, self._own_optimizer_stepped, self._settings_in_effect
         )
         self.counters.on_flush.append(self._backward_loss.write)
         call_safely(self._backward_loss.hook_backward, torch.Tensor)
@@ -94,7 +94,7 @@ class Instrumentation:
             self._settings_in_effect.hook_models(module.Module)
         elif name == "torch.optim.optimizer":
             self._settings_in_effect.hook_optimizers(module.Optimizer)
-            optimizer_steps.hook_optimizers(module, self.counters, self._peaks, self._optimizer_stepped)
+            optimizer_steps.hook_optimizers(module, self.counters, self._optimizer_stepped)
         elif name == "torch.utils.data.dataloader":
             dataloaders.hook_dataloaders(module, self.counters, self._settings_in_effect.loader_started)
         elif name.endswith("grad_scaler"):
@@ -151,7 +151,7 @@ class Instrumentation:
     def _optimizer_stepped(self, optimizer: Any) -> None:
         """Called after the first step of each optimizer."""
         self._backward_loss.groups.stop()
-        self.counters.evaluation_sites.optimizer_added(self.counters.buffer.calls)
+        self.counters.optimizer_added()
         self._settings_in_effect.optimizer_stepped(optimizer)
         if self.counters.needs_plan():  # not at every step: it takes milliseconds
             self.counters.set_plan(call_safely(PlannedLength, sys._getframe(1)))

@@ -12,22 +12,14 @@ RESIDENT_PEAK, ANONYMOUS = b"VmHWM", b"RssAnon"
 
 
 class MemoryPeaks:
-    """Memory peaks since the start of this process.
-
-    CUDA's own peaks are never reset, because the training may print them. Therefore `step_peak_bytes` is known only if
-    the optimizer step set the overall peak, and None if forward and backward exceed it.
-    """
+    """Memory peaks since the start of this process. CUDA's own are never reset: the training may print them."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._step_peak: int | None = None
         self._resident_peak: int | None = None
-        self._before: int | None = None
-        self._due = True
 
     def fields(self) -> dict[str, int | None]:
         """Memory fields of a `steps` event: CUDA's once it is initialised, and the peak resident set."""
-        self._due = True
         resident_peak, anonymous = status_bytes(RESIDENT_PEAK, ANONYMOUS)
         self._resident_peak = max(resident_peak or 0, self._resident_peak or 0) or None
         fields = {"rss_peak_bytes": self._resident_peak, "anonymous_bytes": anonymous}
@@ -37,23 +29,7 @@ class MemoryPeaks:
             fields["allocated_peak_bytes"] = stats["allocated_bytes"]["all"]["peak"]
             fields["reserved_peak_bytes"] = stats["reserved_bytes"]["all"]["peak"]
             fields["alloc_retries"] = stats["num_alloc_retries"]
-            fields["step_peak_bytes"] = self._step_peak
         return fields
-
-    def before_step(self) -> None:
-        """Read the peak before an optimizer step, once a second."""
-        if self._due:
-            self._due = False
-            if self._torch.cuda.is_initialized():
-                self._before = self._torch.cuda.max_memory_allocated()
-
-    def after_step(self) -> None:
-        """If the peak rose during the optimizer step, the step set it."""
-        if self._before is not None:
-            peak = self._torch.cuda.max_memory_allocated()
-            if peak > self._before:
-                self._step_peak = peak
-            self._before = None
 
 
 def status_bytes(*names: bytes) -> list[int | None]:

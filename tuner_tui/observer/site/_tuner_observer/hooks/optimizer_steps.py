@@ -13,7 +13,6 @@ from ..import_hooks import call_around, call_before, call_safely, replacing
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..counters.memory_peaks import MemoryPeaks
     from ..counters.step_counters import StepCounters
 
     StepHook = Callable[[Any, Any, Any], None]
@@ -21,19 +20,10 @@ if TYPE_CHECKING:
 perf_counter = time.perf_counter
 
 
-def hook_optimizers(
-    module: Any, counters: StepCounters, peaks: MemoryPeaks | None, first_stepped: Callable[[Any], None]
-) -> None:
-    """Register hooks with `torch.optim.optimizer`. `first_stepped` is called after the first step of each optimizer.
-
-    `peaks`, given if torch supports CUDA, reads memory around some of the steps.
-    """
+def hook_optimizers(module: Any, counters: StepCounters, first_stepped: Callable[[Any], None]) -> None:
+    """Hook `torch.optim.optimizer`. `first_stepped` is called after the first step of each optimizer."""
     is_compiling, buffer = is_compiling_function(), counters.buffer
     records, optimizers, counted = buffer.records, buffer.optimizers, [0]
-
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if peaks is not None and not is_compiling():
-            call_safely(peaks.before_step)
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
@@ -51,19 +41,15 @@ def hook_optimizers(
                 optimizers[key] = ref(optimizer)
                 buffer.due_s = 0.0
                 first_stepped(optimizer)
-            if peaks is not None:
-                peaks.after_step()
             if now >= buffer.due_s:
                 counters.process_step(now)
         except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
             return
 
     if hasattr(module, "register_optimizer_step_post_hook"):
-        if peaks is not None:
-            module.register_optimizer_step_pre_hook(before)
         module.register_optimizer_step_post_hook(after)
     else:
-        _wrap_steps(module.Optimizer, before, after)
+        _wrap_steps(module.Optimizer, after)
 
 
 def _closure(args: Any, kwargs: Any) -> Any:
@@ -71,7 +57,7 @@ def _closure(args: Any, kwargs: Any) -> Any:
     return args[1] if len(args) > 1 else kwargs.get("closure")
 
 
-def _wrap_steps(optimizer_class: Any, before: StepHook, after: StepHook) -> None:
+def _wrap_steps(optimizer_class: Any, after: StepHook) -> None:
     """torch 1.13 has no global hooks: wrap `step` of each class of which `Optimizer.__init__` creates an instance."""
     original = optimizer_class.__init__
 
@@ -80,13 +66,12 @@ def _wrap_steps(optimizer_class: Any, before: StepHook, after: StepHook) -> None
         original(self, *args, **kwargs)
         step = type(self).step
         if not getattr(step, "_tuner_wrapped", False):
-            type(self).step = _wrap_step(step, before, after)
+            type(self).step = _wrap_step(step, after)
 
 
-def _wrap_step(original: Any, before: StepHook, after: StepHook) -> Any:
+def _wrap_step(original: Any, after: StepHook) -> Any:
     @functools.wraps(original)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before(self, args, kwargs)
         result = original(self, *args, **kwargs)
         after(self, (self, *args), kwargs)
         return result
