@@ -113,7 +113,7 @@ def test_tokens_of_all_columns_of_a_sentence_pair() -> None:
     [
         (4, ((8, 10), (8, 12), (2, 9)), 9),  # DPO: the chosen answers, then the rejected ones; one pair is left
         (4, ((4, 10), (4, 12), (3, 9)), 11),
-        (4, ((6, 10), (6, 12)), 12),  # rows of another number are the samples themselves
+        (4, ((6, 10), (7, 12)), 8),  # the rows of a graph are its nodes
         (None, ((8, 10), (3, 10)), 11),
     ],
 )

@@ -333,7 +333,7 @@ STORIES: dict[Story, list[int]] = {
     with_gradients_switched_off: [4, 8, 12],
     adversarial: [],
     rollouts: [],
-    generator_first: [1],  # nothing tells it from an evaluation before the discriminator's first step
+    generator_first: [],
     averages: [],
     self_conditioned: [],
     compiled: [],

@@ -110,6 +110,7 @@ class SettingsInEffect:
         self._checks = 0
         self._autocast: Any = None
         self._optimizer: Any = None
+        self._first_rate: float | None = None
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._model_searched = self._compiled = self._has_arguments = False
 
@@ -148,11 +149,15 @@ class SettingsInEffect:
         if isinstance(rate, (int, float)):
             self._constructed.setdefault(optimizer, rate)
 
+    @property
+    def has_optimizer(self) -> bool:
+        """Whether an optimizer of torch exists."""
+        return bool(self._constructed)
+
     def present_rate(self) -> float | None:
         """The learning rate at this moment of the optimizer that was added last; None if a device holds it."""
         optimizer = None if self._optimizer is None else self._optimizer()
-        rate = None if optimizer is None else optimizer.param_groups[0].get("lr")
-        return None if rate is None or not getattr(rate, "is_cpu", True) else float(rate)
+        return None if optimizer is None else call_safely(_rate_of, optimizer)
 
     def optimizer_stepped(self, optimizer: Any) -> None:
         """Read the class, options and devices of an optimizer after its first step. The next two checks are made."""
@@ -182,7 +187,8 @@ class SettingsInEffect:
             for name, value in variables.items():
                 rate = call_safely(_rate_of, value) if "opt" in name.lower() else None
                 if rate is not None:
-                    self._current.update(optimizer=type(value).__name__, learning_rate=rate)
+                    self._current["optimizer"] = type(value).__name__
+                    self._optimizer, self._first_rate = call_safely(weakref.ref, value), rate
                     return
             frame = frame.f_back
 
@@ -245,6 +251,8 @@ class SettingsInEffect:
         if accumulation is not None and not self._has_arguments and ACCUMULATION not in self._framework:
             self._current[ACCUMULATION] = accumulation
         self._checks += 1
+        if self._first_rate is not None and self._checks > 1 and self._first_rate == self.present_rate():
+            self._current["learning_rate"], self._first_rate = self._first_rate, None  # no schedule has changed it
         if not self._model_searched and self._optimizer is not None:
             call_safely(self._find_model)
         if self._checks > 2 and self._checks % CHECK_EVERY:
@@ -278,8 +286,8 @@ def _rate_of(optimizer: Any) -> float | None:
     """The learning rate by the names that fastai, Keras and hand-written optimizers give it."""
     if not any(hasattr(optimizer, name) for name in ("step", "apply", "update")):  # `opt` may be the script's options
         return None
-    hypers = getattr(optimizer, "hypers", None) or getattr(optimizer, "param_groups", None)
-    rate = hypers[-1]["lr"] if hypers else getattr(optimizer, "learning_rate", getattr(optimizer, "lr", None))
+    hypers = getattr(optimizer, "hypers", ())[-1:] or getattr(optimizer, "param_groups", ())[:1]
+    rate = hypers[0].get("lr") if hypers else getattr(optimizer, "learning_rate", getattr(optimizer, "lr", None))
     return None if isinstance(rate, bool) or rate is None or not getattr(rate, "is_cpu", True) else float(rate)
 
 

@@ -317,13 +317,13 @@ class IteratorStats:
 
     def _samples_in(self, rows: int) -> int:
         """Samples in a batch of so many rows: a collator may make several of one (the chosen and the rejected answer of
-        a pair), or one of all (padding-free)."""
+        a pair), or one of all (padding-free), and the rows of a graph are its nodes."""
         size = self.batch_size or rows
         if rows == 1 and self.layout.packed:
             return size
         if rows > size and rows % size == 0:
             self.rows_per_sample = max(self.rows_per_sample, rows // size)
-        return -(-rows // self.rows_per_sample)
+        return min(size, -(-rows // self.rows_per_sample))
 
 
 class TrainingTotals:

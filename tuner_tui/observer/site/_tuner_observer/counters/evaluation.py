@@ -172,12 +172,14 @@ class EvaluationSites:
             self.training.add(site)
         return site not in self.training
 
-    def optimizer_added(self, calls: int) -> None:
-        """Called after the first step of each optimizer, the `calls`th of all.
+    def optimizer_added(self, calls: int) -> bool:
+        """Called after the first step of each optimizer, the `calls`th of all. Returns whether it needed a place.
 
         What was passed for the first time since the step before was needed for this one, such as a trained teacher.
         """
-        self.training.update(site for site, (first, _, _) in self._passed.items() if first == calls - 1)
+        needed = {site for site, (first, _, _) in self._passed.items() if first == calls - 1}
+        self.training |= needed
+        return bool(needed)
 
 
 MIN_BLOCK_BATCHES = 3

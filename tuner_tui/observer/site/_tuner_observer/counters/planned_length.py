@@ -167,7 +167,7 @@ class PlannedLength:
         `batches` is the length of its loader, `steps_an_epoch` how many steps it made of that, as it was counted.
         """
         # A loop over the loader has as many steps as were counted in its epochs, whatever wraps the loader.
-        over_loader = batches is not None and (self.inner is None or self.inner == batches)
+        over_loader = self.inner is None or self.inner == batches
         epochs = self.outer if over_loader and self.outer is not None else self.epochs
         remaining = None if epochs is None else epochs - self.start
         by_epochs = None

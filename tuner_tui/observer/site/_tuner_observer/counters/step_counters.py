@@ -173,8 +173,9 @@ class StepCounters:
         self._epoch: tuple[int | None, int] = (None, 0)
         self._first_epoch: tuple[int | None, int] = (None, 0)
         self._plan: tuple[int | None, int | None] = (None, None)
+        self._newest_plan: tuple[int | None, int | None] = (None, None)
         self._gradients_s: float | None = None
-        self._backwards = 0
+        self._backwards: dict[int, int] = {}
         self._thread = threading.get_ident()
 
     @property
@@ -342,6 +343,11 @@ class StepCounters:
         if self.session.phase in ("starting", "training"):
             self.session.enter_phase("compiling")
 
+    def optimizer_added(self) -> None:
+        """Note the first step of an optimizer: what seemed an evaluation just before it was needed for the step."""
+        if self.evaluation_sites.optimizer_added(self.buffer.calls):
+            self.clock.drop_evaluation()
+
     # steps
 
     def process_step(self, now: float) -> None:
@@ -408,6 +414,10 @@ class StepCounters:
 
     def _optimizer_called(self, key: int, now: float, backwards: int) -> None:
         """Count a step. Several optimizers that alternate make one step together; a batch between them makes two."""
+        gradients = backwards - self._backwards.get(key, 0)
+        self._backwards[key] = backwards
+        if gradients > 0 and not self._totals.has_loader:
+            self._accumulated[gradients] = self._accumulated.get(gradients, 0) + 1
         if self._trainer_calls is not None:
             self._optimizer_called_by_trainer(key, now, backwards)
         elif key == TRAINER_KEY:
@@ -477,17 +487,14 @@ class StepCounters:
         self._read_in_eval_mode = None
         for iterator in trained:
             self._totals.add(iterator)
-        # Batches of several loaders make one micro batch together; without a loader there is one for each `backward`.
-        micro_batches = max(
-            (each.batches for each in trained), default=0 if self._totals.has_loader else backwards - self._backwards
-        )
+        # Batches of several loaders make one micro batch together.
+        micro_batches = max((each.batches for each in trained), default=0)
         if micro_batches > 0:
             self._accumulated[micro_batches] = self._accumulated.get(micro_batches, 0) + 1
         if self._totals.epoch != self._epoch[0]:
             self._epoch = (self._totals.epoch, self.own_steps - 1)
         if not trained and not self._totals.has_loader:
-            self._totals.batches += max(1, backwards - self._backwards)
-        self._backwards = backwards
+            self._totals.batches = max(backwards, self._totals.batches + (not backwards))
         self.on_batches(self.first_step + self.own_steps, backwards, trained)
         for iterator in self._pending:
             iterator.clear()
@@ -503,6 +510,7 @@ class StepCounters:
     def set_plan(self, planned: PlannedLength | None) -> None:
         """Set what the loop that has made its first step says of its length."""
         self._planned, self._planned_from = planned, max(0, self.own_steps - 1)
+        self._plan = (None, None)
         self._first_epoch = self._epoch = (self._totals.epoch, self._planned_from)
 
     # events
@@ -525,9 +533,12 @@ class StepCounters:
         self.session.report_counters("steps", fields)
         if self._planned is not None and self.own_steps and not self.trainer_reports and self.on_step is None:
             plan = (self.planned_steps(fields), self._planned.epochs)
-            if plan != self._plan:  # the length of a plain loop, which is a guess
+            # The length of a plain loop is a guess. Where not every iteration makes one step it may change by one step
+            # from look to look.
+            if plan != self._plan and (self._plan[0] is None or plan == self._newest_plan):
                 self._plan = plan
                 self.session.report("plan", total_steps=plan[0], epochs=plan[1], guessed=True)
+            self._newest_plan = plan
         for callback in self.on_flush:
             callback()
         # The callbacks search the garbage collector's objects for the model once, which may take 100 ms: not the first

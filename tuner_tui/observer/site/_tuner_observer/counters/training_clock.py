@@ -149,6 +149,13 @@ class TrainingClock:
             self._pause_is_shown = True
             self._on_pause(now)
 
+    def drop_evaluation(self) -> None:
+        """The evaluation after the last step was none: its time is that of the training."""
+        self._eval_s -= self._evaluated_s
+        self._evaluated_step, self._evaluated_s = None, 0.0
+        self._evaluated_steps = self._evaluated_steps[:-1]
+        self._pauses.clear()
+
     def report_last_evaluation(self, now: float) -> None:
         """Report an evaluation that ends the run now."""
         if self.paused_phase == "evaluating":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..counters.step_counters import StepCounters
     from ..session import Session
+    from ..settings_in_effect import SettingsInEffect
 
 perf_counter = time.perf_counter
 get_ident = threading.get_ident
@@ -45,9 +46,9 @@ class BackwardLoss:
         session: Session,
         counters: StepCounters,
         first_step: Callable[[FrameType, Any], None],
-        rate: Callable[[], float | None],
+        settings: SettingsInEffect,
     ) -> None:
-        """`rate` returns the present learning rate.
+        """`settings` know the optimizers of torch and the present learning rate.
 
         `first_step` gets the caller and a parameter at the first step of an optimizer that is not torch's.
         """
@@ -55,14 +56,14 @@ class BackwardLoss:
         self._session = session
         self._counters = counters
         self._first_step = first_step
-        self._rate = rate
+        self._settings = settings
         self.losses: deque[tuple[int, Any]] = deque(maxlen=1)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything, in a forked child."""
         self._thread = get_ident()
-        self.groups = GradientGroups(self._counters)
+        self.groups = GradientGroups(self._counters, self._settings)
         self._code: Any = None
         self._at = -1
         self._simple_until_s = 0.0
@@ -178,7 +179,7 @@ class BackwardLoss:
             # `loss = loss / accumulation` before `backward()`: undone only if the divisor is the number of micro
             # batches, because a loss may be divided for other reasons.
             loss = self._loss * self._divisor if self._divisor == micro_batches else self._loss
-            fields = {"step": step, "loss": loss, "learning_rate": self._rate(), "source": SOURCE}
+            fields = {"step": step, "loss": loss, "learning_rate": self._settings.present_rate(), "source": SOURCE}
             self._session.report_counters("metrics", fields)
 
     def at_exit(self) -> None:
@@ -197,12 +198,13 @@ class GradientGroups:
     """Tells the steps of an optimizer that is not derived from torch's, such as those of fastai and Keras.
 
     Calls of `backward` between which a parameter and its gradient were left alone accumulate gradients for one step;
-    a step changes the parameter, and the gradient is reset before the next one. `follows`: no optimizer of torch was
-    called so far. A step is counted when the next one begins.
+    a step changes the parameter, and the gradient is reset before the next one. `follows`: there is no optimizer of
+    torch, whose first step may call `backward` many times. A step is counted when the next one begins.
     """
 
-    def __init__(self, counters: StepCounters) -> None:
+    def __init__(self, counters: StepCounters, settings: SettingsInEffect) -> None:
         self._counters = counters
+        self._settings = settings
         self._parameter: Any = None
         self._left: tuple[Any, ...] | None = None
         self._ended_at = 0
@@ -214,8 +216,8 @@ class GradientGroups:
     def before(self, loss: Any, frame: FrameType, now: float, first_step: Callable[[FrameType, Any], None]) -> None:
         """Count a step if the calls of `backward` so far were for another one than this."""
         counters = self._counters
-        by_optimizer = bool(counters.buffer.optimizers) or counters.own_steps > self._counted
-        self.follows = not by_optimizer and not counters.trainer_reports
+        others_step = self._settings.has_optimizer or counters.own_steps > self._counted
+        self.follows = not others_step and not counters.trainer_reports
         if not self.follows:
             return
         parameter = None if self._parameter is None else self._parameter()

@@ -14,6 +14,7 @@ from ..counters.batch_stats import EMPTY_LAYOUT, IteratorStats
 from ..counters.step_counters import MAX_MASK_RECORDS
 from ..data_streams import repeats_in_workers
 from ..import_hooks import call_after, call_around, call_before, call_safely, replacing
+from ..settings_in_effect import MICRO_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +40,10 @@ def hook_dataloaders(module: Any, counters: StepCounters, on_settings: SettingsC
             _iteration_started(loader, iterator, counters, on_settings, began_s)
 
     call_around(module.DataLoader, "__iter__", lambda loader: (loader, perf_counter()), started)
-    call_after(module.DataLoader, "_get_iterator", lambda made, loader: setattr(made, "_tuner_loader", ref(loader)))
-    _hook_sampled_rows(module._BaseDataLoaderIter)
-    _hook_next(module._BaseDataLoaderIter, counters, on_settings)
+    iterators = module._BaseDataLoaderIter
+    call_after(iterators, "__init__", lambda _, made, loader: setattr(made, "_tuner_loader", ref(loader)))
+    _hook_sampled_rows(iterators)
+    _hook_next(iterators, counters, on_settings)
 
 
 def _iteration_started(
@@ -50,28 +52,36 @@ def _iteration_started(
     stats = iterator.__dict__.get("_tuner_stats")
     if stats is None:
         stats = iterator._tuner_stats = IteratorStats(_prefetches(loader))
-        stats.batch_size = call_safely(_batch_size, loader)
     counters.read()
-    stats.start_epoch(
-        functools.partial(counters.next_epoch, ref(loader)), _length(loader), call_safely(_sampled_rows, iterator)
-    )
+    _start_epoch(stats, iterator, loader, counters, on_settings)
     if not counters.evaluation.is_evaluating():
         counters.batch_requested(began_s, stats)
         stats.wait_s += perf_counter() - began_s
-        stats.on_trained = functools.partial(on_settings, loader_settings(loader))
 
 
 def _stats_of(iterator: Any, counters: StepCounters, on_settings: SettingsCallback) -> IteratorStats:
-    """Of an iterator that its loader made in an `__iter__` of its own, as ultralytics does, for all epochs."""
+    """Of an iterator that its loader made in an `__iter__` of its own, as ultralytics' and fastai's do."""
     stats, reference = IteratorStats(), iterator.__dict__.get("_tuner_loader")
     loader = None if reference is None else reference()
     if loader is not None:
-        stats.batch_size = call_safely(_batch_size, loader)
-        stats.start_epoch(
-            functools.partial(counters.next_epoch, reference), _length(loader), call_safely(_sampled_rows, iterator)
-        )
-        stats.on_trained = functools.partial(on_settings, loader_settings(loader))
+        _start_epoch(stats, iterator, loader, counters, on_settings)
     return stats
+
+
+def _start_epoch(
+    stats: IteratorStats, iterator: Any, loader: Any, counters: StepCounters, on_settings: SettingsCallback
+) -> None:
+    stats.batch_size = call_safely(_batch_size, loader)
+    rows = call_safely(_sampled_rows, iterator)
+    stats.start_epoch(functools.partial(counters.next_epoch, ref(loader)), _length(loader), rows)
+    settings = loader_settings(loader)
+
+    def trained() -> None:
+        if settings[MICRO_BATCH] is None and _batch_sampler(loader_of()) is None and stats.shape:
+            settings[MICRO_BATCH] = int(stats.shape[0])  # the data comes in batches already
+        on_settings(settings)
+
+    loader_of, stats.on_trained = ref(loader), trained
 
 
 def _prefetches(loader: Any) -> bool:
@@ -98,9 +108,13 @@ def _length(loader: Any) -> int | None:
         return None
 
 
+def _batch_sampler(loader: Any) -> Any:
+    return getattr(loader, "batch_sampler", None)
+
+
 def _batch_size(loader: Any) -> int | None:
     """Samples that the collator gets at once, None if unknown."""
-    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    size = getattr(loader, "batch_size", None) or getattr(_batch_sampler(loader), "batch_size", None)
     return size if isinstance(size, int) else None
 
 
@@ -110,7 +124,7 @@ def loader_settings(loader: Any) -> dict[str, Any]:
     repeats = repeats_in_workers(loader.dataset, loader.worker_init_fn)
     return {
         **({"workers_repeat": True} if repeats else {}),
-        "per_device_train_batch_size": _batch_size(loader),
+        MICRO_BATCH: _batch_size(loader),
         "dataloader_num_workers": workers,
         "dataloader_prefetch_factor": loader.prefetch_factor if workers else None,
         "dataloader_pin_memory": bool(loader.pin_memory),
