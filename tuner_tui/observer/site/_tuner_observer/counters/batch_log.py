@@ -7,18 +7,19 @@ need not be asked. A line is a step: `step`, `epoch`, `losses` and `rows` (a num
 
 from __future__ import annotations
 
-import json
+import math
 import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
-
-from ..session import json_safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..session import Session
     from .batch_stats import IteratorStats
+
+    Step = tuple[int, int, list[Any], Any, Any]
+    """Calls of `backward` so far, the step, what the sampler drew for each micro batch, epoch and shape."""
 
 MAX_BYTES = 1 << 20
 """Of a file; the one before it is kept too, so that the newest thousands of steps can be asked for."""
@@ -43,15 +44,15 @@ class BatchLog:
     def reset(self) -> None:
         """Forget everything, in a forked child."""
         self.losses.clear()
-        self._steps: list[tuple[int, dict[str, Any]]] = []
-        self._copied: tuple[list[int], Any, Any, list[tuple[int, dict[str, Any]]]] | None = None
+        self._steps: list[Step] = []
+        self._copied: tuple[list[int], Any, Any, list[Step]] | None = None
         self._backwards = 0
         self._fd: int | None = None
         self._size = 0
 
     def step_done(self, step: int, backwards: int, iterators: Sequence[IteratorStats]) -> None:
         """Note the batches of a step, after so many calls of `backward`."""
-        self._steps.append((backwards, {"step": step, **_batches(iterators)}))
+        self._steps.append(_step(step, backwards, iterators))
 
     def write(self) -> None:
         """Write the steps whose losses are known."""
@@ -65,22 +66,23 @@ class BatchLog:
         if not steps:
             return
         losses = self._take(steps[-1][0])
-        devices = {loss.device.type for _, loss in losses}
-        if devices == {"cuda"} and not self._torch.cuda.is_current_stream_capturing():
-            self._copy(losses, steps)
+        on_gpu = [(call, loss) for call, loss in losses if type(loss) is not float]
+        if not on_gpu:
+            self._write(steps, dict(losses))
+        elif on_gpu[0][1].is_cuda and not self._torch.cuda.is_current_stream_capturing():
+            self._copy(on_gpu, steps)
         else:
-            self._write(steps, {call: float(loss) for call, loss in losses} if devices == {"cpu"} else {})
+            self._write(steps, {})
 
     def write_last(self, step: int, pending: Sequence[IteratorStats]) -> None:
         """Write what is left at the end of the process, and the batches that no step has followed."""
         if self._copied is not None:
             self._copied[2].synchronize()
             self.write()
-        unfinished = _batches(pending)
-        if "rows" in unfinished:
-            self._steps.append((self._backwards + MAX_LOSSES, {"step": step + 1, **unfinished, "unfinished": True}))
-        steps, self._steps = self._steps, []
-        self._write(steps, {call: float(loss) for call, loss in self.losses})
+        self._write(self._steps, {call: float(loss) for call, loss in self.losses})
+        if any(each.rows_taken for each in pending):
+            self._append([f'{_line(_step(step + 1, 0, pending), [])[:-1]},"unfinished":true}}'])
+        self._steps = []
 
     def _take(self, backwards: int) -> list[tuple[int, Any]]:
         taken = []
@@ -88,7 +90,7 @@ class BatchLog:
             taken.append(self.losses.popleft())
         return taken
 
-    def _copy(self, losses: list[tuple[int, Any]], steps: list[tuple[int, dict[str, Any]]]) -> None:
+    def _copy(self, losses: list[tuple[int, Any]], steps: list[Step]) -> None:
         """Copy the losses to pinned memory without waiting for the GPU."""
         together = self._torch.stack([loss.reshape(()).float() for _, loss in losses])
         host = self._torch.empty(len(losses), pin_memory=True)
@@ -97,18 +99,17 @@ class BatchLog:
         done.record()
         self._copied = ([call for call, _ in losses], host, done, steps)
 
-    def _write(self, steps: list[tuple[int, dict[str, Any]]], losses: dict[int, float]) -> None:
+    def _write(self, steps: list[Step], losses: dict[int, float]) -> None:
         lines = []
-        for backwards, fields in steps:
-            values = [losses[call] for call in range(self._backwards + 1, backwards + 1) if call in losses]
-            self._backwards = max(self._backwards, backwards)
-            if values:
-                fields["losses"] = [json_safe(float(f"{value:.6g}")) for value in values]
-            lines.append(json.dumps(fields, separators=(",", ":")))
+        for each in steps:
+            values = [losses[call] for call in range(self._backwards + 1, each[0] + 1) if call in losses]
+            self._backwards = max(self._backwards, each[0])
+            lines.append(_line(each, values))
         if lines:
-            self._append(("\n".join(lines) + "\n").encode())
+            self._append(lines)
 
-    def _append(self, text: bytes) -> None:
+    def _append(self, lines: list[str]) -> None:
+        text = ("\n".join(lines) + "\n").encode()
         path = os.path.join(self._session.run_dir, f"batches-rank{self._session.rank}.jsonl")
         try:
             if self._fd is not None and self._size + len(text) > MAX_BYTES:
@@ -124,23 +125,36 @@ class BatchLog:
             return
 
 
-def _batches(iterators: Sequence[IteratorStats]) -> dict[str, Any]:
-    """Rows, shape and epoch of the batches taken from the iterators, of those that are known."""
-    rows = [_row_numbers(batch) for iterator in iterators for batch in iterator.rows_taken]
-    first = iterators[0] if iterators else None
-    fields: dict[str, Any] = {}
-    if first is not None and first.epoch:
-        fields["epoch"] = first.epoch
+def _step(step: int, backwards: int, iterators: Sequence[IteratorStats]) -> Step:
+    """What is kept of a step until it is written."""
+    if len(iterators) == 1:
+        first = iterators[0]
+        return backwards, step, first.rows_taken, first.epoch, first.shape
+    rows = [batch for iterator in iterators for batch in iterator.rows_taken]
+    return backwards, step, rows, *((iterators[0].epoch, iterators[0].shape) if iterators else (None, None))
+
+
+def _line(step: Step, losses: Sequence[float]) -> str:
+    """The JSON of a step: formatted here, as the general encoder takes as long as the rest of the step's overhead."""
+    _, number, drawn, epoch, shape = step
+    parts = [f'{{"step":{number}']
+    if epoch:
+        parts.append(f'"epoch":{epoch}')
+    rows = list(map(_row_numbers, drawn))
     if rows and None not in rows:
-        drawn = [batch for batch in rows if batch is not None]
-        fields["rows"] = drawn if sum(map(len, drawn)) <= MAX_ROWS else []
-    if first is not None and first.shape:
-        fields["shape"] = [int(size) for size in first.shape]
-    return fields
+        parts.append(f'"rows":{rows if sum(len(batch or ()) for batch in rows) <= MAX_ROWS else []}')
+    if shape:
+        parts.append(f'"shape":{list(map(int, shape))}')
+    if losses:
+        values = [f"{loss:.6g}" if math.isfinite(loss) else f'"{loss}"' for loss in losses]
+        parts.append(f'"losses":[{",".join(values)}]')
+    return ",".join(parts).replace(" ", "") + "}"
 
 
 def _row_numbers(batch: Any) -> list[int] | None:
     """The indices that a sampler drew for a batch, or for a sample; None if they are no numbers, as of a stream."""
+    if type(batch) is list and set(map(type, batch)) == {int}:
+        return batch
     try:
         return [int(index) for index in (batch if hasattr(batch, "__iter__") else (batch,))]
     except (TypeError, ValueError):

@@ -37,7 +37,7 @@ class BackwardLoss:
     """Follows the first call of `backward` on a scalar: a loop with several, such as a GAN, has a loss at each.
 
     A loss that was divided by the number of micro batches of a step is multiplied by it. `losses`: the newest ones as
-    they are, each with the number of its call of `backward`.
+    they are, each with the number of its call of `backward`; on a GPU the tensor, not to wait for it.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class BackwardLoss:
                 ):
                     buffer.backwards += 1
                     self._newest = newest = tensor.detach()
-                    self.losses.append((buffer.backwards, newest))
+                    # Of a CPU the number: holding thousands of tensors would have each one allocated in cold memory.
+                    self.losses.append((buffer.backwards, newest.item() if newest.is_cpu else newest))
                 else:
                     self._called(tensor, frame, now)
             except Exception:  # noqa: BLE001 - outermost edge inside somebody else's process
@@ -134,7 +135,8 @@ class BackwardLoss:
         is_scaled = unscaled is not None and unscaled[0] == id(tensor)
         self._newest = unscaled[1] if unscaled is not None and is_scaled else tensor.detach()
         self._newest_s = now
-        self.losses.append((self._counters.buffer.backwards, self._newest))
+        newest = self._newest
+        self.losses.append((self._counters.buffer.backwards, newest.item() if newest.is_cpu else newest))
         if self._counters.trainer_reports:
             self._due_s = now + INTERVAL_S
         elif now >= self._due_s:

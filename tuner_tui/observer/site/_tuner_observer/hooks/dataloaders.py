@@ -140,7 +140,10 @@ def _hook_sampled_rows(iterator_class: Any) -> None:
     @replacing(iterator_class, "_next_index")
     def _next_index(self: Any) -> Any:
         drawn = original(self)
-        self.__dict__.setdefault("_tuner_rows", deque(maxlen=MAX_ROWS_AHEAD)).append(drawn)
+        rows = self.__dict__.get("_tuner_rows")
+        if rows is None:
+            rows = self._tuner_rows = deque(maxlen=MAX_ROWS_AHEAD)
+        rows.append(drawn)
         return drawn
 
     # Before workers that persist are asked for the first batches of the next epoch.
