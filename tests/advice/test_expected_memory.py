@@ -9,8 +9,8 @@ import pytest
 
 from tests.fakes.situations import GB, NOW, box, card, counters, samples, situation, training
 from tuner_tui.advice.diagnose import diagnose
-from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory
-from tuner_tui.advice.expected_memory import CHECKPOINTING_SHARE, ExpectedPeak, expected_peak
+from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, limited_target
+from tuner_tui.advice.expected_memory import CHECKPOINTING_SHARE, ExpectedPeak, expected_peak, training_device_of
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import GIB
@@ -128,6 +128,30 @@ def test_with_accumulation_the_effective_batch_is_held() -> None:
 @pytest.mark.parametrize(("used_gb", "cause"), [(7, ["gpu-memory-unused"]), (20, []), (18.9, ["gpu-memory-unused"])])
 def test_unused_memory_is_a_hint_of_its_own(used_gb: float, cause: list[str]) -> None:
     assert [finding.cause for finding in diagnose(running(used_gb, batch(12)))] == cause
+
+
+@pytest.mark.parametrize(
+    ("job", "held_gb", "alive", "capacity_gb"),
+    [
+        (BuiltinJob(model="bert-base"), 0, False, 24),  # of unequal GPUs it takes the best
+        (BuiltinJob(model="bert-base", launcher="torchrun", processes=2), 0, False, 8),
+        (CommandJob(command=("x",), model="bert-base-uncased"), 0, False, 8),
+        (None, 0, False, 8),
+        (BuiltinJob(model="bert-base"), 10, False, 14),  # what another program holds is not there for it
+        (BuiltinJob(model="bert-base"), 10, True, 24),  # what the training holds itself is
+    ],
+)
+def test_the_memory_is_that_of_the_gpus_that_a_new_training_would_use(
+    job: BuiltinJob | CommandJob | None, held_gb: int, alive: bool, capacity_gb: int
+) -> None:
+    inventory = box(card(memory_used_bytes=held_gb * GB), card(index=1, name="RTX 2080", memory_total_bytes=8 * GB))
+    state = RunState(launched_t=NOW if alive else None)
+    now = Situation(state, NOW, Settings(), inventory, job=job)
+    target = limited_target(inventory, None, job or CommandJob(command=("x",)))
+    assert (target.memory_bytes == capacity_gb * GB) == (not alive), "the answer that the recommendation rests on"
+    device = training_device_of(now)
+    assert device is not None
+    assert device.capacity_bytes == capacity_gb * GB
 
 
 def test_after_out_of_memory_the_next_batch_is_one_that_fits_by_the_estimate() -> None:

@@ -226,6 +226,7 @@ def ran_out(number: int, batch: int, **figures: Any) -> MeasuredRun:
         (16, (ran_out(3, 16), run("r002", settings(16), 1.0)), "too large", 15),
         (16, (ran_out(3, 32), ran_out(2, 16)), "too large", 15),
         (16, (ran_out(2, 16, limit_bytes=2**30),), "fits", None),  # with less memory than there is now
+        (16, (ran_out(2, 16, limit_bytes=23 * 2**30),), "too large", 15),  # this GPU, as CUDA counts it
         (16, (replace(ran_out(2, 16), ran_out="host"),), "fits", None),
         (16, (replace(ran_out(2, 16), settings=settings(16, max_length=4096)),), "fits", None),
     ],

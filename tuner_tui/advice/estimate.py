@@ -62,7 +62,7 @@ def limit_device_memory(device: Device, limit_bytes: int, import_footprint: Impo
 
 
 def limited_target(
-    inventory: Inventory, interpreter: Interpreter, job: Job, limit_bytes: int | None = None
+    inventory: Inventory, interpreter: Interpreter | None, job: Job, limit_bytes: int | None = None
 ) -> TrainingTarget:
     """The target of a training whose GPUs are limited to `limit_bytes`."""
     return target_of(limit_gpu_memory(inventory, limit_bytes), interpreter, job)

@@ -10,14 +10,13 @@ bounds are all and nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, training_code_of
+from tuner_tui.advice.estimate import JobMemoryEstimator, limit_device_memory, limited_target, training_code_of
 from tuner_tui.advice.findings.run_metrics import gpu_indexes
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.units import format_size
-from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.sample import GpuSample
 from tuner_tui.memory.calibration import (
     CALIBRATED_UNCERTAINTY,
@@ -30,7 +29,7 @@ from tuner_tui.memory.closed_form import BUILT_IN, TrainingCode, optimizer_bytes
 from tuner_tui.memory.device import CONTEXT_BYTES, Device
 from tuner_tui.memory.estimate import CLOSED_FORM_UNCERTAINTY, MemoryEstimate, PeakVerdict, fit_verdict
 from tuner_tui.memory.model_shape import modelled_job
-from tuner_tui.settings.job import BuiltinJob, CommandJob
+from tuner_tui.settings.job import COMMAND_TO_NAME, BuiltinJob, CommandJob
 from tuner_tui.settings.model import Settings, Value
 
 BATCH_FIELDS = frozenset({"per_device_train_batch_size", "per_device_eval_batch_size"})
@@ -46,6 +45,10 @@ GRADIENT_BYTES = 4
 CHECKPOINTING_SHARE = 0.6
 """Activations with gradient checkpointing relative to those without: 40 % less in the T4 notes, which is the least. A
 deep model keeps a tenth."""
+
+
+ANY_COMMAND = CommandJob(command=(COMMAND_TO_NAME,))
+"""What ran where only its log is there: it may use every GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def _by_earlier_runs(situation: Situation, settings: Settings, changed: Settings
 
     Where they did not accumulate and the change does, the gradients are added that then stay between micro batches.
     """
-    device = _device(situation, None)
+    device = training_device_of(situation)
     if not isinstance(situation.job, CommandJob) or device is None or device.capacity_bytes is None:
         return None
     as_before = changed.changed(gradient_accumulation_steps=settings.gradient_accumulation_steps)
@@ -159,7 +162,9 @@ def _fullest_gpu(situation: Situation) -> GpuSample | None:
 def _by_estimate(
     situation: Situation, settings: Settings, changed: Settings, measured: _MeasuredPeak | None
 ) -> ExpectedPeak | None:
-    job, device = modelled_job(situation.job), _device(situation, measured)
+    job, device = modelled_job(situation.job), training_device_of(situation)
+    if device is not None and measured is not None:
+        device = replace(device, capacity_bytes=measured.capacity_bytes)
     if job is None or device is None or device.capacity_bytes is None:
         return None
     runs = situation.measured if isinstance(situation.job, BuiltinJob) else ()
@@ -188,21 +193,18 @@ def _estimated(
     return JobMemoryEstimator(job, device, runs=runs, code=code).closed_form(settings)
 
 
-def _device(situation: Situation, measured: _MeasuredPeak | None) -> Device | None:
-    """The device of one process: the weakest GPU with the memory of the smallest, or the host with its limit."""
+def training_device_of(situation: Situation) -> Device | None:
+    """The device of one process: that of a new training of the job, or the host with its limit; None if unknown."""
     inventory, limit = situation.inventory, situation.memory_limit_bytes
     if inventory is None:
         return None
     if situation.has_gpu is False:
         host = Device(False, None, inventory.memory.usable_bytes)
         return host if limit is None else limit_device_memory(host, limit, situation.import_footprint)
-    cards = visible_cards(inventory)
-    if not cards:
-        return None
-    smallest = min(card.memory_total_bytes or 0 for card in cards) or None  # unknown if one does not say
-    capacity = smallest if measured is None else measured.capacity_bytes
-    capability = min((card.capability for card in cards if card.capability is not None), default=None)
-    return Device(True, capability, capacity)
+    if situation.is_alive:  # what its GPUs hold is its own
+        inventory = replace(inventory, gpus=tuple(replace(gpu, memory_used_bytes=None) for gpu in inventory.gpus))
+    device = limited_target(inventory, situation.interpreter, situation.job or ANY_COMMAND, limit).device
+    return device if device.on_gpu else None
 
 
 def _by_scaling(

@@ -14,6 +14,8 @@ from tuner_tui.settings.model import Settings
 
 CALIBRATED_UNCERTAINTY = 0.03
 """Uncertainty between two runs whose settings differ only in the batch; judgement."""
+CUDA_SHARE = 0.05
+"""Of a GPU's memory CUDA's messages name up to this share less than the driver, which keeps it for itself."""
 MEMORY_SETTINGS = (
     "precision", "optim", "gradient_checkpointing", "attn_implementation", "torch_compile", "max_length",
     "peft_method", "lora_r", "weights_dtype", "quantization", "bnb_4bit_use_double_quant",
@@ -25,8 +27,8 @@ MEMORY_SETTINGS = (
 class MeasuredRun:
     """The memory of one run. On a GPU the peaks of tensors and allocator, on a CPU the largest resident set.
 
-    `ran_out` names the memory that it ran out of, that of its device or of the host; `limit_bytes` is the limit that
-    was set for it.
+    `ran_out` names the memory that it ran out of, that of its device or of the host; `limit_bytes` is what there was at
+    most for it: the limit that was set, or the memory of the GPU that ran out.
     """
 
     id: str
@@ -65,15 +67,16 @@ def calibrate(
 def _with_ran_out(estimate: MemoryEstimate, runs: Sequence[MeasuredRun]) -> MemoryEstimate:
     """The estimate with the smallest micro batch of `runs` (comparable, newest first) that ran out of this memory.
 
-    A newer run that trained with as much has refuted it, and a run with a tighter limit says nothing.
+    A newer run that trained with as much has refuted it, and a run with a tighter limit or a smaller GPU says nothing.
     """
+    least = (estimate.capacity_bytes or 0) * (1 - CUDA_SHARE)
     device, trained = "gpu" if estimate.on_gpu else "host", 0
     smallest: RanOut | None = None
     for run in runs:
         batch, limit = run.settings.per_device_train_batch_size, run.limit_bytes
         if run.ran_out is None:
             trained = max(trained, batch)
-        elif run.ran_out == device and batch > trained and (limit is None or limit >= (estimate.capacity_bytes or 0)):
+        elif run.ran_out == device and batch > trained and (limit is None or limit >= least):
             smallest = RanOut(run.id, batch) if smallest is None or batch < smallest.batch else smallest
     if smallest is None:
         return estimate

@@ -104,6 +104,28 @@ def test_a_run_that_ran_out_of_memory_in_its_first_step(tmp_path: Path, message:
     assert [measured.ran_out for measured in measured_runs(JOB, tmp_path)] == ([] if memory is None else [memory])
 
 
+@pytest.mark.parametrize(
+    ("message", "limit", "there_was"),
+    [
+        ("CUDA out of memory. GPU 1 has a total capacity of 7.50 GiB of which 3 MiB is free.", None, 7.5),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 8.00 GiB total capacity; 7.00 GiB", None, 8),
+        ("CUDA out of memory. GPU 1 has a total capacity of 7.50 GiB of which 3 MiB is free.", 6, 6),
+        ("CUDA out of memory.", None, None),
+    ],
+)
+def test_how_much_memory_there_was_for_a_run_that_ran_out(
+    tmp_path: Path, message: str, limit: int | None, there_was: float | None
+) -> None:
+    ended = Finished(t=3.0, outcome="out-of-memory", sentence="Out of memory in step 1.")
+    folder = run(tmp_path, OutOfMemory(t=2.0, message=message), ended)
+    limited = record(
+        id=folder.id, job=JOB, host=this_machine().host, memory_limit_bytes=None if limit is None else limit * 2**30
+    )
+    write_record(folder, limited)
+    (measured,) = measured_runs(JOB, tmp_path)
+    assert measured.limit_bytes == (None if there_was is None else there_was * 2**30)
+
+
 def test_what_ran_out_of_memory_on_another_machine_says_nothing_here(tmp_path: Path) -> None:
     run(tmp_path, Finished(t=3.0, outcome="out-of-memory", sentence="CUDA out of memory"))
     assert measured_runs(JOB, tmp_path) == ()

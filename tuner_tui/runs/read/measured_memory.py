@@ -10,6 +10,7 @@ from typing import Literal
 
 from tuner_tui.core.files import LineTail
 from tuner_tui.core.procfs import this_machine
+from tuner_tui.core.units import GIB
 from tuner_tui.memory.calibration import MeasuredRun
 from tuner_tui.runs.events.types import Event, Finished, OutOfMemory, Steps
 from tuner_tui.runs.read.reader import RunReader
@@ -32,6 +33,8 @@ MICRO = "per_device_train_batch_size"
 ON_GPU = re.compile(r"\b(?:CUDA|HIP)\b|\bGPU\b")
 TAKEN_BY_OTHERS = re.compile(r"Process \d+ has ")
 """In the allocator's message: another program held the memory that was missing."""
+CAPACITY = re.compile(r"total capaci?ty of ([\d.]+) GiB|([\d.]+) GiB total capacity")
+"""In the allocator's message: the memory of the GPU."""
 
 
 def measured_runs(job: Job, root: Path) -> tuple[MeasuredRun, ...]:
@@ -60,7 +63,8 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
     """Memory used by one run so far; None before `MIN_STEPS` steps, unless it ran out of memory."""
     events = last_events(folder.events)
     last = last_counters(events)
-    ran_out = None if record.host != this_machine().host else _memory_that_ran_out(events, last)
+    words = _out_of_memory_words(events) if record.host == this_machine().host else ()
+    ran_out = _memory_that_ran_out(words, last)
     if (last is None or last.own_steps < MIN_STEPS) and ran_out is None:
         return None
     on_gpu = last is not None and last.allocated_peak_bytes is not None
@@ -71,7 +75,7 @@ def measured_run(folder: RunFolder, record: RunRecord) -> MeasuredRun | None:
         reserved_bytes=None if last is None else last.reserved_peak_bytes,
         resident_bytes=None if last is None or on_gpu else last.rss_peak_bytes,
         ran_out=ran_out,
-        limit_bytes=record.memory_limit_bytes,
+        limit_bytes=min([limit for limit in (record.memory_limit_bytes, _capacity(words)) if limit], default=None),
     )
 
 
@@ -88,16 +92,26 @@ def last_counters(events: Sequence[Event]) -> Steps | None:
     return next((event for event in reversed(events) if isinstance(event, Steps)), None)
 
 
-def _memory_that_ran_out(events: Sequence[Event], last: Steps | None) -> Literal["gpu", "host"] | None:
-    """The memory that a run ran out of by itself; None if it did not."""
+def _out_of_memory_words(events: Sequence[Event]) -> Sequence[str]:
+    """What a run said that ran out of memory by itself; nothing for others."""
     ended = next((event for event in reversed(events) if isinstance(event, Finished)), None)
     if ended is None or ended.outcome != "out-of-memory":
-        return None
+        return ()
     words = [ended.sentence, *(event.message for event in events if isinstance(event, OutOfMemory))]
-    if any(map(TAKEN_BY_OTHERS.search, words)):
+    return () if any(map(TAKEN_BY_OTHERS.search, words)) else words
+
+
+def _memory_that_ran_out(words: Sequence[str], last: Steps | None) -> Literal["gpu", "host"] | None:
+    if not words:
         return None
     on_gpu = any(map(ON_GPU.search, words)) or (last is not None and last.allocated_peak_bytes is not None)
     return "gpu" if on_gpu else "host"
+
+
+def _capacity(words: Sequence[str]) -> int | None:
+    """The memory of the smallest GPU that ran out, where its message says it."""
+    capacities = [match for text in words if (match := CAPACITY.search(text)) is not None]
+    return min((round(float(match[1] or match[2]) * GIB) for match in capacities), default=None)
 
 
 def _with_own_settings(
