@@ -21,6 +21,7 @@ from msgspec import convert
 from tuner_tui.core.files import read_data_file
 from tuner_tui.memory.device import Device
 from tuner_tui.memory.model_shape import (
+    LinearLayer,
     ModelShape,
     ParameterCounts,
     adapted_layers,
@@ -45,8 +46,10 @@ class TrainingCode:
     `adapter_bytes` those of an adapter's number. `upcasts`: what is not quantized of a quantized model is fp32, as
     `prepare_model_for_kbit_training` of peft makes it. `fused_gelu`: one kernel computes GELU, where the models' own
     code keeps five tensors. `adapted` are the roles of layers with adapters (families.yaml), all where it is empty, and
-    `buffer_bytes` buffers for gradients. `keeps_inputs`: those of 4-bit layers are kept. `unties`: an output layer that
-    is tied to the embedding is a copy. What is `unknown` of it widens the uncertainty.
+    `buffer_bytes` buffers for gradients. `keeps_inputs`: those of 4-bit layers are kept; variables of the loop hold
+    them until the next loss (`holds_graph`). `unties`: an output layer that is tied to the embedding is a copy. In a
+    quantized model the output layer is quantized too (`quantizes_output`), and there are `more_embeddings`. What is
+    `unknown` of it widens the uncertainty.
     """
 
     logit_bytes: tuple[float, float] = (10, 12)
@@ -56,7 +59,10 @@ class TrainingCode:
     adapted: tuple[str, ...] = ()
     buffer_bytes: float = 0.0
     keeps_inputs: bool = False
+    holds_graph: bool = False
     unties: bool = False
+    quantizes_output: bool = False
+    more_embeddings: int = 0
     uncertainty: float = 0.1
     unknown: str = ""
 
@@ -261,7 +267,8 @@ class ActivationBytes:
     """Bytes per sample: kept by a block, by a checkpointed block, and by embedding and final layers (`ends`).
 
     `block_extra` are temporary bytes of a block's backward pass, `loss_forward` and `loss_backward` the peaks of a
-    language model's loss, `evaluation` a forward pass without gradients. `logits` is their number.
+    language model's loss, `evaluation` a forward pass without gradients. `logits` is their number. `held` are inputs of
+    4-bit layers that the last micro batch leaves until the next loss.
     """
 
     block: float
@@ -272,6 +279,7 @@ class ActivationBytes:
     loss_backward: float
     evaluation: float
     logits: float
+    held: float = 0.0
 
 
 def activation_bytes(
@@ -291,6 +299,9 @@ def activation_bytes(
     # A logit in 16 bit, its copy in fp32 and the log-softmax; no copy where it is fp32 already.
     forward, backward = code.logit_bytes
     loss_forward = logits * (forward if n.compute == 2 else 8)
+    widths = block_widths(shape)
+    inputs = n.compute * tokens * (2 * widths["hidden"] + widths["queries"] + widths["inner"])
+    held = code.holds_graph and code.keeps_inputs and settings.quantization in FOUR_BITS
     # Of one block in a forward pass without gradients.
     widest = shape.hidden * (2 * n.stream + 2 * n.compute) + shape.intermediate * form.widest * n.compute
     return ActivationBytes(
@@ -302,6 +313,7 @@ def activation_bytes(
         loss_backward=logits * backward,  # the log-softmax, its gradient and that of the logits, each in fp32
         evaluation=max(loss_forward, tokens * widest + scores.evaluation),
         logits=logits,
+        held=float(shape.layers * inputs) if held and not settings.gradient_checkpointing else 0.0,
     )
 
 
@@ -537,14 +549,16 @@ def weight_bytes(
     frozen, trained = numbers.total - numbers.trainable, numbers.trainable * trained_bytes(shape, settings, code)
     if not is_quantized(shape, settings):
         return float(frozen * shape.weight_bytes + trained)
-    layers = linear_layers(shape)
+    layers = [*linear_layers(shape)] * shape.layers
+    if code.quantizes_output and not shape.tied:
+        layers.append(LinearLayer(shape.hidden, shape.vocab, bias=False))
     weights, rows = sum(layer.weights for layer in layers), sum(layer.outputs for layer in layers)
     if shape.quantized_bytes is None:
-        block = quantized_bytes(settings, weights, rows)
+        quantized = quantized_bytes(settings, weights, rows)
     else:
-        block = weights * shape.quantized_bytes
+        quantized = weights * shape.quantized_bytes
     each = 4 if code.upcasts else shape.weight_bytes
-    return shape.layers * block + (frozen - shape.layers * weights) * each + trained
+    return quantized + (frozen - weights + code.more_embeddings * numbers.embedding) * each + trained
 
 
 def trained_bytes(shape: ModelShape, settings: Settings, code: TrainingCode = BUILT_IN) -> int:
@@ -567,8 +581,8 @@ def _forward_and_backward(
         return MemoryPhase(name, sizes.weights + copied, held, sizes.states, temporary, sample)
 
     return (
-        phase("forward", before, 0, sizes.norms + sizes.dequantized, kept + again),
-        phase("loss", before, 0, 0, kept + acts.loss_forward),
+        phase("forward", before, 0, sizes.norms + sizes.dequantized, kept + again + acts.held),
+        phase("loss", before, 0, 0, kept + acts.loss_forward + acts.held),
         phase("loss", copies, 0, 0, kept + acts.loss_backward),
         phase("backward", copies, sizes.word_matrix, sizes.dequantized, kept + again + acts.block_extra),
         phase("end of backward", 0, sizes.earlier, sizes.dequantized, acts.ends + acts.block + acts.block_extra),
