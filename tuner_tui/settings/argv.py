@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from itertools import zip_longest
+from collections.abc import Collection, Mapping, Sequence
 
 from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
+from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.model import DISPLAY, FIELDS, closest_match
 
 SCRIPT_OPTIONS = frozenset({"-m", "--module", "--no-python", "--no_python"})
 
 
-def parse_long_options(words: Sequence[str], whole: bool = False) -> dict[str, str]:
-    """`--name value` and `--name=value` options before the script, or in all arguments if `whole`.
-
-    `-` in a name becomes `_`.
-    """
-    options: dict[str, str] = {}
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        if not whole and (word.endswith(".py") or word in SCRIPT_OPTIONS):
-            break
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            options[name.replace("-", "_")] = value if equals else following
-    return options
+def launcher_options(words: Sequence[str]) -> Mapping[str, str]:
+    """`--name value` and `--name=value` options before the script; `-` in a name becomes `_`."""
+    script = (index for index, word in enumerate(words) if word.endswith(".py") or word in SCRIPT_OPTIONS)
+    return read_options(tuple(words[: next(script, len(words))]))
 
 
 def remove_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:

@@ -14,20 +14,15 @@ from msgspec import structs
 
 from tuner_tui.settings.dialects.dialect import dialect_of_command, dialects, flatten, read_settings
 from tuner_tui.settings.dialects.file_formats import SCRIPT_FORMS, parse_file, read_file_text
-from tuner_tui.settings.dialects.python_source import declared_options, keyword_value, parse_python
+from tuner_tui.settings.dialects.python_source import declared_options, known_names, parse_python
 from tuner_tui.settings.dialects.script_search import own_modules
 from tuner_tui.settings.dialects.shell_script import known_options, read_options
-from tuner_tui.settings.errors import SettingsError
+from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.job import MODEL_NAMES, CommandJob, Job, Task, other_task_pattern
 from tuner_tui.settings.model import Value
 from tuner_tui.settings.presets import LoadedPreset, load_preset
 from tuner_tui.settings.yaml_reader import read_tool_file
 
-SCRIPT_NAMES: Mapping[str, str] = {
-    "batch_size": "per_device_train_batch_size", "train_batch_size": "per_device_train_batch_size",
-    "max_seq_length": "max_length", "max_seq_len": "max_length", "max_len": "max_length", "block_size": "max_length",
-}  # fmt: skip
-"""What scripts without `TrainingArguments` call the settings that memory depends on most."""
 FILE_SUFFIXES = (".py", ".yaml", ".yml", ".json", ".toml")
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.+)", re.DOTALL)
 _NO_NAME = re.compile(r"[<$]|\{\{|.*\.(py|ya?ml|toml)$|(none|null|true|false)?$", re.IGNORECASE)
@@ -122,8 +117,8 @@ def _files(words: Sequence[str], folder: Path) -> tuple[list[Path], list[Path]]:
     """The Python files and the configuration files that the command names."""
     named = [part for word in words for part in (word, word.partition("=")[2]) if part.endswith(FILE_SUFFIXES)]
     for option, module in pairwise(words):
-        if option == "-m":
-            named.append(f"{module.replace('.', '/')}.py")
+        if option in ("-m", "--module"):
+            named += [f"{module.replace('.', '/')}{end}" for end in (".py", "/__main__.py")]
     files = [path for path in (folder / name for name in dict.fromkeys(named)) if _is_file(path)]
     scripts = [path for path in files if path.suffix in SCRIPT_FORMS]
     return scripts, [path for path in files if path not in scripts]
@@ -144,8 +139,7 @@ def _load(path: Path) -> LoadedPreset | None:
 
 
 def _settings_of_options(options: Mapping[str, str]) -> Mapping[str, Value]:
-    by_setting = {SCRIPT_NAMES[name]: value for name, value in options.items() if name in SCRIPT_NAMES}
-    arguments = by_setting | {name: value for name, value in options.items() if name in known_options()}
+    arguments = {name: value for name, value in options.items() if name in known_options()}
     try:
         return read_settings(dialects()["hf-args"], arguments).settings
     except SettingsError:
@@ -189,27 +183,10 @@ def _task(sources: Sequence[str]) -> Task | Literal["other"] | None:
 def _default_model(source: str) -> str | None:
     """The default of the script's own option for its model, a field of a dataclass, or a variable of such a name."""
     try:
-        nodes = list(ast.walk(parse_python(source)))
-    except SyntaxError:
+        names = known_names(source)
+    except PresetError:
         return None
-    texts: dict[str, str | None] = {}
-    for node in nodes:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            value = keyword_value(node.value, "default") if isinstance(node.value, ast.Call) else node.value
-            names = [
-                target.id
-                for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-                if isinstance(target, ast.Name)
-            ]
-            texts |= {name.lower(): text for name in names if (text := _text(value)) is not None}
-    for call, words in declared_options(nodes):
-        text = _text(keyword_value(call, "default"))
-        texts |= {word.lstrip("-").replace("-", "_"): text for word in words if text is not None}
-    return _model_of(texts)
-
-
-def _text(node: ast.expr | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+    return _model_of({name.removeprefix("args.").lower(): value for name, value in names.items()})
 
 
 TRAINER = re.compile(
@@ -243,7 +220,7 @@ class TrainingScript:
 
 def read_training_script(command: Sequence[str], cwd: Path) -> TrainingScript | None:
     """The script that `command` runs in `cwd`; None where it names none that can be read."""
-    path = _script_path(command, cwd)
+    path = next(iter(_files(command, cwd)[0]), None)
     if path is None:
         return None
     options: list[str] = []
@@ -272,19 +249,6 @@ def may_use_trainer(command: Sequence[str], cwd: Path) -> bool:
         return True
     script = read_training_script(command, cwd)
     return script is not None and script.has_trainer
-
-
-def _script_path(command: Sequence[str], cwd: Path) -> Path | None:
-    """The first word that is a Python file, or the file of the module after `-m`."""
-    for index, word in enumerate(command):
-        if word.endswith(".py") and (cwd / word).is_file():
-            return cwd / word
-        if word in ("-m", "--module") and index + 1 < len(command):
-            base = cwd / command[index + 1].replace(".", "/")
-            script = next((path for path in (base.with_suffix(".py"), base / "__main__.py") if path.is_file()), None)
-            if script is not None:
-                return script
-    return None
 
 
 def _options(tree: ast.Module) -> Iterator[tuple[str, bool]]:

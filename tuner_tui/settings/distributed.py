@@ -15,7 +15,8 @@ from typing import Any
 
 from tuner_tui.hardware.environment import visible_cards
 from tuner_tui.hardware.inventory import Gpu, Inventory
-from tuner_tui.settings.argv import parse_long_options
+from tuner_tui.settings.argv import launcher_options
+from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.job import BuiltinJob, CommandJob
 from tuner_tui.settings.yaml_reader import read_tool_file
@@ -78,11 +79,12 @@ def read_accelerate_config(
     return _read_config(cwd / named if named else _default_config_path(env))
 
 
-def _launcher(command: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+def _launcher(command: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:
     """What starts the processes below srun, in `PROGRAMS`' words, and its options."""
     program, index = next(((name, at) for name, at in _programs_in(command) if name != "srun"), (None, 0))
-    whole = program == "by accelerate"
-    return program, parse_long_options(command if whole else command[index + 1 :], whole=whole)
+    if program == "by accelerate":
+        return program, read_options(tuple(command))
+    return program, launcher_options(command[index + 1 :])
 
 
 def _programs_in(command: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -364,7 +364,7 @@ def _parse_preset(file: ToolFile, source: str, fallback_name: str) -> Preset:
         given["settings"] = _read_settings(given.get("settings", {}))
     except FieldError as error:
         raise refused(("settings", error.field), str(error)) from None
-    for key, read in (("for", _read_hardware), ("job", _read_job)):
+    for key, read in (("for", lambda texts: parse_section(HardwareRequirements, texts, "for")), ("job", _read_job)):
         if key in given:
             if not isinstance(given[key], dict):
                 raise refused((key,), f"'{key}' must contain `key: value` lines")
@@ -382,10 +382,6 @@ def _read_settings(texts: Any) -> dict[str, Value]:
     if not isinstance(texts, dict):
         raise FieldError("settings", "settings must contain `name: value` lines")
     return {name: _read_setting(name, value) for name, value in texts.items()}
-
-
-def _read_hardware(texts: dict[str, Any]) -> HardwareRequirements:
-    return parse_section(HardwareRequirements, texts, "for")
 
 
 def _read_job(texts: dict[str, Any]) -> Job:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from msgspec import convert, structs
 
@@ -36,8 +36,9 @@ from tuner_tui.settings.presets import LoadedPreset, Preset, command_to_name, fi
 
 ENVIRONMENT_PREFIX = "TUNER_"
 PROJECT_FILE = "tuner.yaml"
-
-Choice = TypeVar("Choice", bound=str)
+OPTION_CHOICES: Mapping[str, Sequence[str]] = {
+    "apply": get_args(ApplyMode), "launcher": get_args(Launcher), "task": get_args(Task),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,34 +231,22 @@ def _command_changes(command: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _job_changes(options: LaunchOptions) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if options.apply is not None:
-        changes["apply"] = _parse_choice("--apply", options.apply, get_args(ApplyMode))
-    if options.launcher is not None:
-        changes["launcher"] = _parse_choice("--launcher", options.launcher, get_args(Launcher))
-    if options.processes is not None:
-        if options.processes < 1:
-            raise SettingsError(f"--processes {options.processes}: must be at least 1.")
-        changes["processes"] = options.processes
-    if options.task is not None:
-        changes["task"] = _parse_choice("--task", options.task, get_args(Task))
-    changes |= {"model": options.model} if options.model is not None else {}
-    return changes | ({"data": options.data} if options.data is not None else {})
+    names = ("apply", "launcher", "processes", "task", "model", "data")
+    changes = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if options.processes is not None and options.processes < 1:
+        raise SettingsError(f"--processes {options.processes}: must be at least 1.")
+    for name, choices in OPTION_CHOICES.items():
+        if (text := changes.get(name)) is not None and text not in choices:
+            near = closest_match(text, choices)
+            hint = f"; did you mean {near}?" if near else "."
+            raise SettingsError(f"--{name}: {text!r} is not one of {', '.join(choices)}{hint}")
+    return changes
 
 
 def _check_launcher(job: Job) -> Job:
     if job.processes > 1 and job.launcher == "plain":
         raise SettingsError("Several processes need --launcher torchrun, accelerate or deepspeed.")
     return job
-
-
-def _parse_choice(flag: str, text: str, choices: Sequence[Choice]) -> Choice:
-    for choice in choices:
-        if choice == text:
-            return choice
-    near = closest_match(text, choices)
-    hint = f"; did you mean {near}?" if near else "."
-    raise SettingsError(f"{flag}: {text!r} is not one of {', '.join(choices)}{hint}")
 
 
 def load_project(path: Path | None) -> LoadedPreset | None:

@@ -18,7 +18,6 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import capabilities
 from tuner_tui.hardware.interpreter import Interpreter
 from tuner_tui.hardware.inventory import Gpu
-from tuner_tui.settings.argv import parse_long_options
 from tuner_tui.settings.dialects.hf import (
     BITSANDBYTES_OPTIMIZERS,
     OPTIMIZERS,
@@ -26,6 +25,7 @@ from tuner_tui.settings.dialects.hf import (
     SCRIPT_FIELDS,
     to_hf,
 )
+from tuner_tui.settings.dialects.shell_script import read_options
 from tuner_tui.settings.distributed import process_count
 from tuner_tui.settings.job import SHAPES, BuiltinJob, CommandJob, named_model
 from tuner_tui.settings.model import FIELDS, Settings, Value, closest_match, shorten_text
@@ -96,18 +96,13 @@ class RuleContext:
         """The installed version of a package, None if it is unknown or not installed."""
         return None if self.interpreter is None else self.interpreter.packages.get(package)
 
-    def is_older(self, package: str, than: tuple[int, int]) -> bool:
-        """Whether an installed package is known to be older than `than`."""
-        return _is_before(self.version_text(package), than)
-
-    def is_python_older(self, than: tuple[int, int]) -> bool:
-        """Whether Python of the interpreter is known to be older than `than`."""
-        return _is_before(None if self.interpreter is None else self.interpreter.python_version, than)
-
-
-def _is_before(version: str | None, than: tuple[int, int]) -> bool:
-    numbers = re.match(r"(\d+)\.(\d+)", version or "")
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) < than
+    def is_older(self, package: str, than: Sequence[int]) -> bool:
+        """Whether an installed package, or `python` itself, is known to be older than `than`."""
+        version = self.version_text(package)
+        if package == "python" and self.interpreter is not None:
+            version = self.interpreter.python_version
+        numbers = re.match(r"(\d+)\.(\d+)", version or "")
+        return numbers is not None and [int(numbers[1]), int(numbers[2])] < [*than]
 
 
 def describe_gpu(gpu: Gpu) -> str:
@@ -136,7 +131,7 @@ def _uses_cpu(context: RuleContext) -> bool:
     """Whether the training says that it runs on the CPU, where bf16 is allowed: as the built-in job does."""
     if isinstance(context.job, BuiltinJob) or (context.job is not None and context.job.on_cpu):
         return True
-    options = {} if context.job is None else parse_long_options(context.job.command, whole=True)
+    options = {} if context.job is None else read_options(context.job.command)
     return any(options.get(name, "no").lower() not in ("false", "no", "0") for name in ("use_cpu", "no_cuda", "cpu"))
 
 
@@ -160,7 +155,7 @@ WORDS: Mapping[str, Callable[[Settings, RuleContext], Any]] = {
     "runs_bf16": lambda _, context: _runs("bf16", context),
     "below_bf16": lambda _, context: "fp16" if _runs("fp16", context) else "fp32",
     "torch": lambda _, context: context.version_text("torch"),
-    "before_python_3_12": lambda _, context: context.is_python_older((3, 12)),
+    "before_python_3_12": lambda _, context: context.is_older("python", (3, 12)),
     "flash_package": lambda settings, _: (
         "flash-attn" if settings.attn_implementation == "flash_attention_2" else "flash-attn-3"
     ),
@@ -227,7 +222,7 @@ class _Words(dict[str, Any]):
             case "lacks":
                 return self.context.lacks(wanted)
             case "older":
-                return self.context.is_older("torch", tuple(wanted))
+                return self.context.is_older("torch", wanted)
         return self[word] in wanted if isinstance(wanted, list) else self[word] == wanted
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from tuner_tui.hardware.interpreter import default_interpreter
-from tuner_tui.settings.argv import parse_long_options
+from tuner_tui.settings.argv import launcher_options
 from tuner_tui.settings.distributed import ACCELERATE_MULTI_PROCESS_OPTIONS, NUMBER, AccelerateConfig, launcher_in
 from tuner_tui.settings.job import CommandJob, Job, Launcher
 
@@ -114,7 +114,7 @@ def _on_each_node(command: tuple[str, ...], nodes: int, accelerate: AccelerateCo
     if name == "srun":
         return command
     starter, rest = command[:end], command[end:]
-    options, before = parse_long_options(rest), ""
+    options, before = launcher_options(rest), ""
     match name:
         case "accelerate":
             inserted = ACCELERATE_NODES.format(nodes=nodes)

@@ -26,10 +26,6 @@ TEMPLATE = re.compile(r"\$\{.*\}|\{\{.*\}\}|<.*>|\$\w+|\$\(.*\)")
 
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
-OTHER_USE = re.compile(
-    r"(?:^|[._])(?:eval\w*|val\w*|test\w*|bench\w*|infer\w*|generat\w*|predict\w*|merg\w*|export|serv\w*)\."
-)
-"""A section about something else than the training, whose batch size is not that of the training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +334,7 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
     keys: dict[str, str] = {}
     settings = {key: name for name, key in dialect.names.items()}
     words = read_data_file(TABLES)["words"]
-    beside, elsewhere = words["beside"], words["elsewhere"]
+    beside, elsewhere, other_use = words["beside"], words["elsewhere"], words["other_use"]
     for key, leaves in dialect.leaves.items():
         if key in flat and _suits(settings.get(key, key), flat[key]):
             continue
@@ -348,13 +344,14 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
         # their own (a variant).
         for leaf in leaves:
             name = settings.get(key, key)
+            others = re.compile(f"{other_use}|{elsewhere.get(name, other_use)}")
             if leaf in beside and not any(re.search(beside[leaf], other) for other in flat):
                 continue
             ending = [
                 path
                 for path in flat
                 if _ends(path.lower(), leaf.lower())
-                and not (name in elsewhere and re.search(elsewhere[name], path.rpartition(".")[0].lower()))
+                and not others.search(path.lower()[: path.rfind(".") + 1])
                 and _suits(name, flat[path])
             ]
             literal = [path for path in ending if _left_open(path, flat[path]) is None]
@@ -371,8 +368,6 @@ def keys_in_file(dialect: Dialect, flat: Mapping[str, Any]) -> dict[str, str]:
 
 def _ends(path: str, leaf: str) -> bool:
     """Whether the key at `path` is the leaf; one that begins with `^` only at the top of the file."""
-    if OTHER_USE.search(path):
-        return False
     path = path.removesuffix(".value")  # W&B keeps `lr: {value: 0.1, desc: …}`
     return path == leaf[1:] if leaf.startswith("^") else f".{path}".endswith(f".{leaf}")
 
@@ -541,16 +536,18 @@ def dialect_of_file(values: Mapping[str, Any], form: Form = "yaml") -> Dialect:
     best = max(scores, key=lambda name: scores[name])
     if scores[best] >= (2 if form in files else 1):
         return dialects()[best]
-    if form in files:
-        own = _keys_of_own_script(values)
-        of_transformers = any(OF_TRANSFORMERS.match(part) for key in flatten(values) for part in key.split("."))
-        if own and not of_transformers:
-            return dialects()["own-script"]
-        if any("." in key for key in own) and not _has_arguments(values):
-            return dialects()["hf-sections"]
-    if form == "python" and "()" not in "".join(keys) and _keys_of_own_script(values):
+    own = _keys_of_own_script(values)
+    if form == "python" and own and "()" not in "".join(keys):
         return dialects()["own-script"]
-    return dialects()["hf-sections"] if _has_sections_of_arguments(values) else dialects()[PLAIN.get(form, HF)]
+    if form not in files:
+        return dialects()[PLAIN.get(form, HF)]
+    flat = flatten(values)
+    if own and not any(OF_TRANSFORMERS.match(part) for key in flat for part in key.split(".")):
+        return dialects()["own-script"]
+    arguments = [key for key in flat if setting_of_argument(key.rpartition(".")[2]) in FIELDS]
+    at_top = sum("." not in key for key in arguments)
+    in_sections = len(arguments) - at_top > max(1, at_top) or (at_top < 2 and any("." in key for key in own))
+    return dialects()["hf-sections" if in_sections else PLAIN.get(form, HF)]
 
 
 def _may_be_of(dialect: Dialect, values: Mapping[str, Any]) -> bool:
@@ -572,17 +569,3 @@ def _keys_of_own_script(values: Mapping[str, Any]) -> Collection[str]:
     if len(keys) < 2 or all(setting_of_argument(key.rpartition(".")[2]) in FIELDS for key in keys):
         return ()
     return keys
-
-
-def _has_arguments(values: Mapping[str, Any]) -> bool:
-    """Whether the top of a file has several arguments of Transformers."""
-    return sum(setting_of_argument(key) in FIELDS for key in values) > 1
-
-
-def _has_sections_of_arguments(values: Mapping[str, Any]) -> bool:
-    arguments = frozenset(spelling for name in FIELDS for spelling in hf.argument_names(name))
-    sections: list[Mapping[str, Any]] = [values]
-    for section in sections:
-        sections += (value for value in section.values() if isinstance(value, Mapping))
-    most = max((len(arguments & inner.keys()) for inner in sections[1:]), default=0)
-    return most > max(1, len(arguments & values.keys()))

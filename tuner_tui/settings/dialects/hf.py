@@ -35,6 +35,10 @@ RENAMED: Mapping[str, str] = _TABLES["renamed"]
 PRESET_SPELLINGS: Mapping[str, str] = _TABLES["preset_spellings"]
 IGNORED_ARGUMENTS: Mapping[str, str] = {name: row["why"] for row in _TABLES["ignored"] for name in row["arguments"]}
 """Argument to the reason why it is ignored."""
+NEWER: Mapping[str, str] = {
+    **RENAMED, "gradient_checkpointing": "activation_checkpointing", "group_by_length": "train_sampling_strategy",
+}  # fmt: skip
+"""Argument to the newer one that wins where both are given."""
 JIT = "enable_jit_checkpoint"
 SWITCHES = frozenset(
     {"bf16", "fp16", "activation_checkpointing", "group_by_length"}
@@ -244,12 +248,10 @@ class _HfImporter:
                     self.leave(key, "a warmup over the whole training is not supported")
                 elif ratio or steps is None:
                     self._put("warmup_steps", key, ratio)
-            case "gradient_checkpointing" if self.values.get("activation_checkpointing") is not None:
-                self.leave(key, "activation_checkpointing is given as well")
+            case _ if self.values.get(newer := NEWER.get(key, "")) is not None:
+                self.leave(key, f"{newer} is given as well")
             case "activation_checkpointing":
                 self._put("gradient_checkpointing", key, value)
-            case "group_by_length" if "train_sampling_strategy" in self.values:
-                self.leave(key, "train_sampling_strategy is given as well")
             case "group_by_length":
                 self._put("train_sampling_strategy", key, key if self._flag(key) else "random")
             case "train_sampling_strategy" if value == "batch_rebalance":
@@ -283,8 +285,6 @@ class _HfImporter:
                     self._put(name, key, None if value is None else word)
                 else:
                     self.leave(key, f"{shorten_text(str(value))} is not supported")
-            case _ if key in RENAMED and RENAMED[key] in self.values:
-                self.leave(key, f"{RENAMED[key]} is given as well")
             case _ if key in RENAMED:
                 self._put(RENAMED[key], key, value)
             # A setting with fixed words may be the name of a section: `quantization: {enabled: true}`.

@@ -12,11 +12,11 @@ from tuner_tui.core.files import read_data_file
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.script_search import (
     CONFIG_OPTION,
+    TRAINING,
     console_script,
     find_script,
     find_scripts,
     names_file,
-    names_training,
     read_source,
     reads_keys,
 )
@@ -274,8 +274,6 @@ def holds_arguments_only(values: Mapping[str, Any], section: str) -> bool:
     return isinstance(inner, Mapping) and inner.keys() <= KNOWN
 
 
-READS_YAML = r"(?s)\A(?=.*\b(?:safe_load|full_load|yaml\.load|OmegaConf\.load|YAML)\().*\b\w*Trainer\("
-"""The source of a script that reads YAML itself and trains."""
 PARSES_FILE = r"\.parse_(yaml|json)_file\("
 READS = (
     r"\b(?:(?:safe|full)_load|yaml\.load|OmegaConf\.load|YAML|json\.loads?|toml(?:lib)?\.loads?"
@@ -300,14 +298,14 @@ def own_script_command(values: Mapping[str, Any], path: Path) -> str | None:
     by a path of its own: the file is no argument then. A module of a package that is not run as a script is none.
     """
     shown = reads_keys(path, values, KNOWN)
-    for marker in (PARSES_FILE, READS_YAML, READS_AND_TRAINS):
+    for marker in (PARSES_FILE, READS_AND_TRAINS):
         script = find_script(path, marker, shown)
         if script is None or script.name == "__main__.py":  # a program with commands of its own
             continue
         source = read_source(script)
         is_module = (script.parent / "__init__.py").exists() and "__main__" not in source
         # Of a script in another part of the checkout, having the keys shows nothing: its name must say what it does.
-        is_far = script.parent not in path.absolute().parents and not names_training(script)
+        is_far = script.parent not in path.absolute().parents and TRAINING.search(script.stem) is None
         is_far = is_far and not names_file(source, path)
         if is_module or is_far or SUBCOMMANDS.search(source):  # a subcommand says what to do with the file
             continue

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner_tui.settings.dialects.dialect import set_nested, unflatten
+from tuner_tui.settings.dialects.python_source import overlaid
 from tuner_tui.settings.dialects.script_search import find_script, find_scripts, names_file
 from tuner_tui.settings.errors import PresetError
 from tuner_tui.settings.yaml_reader import parse_tool_text, read_text
@@ -111,8 +112,7 @@ def compose(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     else:
         set_nested(whole, group.name.split("/"), None)
         composed = unflatten({group.name.replace("/", "."): composed})
-    _merge(whole, composed)
-    return whole
+    return overlaid(whole, composed)
 
 
 def _chosen_groups(path: Path, prefix: str = "") -> set[str] | None:
@@ -145,14 +145,14 @@ def _composed(values: Mapping[str, Any], path: Path, level: int, read: list[Path
     merged: dict[str, Any] = {}
     for entry in defaults if SELF in defaults else [*defaults, SELF]:
         if entry == SELF:
-            _merge(merged, entries)
+            merged = overlaid(merged, entries)
             continue
         for group, name in _choices(entry):
             file = _find(path, group, name)
             if file is None or file in read or len(read) >= MOST_FILES or level >= MOST_LEVELS:
                 continue
             read.append(file)
-            _merge(merged, _part(file, group, level, read))
+            merged = overlaid(merged, _part(file, group, level, read))
     return merged
 
 
@@ -183,12 +183,3 @@ def _part(path: Path, group: str, level: int, read: list[Path]) -> dict[str, Any
         return {}
     in_group = group and GLOBAL_PACKAGE not in text[:HEADER_BYTES]
     return unflatten({group.replace("/", "."): values}) if in_group else values
-
-
-def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        inner = into.get(key)
-        if isinstance(inner, dict) and isinstance(value, Mapping):
-            _merge(inner, value)
-        else:
-            into[key] = dict(value) if isinstance(value, Mapping) else value

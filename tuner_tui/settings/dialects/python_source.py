@@ -85,8 +85,8 @@ def read_assignments(path: Path, text: str, read: set[Path] | None = None) -> di
         base = (path.parent / str(name)).resolve()
         if base.suffix == ".py" and base.is_file() and base not in read and len(read) < MOST_BASES:
             read.add(base)
-            merged = _overlaid(merged, read_assignments(base, base.read_text("utf-8", "replace"), read))
-    return _overlaid(merged, own)
+            merged = overlaid(merged, read_assignments(base, base.read_text("utf-8", "replace"), read))
+    return overlaid(merged, own)
 
 
 def _section_value(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -109,13 +109,13 @@ def _section_value(node: ast.expr, names: Mapping[str, Any]) -> Any:
         return f"<{shorten_text(ast.unparse(node))}>"
 
 
-def _overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def overlaid(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`under` with the values of `over`, section by section; `_delete_` replaces a section as a whole."""
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(value, dict) and isinstance(old, dict) and not value.get("_delete_"):
-            merged[key] = _overlaid(old, value)
+            merged[key] = overlaid(old, value)
         else:
             merged[key] = value
     return merged
@@ -235,8 +235,7 @@ def _read(codes: list[str], source: str) -> ToolFile:
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     sources = _sources(codes, source)
-    names = _constants(sources)
-    names |= {f"args.{name}": evaluate_literal(node, names) for name, (_, node) in _defaults(sources).items()}
+    names = _known_names(sources)
     if any(UNSLOTH in _imported(parsed) for parsed in sources):
         values[UNSLOTH] = True
     count = 0
@@ -383,6 +382,16 @@ def _constants(sources: list[_Source]) -> dict[str, Any]:
         except (ValueError, TypeError, ArithmeticError):
             continue
     return constants
+
+
+def _known_names(sources: list[_Source]) -> dict[str, Any]:
+    names = _constants(sources)
+    return names | {f"args.{name}": evaluate_literal(node, names) for name, (_, node) in _defaults(sources).items()}
+
+
+def known_names(text: str) -> dict[str, Any]:
+    """The names in the source with one known value; an option with a default is `args.name`. Raises `PresetError`."""
+    return _known_names(_sources([text], "source"))
 
 
 def _defaults(sources: list[_Source]) -> dict[str, tuple[int, ast.expr]]:

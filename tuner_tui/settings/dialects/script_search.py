@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tuner_tui.core.files import open_regular
@@ -19,13 +19,15 @@ ROOT_MARKS = (
 )  # fmt: skip
 """What the top of a checkout has; only there is the whole checkout searched."""
 INNER = ("*.py", "*/*.py", "*/*/*.py", "*/*/*/*.py")
-TRAINS = ("train", "finetune", "fine-tune", "fine_tune")
-EVALUATES = re.compile(
-    r"(eval|predict|infer|generat|test|bench|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz|download|plot|serve)"
+TRAINING = re.compile(
+    r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|ppo|q?lora|distill)(?![a-z])|(?:main|run)(?:_\w+)?$", re.IGNORECASE
 )
-METHODS = frozenset({"sft", "dpo", "grpo", "ppo", "lora", "qlora", "distill"})
-ENTRIES = frozenset({"main", "run"})
-"""Names of the script that a project is started by, where none is named after training."""
+"""In the name of a script that trains, or that a project is started by."""
+OTHER_WORK = re.compile(
+    r"(?:^|[_.-])(?:eval|predict|infer|generat|test|bench|score|merg|export|convert|pre_?proc|prepar|decont|dedup|tokeniz"
+    r"|download|upload|plot|setup|serve)",
+    re.IGNORECASE,
+)
 CONFIG_OPTION = re.compile(
     r"[\"'](--(?![\w-]*(?:data|model|tokenizer|deepspeed|ds_|accelerate|fsdp|wandb|lora|peft|quant|generation|eval|sweep))"
     r"(?:[\w-]+[_-])?(?:config|cfg|conf|yaml|params|hparams)(?:[_-]?(?:file|path|yaml|filename))?)[\"']"
@@ -62,7 +64,7 @@ def _matches(path: Path, marker: str, shown: Shown | None = None) -> Iterator[di
             scripts = {
                 script: source
                 for script in candidates
-                if not EVALUATES.match(script.name.lower()) and pattern.search(source := read_source(script))
+                if not names_other_work(script) and pattern.search(source := read_source(script))
             }
             if shown is not None:
                 scripts = {script: source for script, source in scripts.items() if shown(script, source)}
@@ -143,10 +145,10 @@ def texts_above(path: Path) -> Iterator[Path]:
                 yield from sorted(inner.glob(pattern))[:MOST_SCRIPTS]
 
 
-def names_training(script: Path) -> bool:
-    """Whether the script has a name of one that trains, or that a project is started by."""
-    words = _words(script.stem)
-    return script.stem in ENTRIES or bool(words & METHODS) or any(word in script.stem for word in TRAINS)
+def names_other_work(script: PurePath) -> bool:
+    """Whether the name of the script says that it does not train, or says so first."""
+    match = OTHER_WORK.search(script.stem)
+    return match is not None and (match.start() == 0 or not TRAINING.search(script.stem))
 
 
 _COMMENT = re.compile(r"(?m)^\s*#.*$")
@@ -210,8 +212,7 @@ def _likeliest(path: Path, scripts: dict[Path, str]) -> Path | None:
     named = [script for script, source in scripts.items() if names_file(source, path)]
     if len(named) == 1 or len(scripts) == 1:
         return next(iter(named or scripts))
-    trains = [script for script in scripts if any(word in script.stem for word in TRAINS)]
-    trains = trains or list(filter(names_training, scripts))
+    trains = [script for script in scripts if TRAINING.search(script.stem)]
     if len(trains) == 1:
         return trains[0]
     wanted = _words(path.stem) | _words(path.absolute().parent.name)

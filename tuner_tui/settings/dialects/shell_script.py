@@ -15,6 +15,7 @@ from typing import Any
 from tuner_tui.settings.dialects import hf
 from tuner_tui.settings.dialects.dialect import dialects
 from tuner_tui.settings.dialects.python_source import evaluate_literal
+from tuner_tui.settings.dialects.script_search import TRAINING, names_other_work
 from tuner_tui.settings.errors import PresetError, SettingsError
 from tuner_tui.settings.model import FIELDS
 from tuner_tui.settings.yaml_reader import ToolFile
@@ -50,23 +51,7 @@ _ENVIRONMENT = re.compile(r"activate$|conda\.sh$|\.?(?:bashrc|bash_profile|profi
 _LAUNCHES = re.compile(
     r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed|srun|mpirun|uv|poetry|ray|horovodrun|colossalai|pixi|pdm|hatch|conda|micromamba|singularity|apptainer|composer|numactl|nohup|time|exec|sudo|env"
 )
-_TRAINS = re.compile(r"train|finetun|fine[-_]tun|sft|dpo|grpo|main\.py|run_", re.IGNORECASE)
-_OTHER_WORK = re.compile(
-    r"(?:^|/|[_.])(?:eval|test|infer|predict|generat|export|convert|merg|prepar|preproc|download|plot|setup|upload|score|bench)",
-    re.IGNORECASE,
-)
-LAUNCH_MODULES = frozenset(
-    {
-        "torch.distributed.run",
-        "torch.distributed.launch",
-        "pip",
-        "venv",
-        "pytest",
-        "unittest",
-        "http.server",
-        "accelerate.commands.launch",
-    }
-)
+LAUNCH_MODULES = ("torch.distributed", "accelerate.commands", "pip", "venv", "pytest", "unittest", "http.server")
 
 
 @cache
@@ -283,16 +268,14 @@ def _find_command(text: str) -> _Command:
             command = _Command(words, start, end, runs, dict(exported), folder, (*reasons, *((_CUT,) if cut else ())))
             if _starts_script(words) and starts:
                 started.append(command)
-            script = _script_of(words)
-            other_work = _OTHER_WORK.search(script) and not _TRAINS.search(script)
-            if _score(words) > _score(best.words) and not other_work:
+            if _score(words) > _score(best.words) and not names_other_work(_script_of(words)):
                 best = command
         opened = _HERE_DOCUMENT.search(line)
         document = opened[1] if opened else None if line.strip() == document else document
     if _score(of_variable.words) > max(_score(best.words), MOST_WITHOUT):
         return of_variable
-    started = [command for command in started if not _OTHER_WORK.search(_script_of(command.words))]
-    started = [command for command in started if _TRAINS.search(" ".join(command.words))] or started
+    started = [command for command in started if not names_other_work(_script_of(command.words))]
+    started = [command for command in started if TRAINING.search(_script_of(command.words).stem)] or started
     if not best.words and started:
         best = started[-1]
     # Another training of the same script is lost with all that the best one says.
@@ -321,12 +304,13 @@ def _best_of(commands: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 def _starts_script(words: tuple[str, ...]) -> bool:
     """Whether a command starts a Python script or module, or a known tool."""
     program = next((PurePosixPath(word).name for word in words if not _ASSIGNMENT.fullmatch(word)), "")
-    return bool(_LAUNCHES.fullmatch(program)) and bool(_script_of(words))
+    return bool(_LAUNCHES.fullmatch(program)) and bool(_script_of(words).name)
 
 
-def _script_of(words: tuple[str, ...]) -> str:
-    modules = (following for word, following in pairwise(words) if word == "-m" and following not in LAUNCH_MODULES)
-    return next((word for word in words if word.endswith(".py")), next(modules, ""))
+def _script_of(words: tuple[str, ...]) -> PurePosixPath:
+    """The script or the module of a command, such as `src.train`; empty without one."""
+    modules = (name for word, name in pairwise(words) if word == "-m" and not name.startswith(LAUNCH_MODULES))
+    return PurePosixPath(next((word for word in words if word.endswith(".py")), next(modules, "")))
 
 
 def _elements(text: str) -> str:
@@ -366,7 +350,9 @@ def _score(words: tuple[str, ...]) -> int:
 
 def read_overrides(words: tuple[str, ...]) -> dict[str, str]:
     """`section.key=value` words and those of a setting, after the script that reads them as Hydra does."""
-    after = words[words.index(script) + 1 :] if (script := _script_of(words)) in words else ()
+    names = [PurePosixPath(word) for word in words]
+    script = _script_of(words)
+    after = words[names.index(script) :] if script.name else ()
     matches = [match for match in map(_OVERRIDE.fullmatch, after) if match is not None]
     return {match[1]: match[2] for match in matches if "." in match[1] or match[1] in known_options()}
 

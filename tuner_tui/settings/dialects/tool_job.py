@@ -28,7 +28,7 @@ from tuner_tui.settings.dialects.hf import RENAMED, is_other_library
 from tuner_tui.settings.dialects.hooks import TRAINS
 from tuner_tui.settings.dialects.hydra import hydra_command
 from tuner_tui.settings.dialects.python_source import CLASS
-from tuner_tui.settings.dialects.script_search import EVALUATES, FOLDERS_UP, read_source, texts_above
+from tuner_tui.settings.dialects.script_search import FOLDERS_UP, names_other_work, read_source, texts_above
 from tuner_tui.settings.dialects.shell_script import read_options, read_shell
 from tuner_tui.settings.errors import SettingsError
 from tuner_tui.settings.job import COMMAND_TO_NAME, MODEL_NAMES, ApplyMode, CommandJob, names_other_task
@@ -169,7 +169,7 @@ def _starts_training(words: Sequence[str], folder: Path) -> bool:
         return False
     for word, following in pairwise((*words, "")):
         if word.endswith(".py"):
-            return (folder / word).is_file() and not EVALUATES.match(Path(word).name)
+            return (folder / word).is_file() and not names_other_work(Path(word))
         if word == "-m":
             base = folder / following.replace(".", "/")
             return base.with_suffix(".py").is_file() or base.is_dir()
