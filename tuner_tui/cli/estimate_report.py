@@ -45,7 +45,7 @@ def estimate_report(
         *(() if lengths is None else ("", *wrap_text(data_sentence(lengths, settings), WIDTH))),
         "",
         *wrap_text(
-            f"Based on: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
+            f"Basis: {best.rests_on}. {_assumption_sentence(estimator)}{_memory_kind_sentence(estimator, best)}",
             WIDTH,
         ),
     ]
@@ -83,7 +83,7 @@ def measured_report(job: CommandJob, measured: MeasuredEstimate) -> list[str]:
         *wrap_text(_verdict_sentence(best), WIDTH),
         *wrap_text(_batch_sentence(measured.largest, best.batch), WIDTH),
         "",
-        *wrap_text(f"Based on: {best.rests_on}.", WIDTH),
+        *wrap_text(f"Basis: {best.rests_on}.", WIDTH),
     ]
 
 
@@ -136,7 +136,7 @@ def plan_report(plans: Sequence[CardPlan]) -> list[str]:
         "",
         *wrap_text(
             "Settings you did not set are those recommended for each GPU. CUDA context and allocator "
-            f"overhead are assumed; the rest is based on {', '.join(bases)}.",
+            f"overhead are assumed. Basis of the rest: {', '.join(bases)}.",
             WIDTH,
         ),
         *(wrap_text(f"Times: {'; '.join(times)}.", WIDTH) if times else []),

@@ -76,7 +76,7 @@ def test_parts_bar_verdict_and_largest_batch(call: Call) -> None:
         assert any(line.startswith(f"  {name} ") for line in lines), name
     assert any(line.startswith("━") and line.endswith("of 22.5 GiB") for line in lines)
     assert "Largest micro batch that fits with this reserve: " in result.stdout
-    assert "Based on: by formula. CUDA context and allocator overhead are assumed" in " ".join(lines)
+    assert "Basis: by formula. CUDA context and allocator overhead are assumed" in " ".join(lines)
     assert "Less exact, not traced" in result.stderr
     assert all(len(line) <= 120 for line in lines)
 
@@ -142,7 +142,7 @@ def test_a_command_takes_what_its_runs_and_trials_took(call: Call, tmp_path: Pat
     preset.write_text(text + "{per_device_train_batch_size: 8}\n")
     shown = call("--preset", str(preset)).stdout
     assert shown.startswith("For python train.py · micro batch 8")
-    assert "Based on: measured by run r003." in shown
+    assert "Basis: measured by run r003." in shown
     for name in ("r001", "r002"):
         (root / name / "events.jsonl").unlink()
     preset.write_text(text + "{per_device_train_batch_size: 6}\n")
