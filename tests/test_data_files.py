@@ -14,7 +14,7 @@ from tuner_tui.advice.remedies import table
 from tuner_tui.advice.remedies.catalog import RUNGS
 from tuner_tui.core.files import read_data_file
 from tuner_tui.hardware import known_cards
-from tuner_tui.runs.log_parsing import fatal_failure
+from tuner_tui.runs.log_parsing import crash_table
 from tuner_tui.settings.dialects import dialect
 from tuner_tui.settings.model import FIELDS
 
@@ -48,7 +48,7 @@ def misspelled(row: Mapping[str, Any], required: Collection[str], known: Collect
 
 
 def test_crashes() -> None:
-    document = read_data_file(fatal_failure.FILE)
+    document = read_data_file(crash_table.FILE)
     problems = []
     for row in (*document["messages"], *document["frames"], *document["classes"]):
         name = row.get("say", row)

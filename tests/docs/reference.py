@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from tuner_tui.advice.findings import rows as rows_of_findings
 from tuner_tui.cli.options import build_app
 from tuner_tui.core.files import read_data_file
-from tuner_tui.runs.log_parsing.fatal_failure import crash_table
+from tuner_tui.runs.log_parsing.crash_table import crash_table
 from tuner_tui.settings.presets import is_measured, load_preset
 from tuner_tui.ui import keys
 

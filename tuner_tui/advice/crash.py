@@ -19,19 +19,12 @@ from tuner_tui.advice.remedies.table import remedy
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
 from tuner_tui.core.redaction import redact_text
+from tuner_tui.inspection.process_dump import LIBRARY
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Finished, OutOfMemory
+from tuner_tui.runs.log_parsing.crash_table import KILLED, TRANSPARENT, Confidence, explain_outcome, explain_signal
 from tuner_tui.runs.log_parsing.failures import CodeFrame, Failure, LauncherReport, is_launcher_error, signal_name
-from tuner_tui.runs.log_parsing.fatal_failure import (
-    KILLED,
-    TRANSPARENT,
-    Confidence,
-    FailureMatch,
-    Judgement,
-    explain_outcome,
-    explain_signal,
-    judge,
-)
+from tuner_tui.runs.log_parsing.fatal_failure import FailureMatch, Judgement, judge
 from tuner_tui.runs.log_parsing.frame_roles import location_of, role_of
 from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines
 from tuner_tui.runs.log_parsing.rank_report import LOST_PEER, RankReport, read_ranks
@@ -268,8 +261,8 @@ def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
     if package is None:
         title, why = f"look at {_show(inner)} in {inner.place}", f"{inner.file} raised the error itself, in no package"
         return (Remedy(title=title, why=why, source="the traceback"),)
-    own_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
-    called = "" if own_frame is None else f"; the program called it by {_show(own_frame)} in {own_frame.place}"
+    program_frame = next((frame for frame in reversed(frames) if not _is_foreign(frame)), None)
+    called = "" if program_frame is None else f"; called by {_show(program_frame)} in {program_frame.place}"
     return (
         Remedy(
             title=f"check what reaches {package}'s {inner.function}, and the release of {package}",
@@ -285,7 +278,7 @@ def _calling_frames(failure: Failure) -> list[CodeFrame]:
 
 
 def _is_foreign(frame: CodeFrame) -> bool:
-    return bool(_pattern("foreign-frames").match(frame.file) or _installed(frame.file))
+    return bool(LIBRARY.search(frame.file) or _installed(frame.file))
 
 
 def _show(frame: CodeFrame) -> str:
@@ -426,7 +419,8 @@ def _cause_from_exit(judgement: Judgement, lines: Sequence[LogLine], not_for_mem
 
 def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *evidence: str) -> CrashCause:
     """What a launcher reports that says no more than that a process failed."""
-    logged = next((line.text for line in reversed(lines) if line.level in ERROR_LEVELS and _is_error(line)), None)
+    errors = (line.text for line in reversed(lines) if line.level in ERROR_LEVELS)
+    logged = next(filter(_pattern("logged-errors").match, errors), None)
     if logged is not None:
         text = f"ERROR: {logged}"
         sentence = f"The program logged an error before it ended: {_shorten(logged, 160)}"
@@ -437,11 +431,6 @@ def _cause_from_launcher(launcher: LauncherReport, lines: Sequence[LogLine], *ev
     sentence = f"The launcher reports that {who} failed{code}; the error of the process is not in this output"
     evidence = (*map(_shorten, evidence), *(f"its error file is {file}" for file in islice(files, 1)))
     return CrashCause("unknown", sentence, "possible", evidence, topic="rank-output")
-
-
-def _is_error(line: LogLine) -> bool:
-    """Whether a line at a level of errors is of the program, not of its launcher."""
-    return bool(re.search(r"\w", line.text)) and _pattern("launcher-lines").search(line.text) is None
 
 
 def _normalize_location(where: str | None) -> str | None:
@@ -458,12 +447,11 @@ def _shorten(text: str, max_chars: int = MAX_EVIDENCE_CHARS) -> str:
 def _location_from_output(failure: Failure, lines: Sequence[LogLine]) -> str | None:
     """The location by the last banner or progress bar before the failure."""
     before = [line.text for line in lines if line.number < failure.first][-LOOKBACK_LINES:]
+    forms: Mapping[str, str] = read_data_file(FILE)["locations"]
     for line in reversed(before):
-        if _pattern("evaluation-lines", re.IGNORECASE).match(line):
-            return "evaluation"
-        if _pattern("loading-lines", re.IGNORECASE).match(line):
-            return "loading" if "100%" not in line else None
-        bar = BAR.search(line) and "/s" in line and "ap" not in line[:3]
-        if bar or _pattern("training-lines", re.IGNORECASE).match(line):
+        location = next((name for name, form in forms.items() if re.match(form, line)), None)
+        if location is not None:
+            return None if location == "loading" and "100%" in line else location
+        if BAR.search(line) and "/s" in line and "ap" not in line[:3]:
             return "training"
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner_tui.advice.expected_memory import ExpectedPeak
-from tuner_tui.runs.log_parsing.fatal_failure import Confidence
+from tuner_tui.runs.log_parsing.crash_table import Confidence
 from tuner_tui.settings.model import Value
 
 FindingSeverity = Literal["failed", "warning", "hint"]

@@ -27,7 +27,7 @@ NONSENSE_BYTES = 2**50
 class MemoryFigures:
     """The sizes that a message names, in bytes; None for those that it does not name.
 
-    `own` is what the process uses in all, `other` what MPS counts beside its tensors, `allowed` a memory fraction in
+    `used` is what the process uses in all, `by_metal` what MPS counts beside tensors, `allowed` a memory fraction in
     bytes. `processes` are the others that are named, with their sizes; `backend` is cuda, hip, mps or xpu.
     """
 
@@ -37,8 +37,8 @@ class MemoryFigures:
     allocated: int | None = None
     unallocated: int | None = None
     reserved: int | None = None
-    own: int | None = None
-    other: int | None = None
+    used: int | None = None
+    by_metal: int | None = None
     allowed: int | None = None
     processes: tuple[tuple[str, str], ...] = ()
     backend: str | None = None
@@ -57,7 +57,7 @@ class MemoryFigures:
         It is the one that uses about what PyTorch holds, or for which there would be no room beside it.
         """
         held, total = self.held_by_pytorch, self.capacity
-        if held is None or self.own is not None:
+        if held is None or self.used is not None:
             return None
         sizes = ((pid, parse_size(text) or 0) for pid, text in self.processes)
         crowded = NONSENSE_BYTES if total is None else total - held
@@ -69,7 +69,7 @@ class MemoryFigures:
     def in_use(self) -> int | None:
         """What the process uses of the GPU in all; WSL reports 0 for unknown."""
         named = dict(self.processes).get(self.itself or "")
-        return (self.own if named is None else parse_size(named)) or None
+        return (self.used if named is None else parse_size(named)) or None
 
     @property
     def cached(self) -> int | None:
@@ -128,14 +128,14 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
     if others := () if limited else other_processes(figures):
         remedies.append(remedy("end-other-process"))
         evidences += others
-    held, own = figures.held_by_pytorch, figures.in_use
-    if own is not None and held is not None and own - held > MANY_BYTES:
+    held, used = figures.held_by_pytorch, figures.in_use
+    if used is not None and held is not None and used - held > MANY_BYTES:
         remedies.append(remedy("outside-pytorch"))
-        evidences.append(f"{format_limit(own - held)} of this process are held outside of PyTorch")
-    if figures.other is not None and figures.allocated is not None and figures.other > figures.allocated:
+        evidences.append(f"{format_limit(used - held)} of this process are held outside of PyTorch")
+    if figures.by_metal is not None and figures.allocated is not None and figures.by_metal > figures.allocated:
         remedies.append(remedy("metal-cache"))
         evidences.append(
-            f"{format_limit(figures.other)} are held beside PyTorch's tensors, by Metal's caches or others"
+            f"{format_limit(figures.by_metal)} are held beside PyTorch's tensors, by Metal's caches or others"
         )
     if tried is not None and figures.cached is not None and figures.cached >= tried:
         remedies.append(remedy("expandable-segments"))
@@ -148,7 +148,7 @@ def explain_figures(figures: MemoryFigures, *, has_own_limit: bool = False) -> M
 
 def other_processes(figures: MemoryFigures) -> tuple[str, ...]:
     """What other processes hold, as evidence: those that the message names, else by its figures if it is much."""
-    total, free, own, held = figures.capacity, figures.free, figures.in_use, figures.held_by_pytorch
+    total, free, used, held = figures.capacity, figures.free, figures.in_use, figures.held_by_pytorch
     others = [(pid, text) for pid, text in figures.processes if pid != figures.itself]
     if others:
         return tuple(
@@ -156,11 +156,11 @@ def other_processes(figures: MemoryFigures) -> tuple[str, ...]:
             for pid, text in others
             if OTHER_PROCESS_BYTES <= (parse_size(text) or 0) < NONSENSE_BYTES
         )
-    if own is None and held is not None:
-        own = held + CONTEXT_BYTES
-    if total is None or free is None or own is None or total - free - own < OTHER_PROCESS_BYTES:
+    if used is None and held is not None:
+        used = held + CONTEXT_BYTES
+    if total is None or free is None or used is None or total - free - used < OTHER_PROCESS_BYTES:
         return ()
-    return (f"about {format_limit(total - free - own)} of the GPU are used by other processes",)
+    return (f"about {format_limit(total - free - used)} of the GPU are used by other processes",)
 
 
 def limit_reached(limit_bytes: int, of: str) -> str:

@@ -16,8 +16,11 @@ from tuner_tui.core.text import single_line
 
 THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
-LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |/_tuner_observer/|/sitecustomize\.py$")
-"""In the path of a file that is not the user's own."""
+LIBRARY = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\][Ll]ib(?:64)?[/\\](?:python\d|\w+\.py)|^<|/_tuner_observer/"
+    r"|/sitecustomize\.py$|unsloth_compiled_cache"
+)
+"""In the path of a file that is not the user's own: of a package, of Python, or generated."""
 
 
 @dataclass(frozen=True, slots=True)

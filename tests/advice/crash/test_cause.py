@@ -20,7 +20,7 @@ from tuner_tui.advice.remedies.catalog import has_remedies
 from tuner_tui.advice.situation import Situation
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.events.types import Exited, OutOfMemory, Raised
-from tuner_tui.runs.log_parsing.fatal_failure import crash_table
+from tuner_tui.runs.log_parsing.crash_table import crash_table
 from tuner_tui.runs.log_parsing.lines import parse_lines
 from tuner_tui.runs.supervise.outcome import ExitLog, determine_outcome
 

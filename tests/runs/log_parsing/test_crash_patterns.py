@@ -7,13 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tuner_tui.runs.log_parsing.crash_table import FILE, CrashPattern, crash_table
 from tuner_tui.runs.log_parsing.failures import parse_launcher_report
-from tuner_tui.runs.log_parsing.fatal_failure import (
-    FILE,
-    CrashPattern,
-    crash_table,
-    find_fatal_failure,
-)
+from tuner_tui.runs.log_parsing.fatal_failure import find_fatal_failure
 from tuner_tui.runs.log_parsing.lines import parse_lines
 
 DOCUMENT: dict[str, list[dict[str, Any]]] = yaml.load(FILE.read_text("utf-8"), yaml.CSafeLoader)

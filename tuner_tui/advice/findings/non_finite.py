@@ -14,7 +14,7 @@ from tuner_tui.advice.remedies.computed import LARGEST_RATE
 from tuner_tui.advice.situation import Situation
 from tuner_tui.inspection.suspect_batches import name_rows
 from tuner_tui.runs.events.run_state import DIVERGED
-from tuner_tui.runs.log_parsing.fatal_failure import Confidence
+from tuner_tui.runs.log_parsing.crash_table import Confidence
 from tuner_tui.runs.log_parsing.lines import LogLine, parse_lines
 from tuner_tui.runs.log_parsing.progress_lines import ProgressRecord, parse_line
 

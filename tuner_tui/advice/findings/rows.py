@@ -8,7 +8,7 @@ from tuner_tui.advice.finding import Finding, FindingSeverity, Remedy
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.situation import Situation
 from tuner_tui.core.files import read_data_file
-from tuner_tui.runs.log_parsing.fatal_failure import Confidence
+from tuner_tui.runs.log_parsing.crash_table import Confidence
 
 FILE = Path(__file__).with_name("findings.yaml")
 

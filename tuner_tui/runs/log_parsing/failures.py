@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner_tui.runs.log_parsing.lines import BAR, LogLine, parse_lines, read_head_and_tail
+from tuner_tui.inspection.process_dump import parse_stacks
+from tuner_tui.runs.log_parsing.lines import BAR, LogLine, matches_any, parse_lines, read_head_and_tail, search_any
 
 MAX_MESSAGE_LINES = 14
 """Lines kept of one message."""
@@ -241,7 +241,7 @@ class _ExceptionParser:
         # Nothing marks the end of a message. Blank lines end it although some messages contain them: what comes after
         # is mostly the output of other processes.
         begins = any(start.match(line.text) for start in (TRACEBACK, IGNORED, THREAD, FRAME))
-        goes_on = BAR.search(line.text) or reports_progress(line.text) or DEALT_WITH.search(line.text)
+        goes_on = BAR.search(line.text) or reports_progress(line.text) or reports_handling(line.text)
         return not (line.blank or line.level or goes_on or begins or line.text.startswith("{'"))
 
     def _follow_link(self) -> None:
@@ -257,23 +257,20 @@ class _ExceptionParser:
             self.ignored = self.thread = False
 
 
-NATIVE_STACK = re.compile(r"^Current thread 0x[0-9a-f]+ .*\(most recent call first\)")
-NATIVE_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 MAX_NATIVE_LINES = 300
 """Lines between a native crash and its stack in Python; the stacks of other threads come first."""
-
-
 FRAME_OF_BOX = " \t│"
 """What argument parsers draw around their messages."""
 
 
 def native_stack(lines: Sequence[LogLine]) -> tuple[range, tuple[CodeFrame, ...]]:
     """The stack that faulthandler shows of a native crash, outermost frame first, and the lines that it belongs to."""
-    number = next((line.number for line in lines if NATIVE_STACK.match(line.text)), None)
-    if number is None:
+    number = next((line.number for line in lines if line.text.startswith("Current thread 0x")), None)
+    stacks = () if number is None else parse_stacks("\n".join(line.text for line in lines[number:]))
+    if number is None or not stacks:
         return range(0), ()
-    frames = takewhile(lambda frame: frame is not None, (NATIVE_FRAME.match(line.text) for line in lines[number + 1 :]))
-    return range(number - MAX_NATIVE_LINES, number), tuple(_frame(frame) for frame in frames if frame)[::-1]
+    frames = tuple(CodeFrame(frame.file, frame.function, frame.line) for frame in stacks[-1].frames)
+    return range(number - MAX_NATIVE_LINES, number), frames[::-1]
 
 
 def native_message(lines: Sequence[LogLine], number: int, *, paragraph: bool) -> str:
@@ -293,36 +290,19 @@ def _frame(match: re.Match[str]) -> CodeFrame:
     return CodeFrame(match["file"].strip(), function, None if line is None else int(line))
 
 
-LOGGED = re.compile(r"^\{?['\"](?:loss|grad_norm|learning_rate|eval_\w+|train_runtime|epoch)['\"]: ")
-PRINTED = re.compile(
-    r"^(?:\W*(?:step|iter(?:ation)?|epoch|global_step|batch)\W{0,3}\d+(?=\D).{0,80}\bloss\b|.{0,60}\bloss\s?[=:]\s?\d)",
-    re.IGNORECASE,
-)
-SUCCESS = re.compile(
-    r"^(?:\W*(?:Training|Fine-?tuning) (?:completed|complete|finished|done|successful)\b|\*{3,} train metrics"
-    r"|\{?'train_runtime'|Saving model checkpoint to|Model weights saved in|\W*All done\b|\W*Done[.!]*$"
-    r"|Finished training)",
-    re.IGNORECASE,
-)
-
-DEALT_WITH = re.compile(
-    r"(?i)^(?!.*\b(?:please|consider|you (?:can|could|may|might|should))\b).*"
-    r"\b(?:retry|retrying|trying again|try(?:ing)? (?:a )?(?:batch|with|smaller)"
-    r"|(?:reduc|decreas|lower|halv)(?:e|ing) (?:the )?(?:micro )?(?:batch|bs)|new batch size"
-    r"|fall(?:ing)? ?back|skipp?(?:ed|ing)|ignor(?:ed|ing)|recover(?:ed|ing)|continu(?:e|ing)"
-    r"|using .{1,40} instead|disabling|will not be used)\b"
-)
-"""What a program logs when it has handled a failure; not what it asks the user to do."""
-
-
 def reports_success(lines: Sequence[LogLine]) -> bool:
     """Whether the output says that the training completed."""
-    return any(SUCCESS.match(line.text) for line in lines)
+    return any(matches_any("success", line.text) for line in lines)
 
 
 def reports_progress(text: str) -> bool:
     """Whether a line logs progress or success."""
-    return bool(LOGGED.match(text) or PRINTED.match(text) or SUCCESS.match(text))
+    return matches_any("progress", text) or matches_any("success", text)
+
+
+def reports_handling(text: str) -> bool:
+    """Whether a program logs that it has handled a failure; not what it asks the user to do."""
+    return matches_any("handled", text)
 
 
 LOG_NAME = re.compile(r"\.(?:log|out|err|stdout|stderr)(?:\.\d+)?$|\.[oe]\d+$|^(?:slurm-\d\S*|nohup\.out)$")
@@ -351,37 +331,9 @@ def is_log(path: Path) -> bool:
 ROOT_CAUSE = re.compile(r"^\s*Root Cause \(first observed failure\)")
 RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+)")
 EXIT = re.compile(r"^\s*exitcode\s+: (?P<code>-?\d+)")
-EXIT_CODES = (
-    re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+)"),
-    re.compile(r"exits with return code = (?P<code>-?\d+)"),
-    re.compile(r"^srun: error: .*tasks? [\d,-]+: Exited with exit code (?P<code>\d+)"),
-)
-"""How torchrun, DeepSpeed and srun report the exit code of a process; minus a number is that signal."""
-SIGNALS = (
-    re.compile(r"died with <Signals\.(?P<name>SIG[A-Z]+): \d+>|process \d+ terminated with signal (?P<spawned>SIG\w+)"),
-    re.compile(r"^srun: error: .*tasks? [\d,-]+: (?P<words>[A-Z][a-z]+(?: [a-z]+)*)"),
-    re.compile(r"(?i)\b(?:caught|received|got|by|with|on) signal:?[ (]+(?P<number>\d{1,2})\b"),
-    re.compile(r"\(signal (?P<number>\d{1,2})\)|^(?:\[\S+\] )?Signal: [A-Z][\w ]+ \((?P<mpi>\d{1,2})\)$"),
-    re.compile(r"(?i)\bexit code: (?P<shell>13[2-6]|139)\b"),
-    re.compile(r"\b[Rr]eceived (?:Signals\.)?(?P<death>SIG(?:HUP|INT|TERM|USR[12]))\b"),
-    re.compile(r"^\S+: line \d+: +\d+ (?P<words>Hangup|Terminated|CPU time limit exceeded|File size limit exceeded)\b"),
-    # torchrun also sends SIGTERM to the other ranks when one fails, which is no request from outside.
-    re.compile(r"\bclosing signal (?P<death>SIG(?:HUP|INT))\b|\b[Rr]eceived (?P<number>\d{1,2}) death signal"),
-    re.compile(r"\bgot sig(?:nal|val) ?: ?(?P<number>\d{1,2})\b"),
-    re.compile(
-        r"(?i)\b(?:crash|exit|fail|terminat|died|kill)\w*\b.{0,20}\b(?:code|status)[ :=]{1,3}-(?P<number>[1-9]\d?)\b"
-    ),
-)
-"""How subprocess, torch.multiprocessing, srun, UCX, MPI and other launchers report the signal that ended a process."""
 SIGNAL_OF_WORDS = {(signal.strsignal(number) or "").partition(":")[0]: int(number) for number in signal.Signals}
 REQUESTS = frozenset(map(int, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)))
 """Signals that ask a training to stop or to save; a process that they end has not crashed."""
-LAUNCHER_TYPES = re.compile(
-    r"(?:ChildFailedError|ProcessExitedException|ProcessRaisedException|SystemExit|RayTaskError\S*|ProcessFailure)$"
-)
-LAUNCHER_COMMAND = re.compile(
-    r"CalledProcessError: Command '?\['[^']*(?:python[\d.]*|accelerate|torchrun|deepspeed)(?:\.exe)?'"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,12 +362,12 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
         if in_root and (match := RANK.match(line.text)):
             rank = int(match["rank"])
         if (in_root and (match := EXIT.match(line.text))) or (
-            code is None and (match := _search_any(EXIT_CODES, line.text))
+            code is None and (match := search_any("exit-codes", line.text))
         ):
             code = int(match["code"])
             local_rank = int(match["local"]) if "local" in match.re.groupindex else local_rank
-        elif code is None and number is None and (match := _search_any(SIGNALS, line.text)):
-            ended_by = _signal_number(match.groupdict())
+        elif code is None and number is None and (match := search_any("signals", line.text)):
+            ended_by = _signal_number(match)
             number, request = (number, ended_by) if ended_by in REQUESTS else (ended_by, request)
     reported_failure = code is not None or number is not None or in_root
     if code is not None and code < 0:
@@ -423,26 +375,17 @@ def parse_launcher_report(lines: Sequence[LogLine]) -> LauncherReport:
     return LauncherReport(rank, code, number, reported_failure, request, local_rank)
 
 
-def _search_any(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
-    return next((match for pattern in patterns if (match := pattern.search(text))), None)
-
-
-def _signal_number(groups: Mapping[str, str | None]) -> int | None:
-    """The number of the signal in the groups of one of `SIGNALS`; None if it is unknown."""
-    name, words = (
-        next((groups[key] for key in ("name", "spawned", "death") if groups.get(key)), None),
-        groups.get("words"),
-    )
-    shell = groups.get("shell")
-    if name is not None:
-        number = int(signal.Signals.__members__.get(name, 0))
-    elif words is not None:
-        number = SIGNAL_OF_WORDS.get(words, 0)
-    elif shell is not None:
-        number = int(shell) - 128  # a shell's exit code for a process that a signal ended
-    else:
-        number = int(groups.get("number") or groups.get("mpi") or 0)
-    return number or None
+def _signal_number(match: re.Match[str]) -> int | None:
+    """The number of the signal in a match of one of the forms of signals; None if it is unknown."""
+    value = match[match.lastgroup or 0]
+    match match.lastgroup:
+        case "name":
+            return signal.Signals.__members__.get(value)
+        case "words":
+            return SIGNAL_OF_WORDS.get(value)
+        case "shell":
+            return int(value) - 128  # a shell's exit code for a process that a signal ended
+    return int(value) or None
 
 
 def signal_name(number: int) -> str:
@@ -455,4 +398,4 @@ def signal_name(number: int) -> str:
 
 def is_launcher_error(type_name: str | None, headline: str) -> bool:
     """Whether an exception only reports that a child process failed."""
-    return bool(type_name and LAUNCHER_TYPES.search(type_name)) or bool(LAUNCHER_COMMAND.search(headline))
+    return matches_any("launcher-errors", f"{type_name}: {headline}")

@@ -62,10 +62,10 @@ def role_of_frame(file: str, function: str) -> FrameRole | None:
 
 def role_of(frames: Frames, message: str = "") -> FrameRole | None:
     """The role of a traceback, else of a file that `message` names; None if neither is known."""
-    known = [role for frame in reversed(frames) if (role := role_of_frame(frame.file, frame.function)) is not None]
-    if not known:
+    named = [role for frame in reversed(frames) if (role := role_of_frame(frame.file, frame.function)) is not None]
+    if not named:
         return next((role for role in roles() if role.paths is not None and role.paths.search(message)), None)
-    return next((role for role in known[1:] if role.name in known[0].yields), known[0])
+    return next((role for role in named[1:] if role.name in named[0].yields), named[0])
 
 
 def location_of(frames: Frames) -> str | None:
@@ -75,8 +75,8 @@ def location_of(frames: Frames) -> str | None:
     names = [(file.replace("\\", "/"), function.rpartition(".")[2]) for file, function, *_ in frames]
     if any(EVALUATION.fullmatch(name) for file, name in names if "/torch/" not in file or "lightning" in file):
         return "evaluation"
-    known = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
-    locations = [role.location for role in known if role is not None and role.location]
+    roles_inwards = (role_of_frame(frame.file, frame.function) for frame in reversed(frames))
+    locations = [role.location for role in roles_inwards if role is not None and role.location]
     if "checkpoint" in locations:
         return "checkpoint"
     in_loop = "training" if any(TRAINING_LOOP.fullmatch(name) for _, name in names) else None

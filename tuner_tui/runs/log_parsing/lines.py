@@ -13,12 +13,13 @@ import re
 import select
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
-from tuner_tui.core.files import open_regular
+from tuner_tui.core.files import open_regular, read_data_file
 
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 512 << 10
@@ -95,59 +96,8 @@ MAX_LINE_CHARACTERS = 4000
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 BAR = re.compile(r"(\d+)/(\d+|\?) \[[^\]\n]{0,80}\]")
 AFTER_BAR = re.compile(r"^(.{0,300}?\d+/(?:\d+|\?) \[[^\]\n]{0,80}\])(\S.*)$")
-LEVEL = r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|[DIWEF])"
-DATE = r"\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 TYPED_ERROR = r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
 """The beginning of an exception line: a type with its module, and a colon."""
-PREFIXES = (
-    # torchrun, srun -l and mpirun: the rank. torchrun with --tee ("[default0]:"): the rank on its host.
-    re.compile(r"\[rank(?P<rank>\d{1,5})\]:\s?"),
-    re.compile(r"\[default(?P<local>\d{1,5})\]:\s?"),
-    re.compile(r"(?:rank ?)?(?P<rank>\d{1,4}): (?=\S|\s+File |\s{4})"),
-    re.compile(r"\[(?P<rank>\d{1,4})\]:\s?(?=\S)"),
-    re.compile(r"\[?(?:local_rank[: =]{1,2}(?P<local>\d{1,5})|rank[: =]{1,2}(?P<rank>\d{1,5}))\]?:? (?=\S)"),
-    re.compile(r"\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
-    # A quoted e-mail or comment.
-    re.compile(r"(?:> ?)+"),
-    # The time, in any order of date and clock.
-    re.compile(
-        r"[\[(]?(?:\d{2,4}[-/.]\d\d(?:[-/.]\d{2,4})?[ T,]+)?\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?[\])]?(?: ?[|-])? +(?=\S)"
-    ),
-    # loguru; Hydra; a supervisor of processes; docker compose; Rich's columns.
-    re.compile(rf"(?:\| ?)?{LEVEL} *\| [\w.<>]+:[\w.<>]+:\d+ - "),
-    re.compile(r"\[[\w.]+\](?=\[(?:DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL))"),
-    re.compile(r"\[?std(?:err|out)\]?(?::| \|)? (?=\S)"),
-    re.compile(r"[\w.-]+[-_]\d+ +\| "),
-    re.compile(rf"(?:[\w.-]+ {{2,}}){{1,5}}{LEVEL} {{2,}}(?=\S)"),
-    # Words before an exception on one line: a list item, "Training failed: ", "[12] ", a host's name.
-    re.compile(rf"[-*•] (?={TYPED_ERROR})"),
-    re.compile(
-        r"(?:[A-Z][\w' ]{0,40} )?(?:[Ff]ailed|FAILED|[Ee]rror|ERROR|[Ee]xception|[Cc]rashed)(?: with(?: an?)? \w+)?: "
-        rf"(?={TYPED_ERROR}|(?:CUDA|HIP|XPU|MPS backend) out of memory)"
-    ),
-    re.compile(r"\[\d{1,9}\] (?=\[rank|Traceback|\S*Error)"),
-    re.compile(rf"[a-z][\w.-]*\d: (?={TYPED_ERROR})"),
-    # Ray; the frame that Python draws around an exception group.
-    re.compile(r"\((?:\w+(?:\(\w+\))? )?pid=\d+(?:, ip=[\d.]+)?\) ?"),
-    re.compile(r"[+|] {1,2}(?=Traceback|File| |\S*Error)| {2,}[+|] (?=\S|\s)"),
-    # Kubernetes and other records with a full date; syslog.
-    re.compile(rf"\[?{DATE}\]?(?: std(?:out|err) [FP])?[ ,:-]*(?=\S)"),
-    re.compile(rf"{LEVEL} (?=\[?\d\d)"),
-    re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d [\w.]+:\d+\] ?"),
-    re.compile(r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?: "),
-    # transformers; vLLM; glog and torch's own log; DeepSpeed; a source file and line.
-    re.compile(rf"\[{LEVEL}\|[\w./]+:\d+\](?: {DATE})? >> "),
-    re.compile(rf"\[{LEVEL} ?[\d:. -]*[ \w./]*:\d+\] "),
-    re.compile(r"(?P<level>[DIWEF])\d{3,4} [\d:.]+ +\d+ [\w./<>]+:\d+\] "),
-    re.compile(rf"\[{LEVEL}\][ :-]*"),
-    re.compile(r"\[?[\w./]+\.(?:py|cpp|cc):\d+(?::\w+)?\] ?"),
-    # Python's logging with its common formats.
-    re.compile(rf"(?:- )?[\w.]+ - {LEVEL} - "),
-    re.compile(rf"(?:- )?{LEVEL} - (?:[\w.]+ - )?"),
-    re.compile(rf"{LEVEL}:[\w.]+:\s?(?=\S)"),
-    re.compile(r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL):? +(?=\S)"),
-)
-"""What loggers and launchers write before a line. Up to four follow one another, such as rank, time and level."""
 WHOLE_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s*File "[^"\n]+", line \d+, in \S')
 BROKEN_FRAME = re.compile(r'^(?:\[\w+\]: ?)?\s{0,4}File "[^"\n]{20,400}(?:",?(?: l?i?n?e?(?: \d*)?,?)?(?: i?n?)?)?$')
 PREFIX_STARTS = frozenset("[(+|-*•>0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -167,7 +117,30 @@ STRAIGHT_QUOTES = str.maketrans("‘’“”", "''\"\"")
 REPEATED = re.compile(r" \[repeated \d+x across cluster\].*$")
 """What Ray writes after a line that several of its processes print."""
 MAX_PREFIXES = 4
+FILE = Path(__file__).with_name("log_lines.yaml")
+FRAGMENT = re.compile(r"\{([A-Z_]+)\}")
 QUIET_LEVELS = frozenset({"D", "I", "W"})
+
+
+@cache
+def log_forms(part: str) -> tuple[re.Pattern[str], ...]:
+    """A part of `log_lines.yaml`."""
+    document = read_data_file(FILE)
+    forms = (row["form"] if isinstance(row, Mapping) else row for row in document[part])
+    return tuple(re.compile(expand(form, document["fragments"])) for form in forms)
+
+
+def expand(form: str, fragments: Mapping[str, str]) -> str:
+    """A regular expression with its `{NAME}` replaced."""
+    return FRAGMENT.sub(lambda name: fragments[name[1]], form)
+
+
+def search_any(part: str, text: str) -> re.Match[str] | None:
+    return next((match for form in log_forms(part) if (match := form.search(text))), None)
+
+
+def matches_any(part: str, text: str) -> bool:
+    return any(form.match(text) for form in log_forms(part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +235,7 @@ def _without_prefixes(number: int, text: str) -> LogLine:
     for _ in range(MAX_PREFIXES):
         if text[:1] not in PREFIX_STARTS and not text.startswith(("  |", "  +")):
             break
-        match = next((match for prefix in PREFIXES if (match := prefix.match(text))), None)
+        match = next((match for prefix in log_forms("prefixes") if (match := prefix.match(text))), None)
         if match is None or not match.end():
             break
         groups = match.groupdict()

@@ -1,0 +1,57 @@
+"""Every form of `log_lines.yaml` reads its example."""
+
+from __future__ import annotations
+
+from signal import Signals
+from typing import Any
+
+import pytest
+import yaml
+
+from tuner_tui.runs.log_parsing.failures import parse_launcher_report, reports_handling, reports_progress
+from tuner_tui.runs.log_parsing.lines import FILE, log_forms, parse_lines
+
+DOCUMENT: dict[str, list[dict[str, Any]]] = yaml.load(FILE.read_text("utf-8"), yaml.CSafeLoader)
+
+
+@pytest.mark.parametrize("row", DOCUMENT["prefixes"], ids=lambda row: row["of"])
+def test_a_prefix_is_taken_off(row: dict[str, Any]) -> None:
+    prefix, rest = row["example"]
+    form = log_forms("prefixes")[DOCUMENT["prefixes"].index(row)]
+    match = form.match(prefix + rest)
+    assert match is not None
+    assert match[0] == prefix
+
+
+def test_prefixes_follow_one_another() -> None:
+    (line,) = parse_lines(["[rank3]: 2026-03-01 10:00:01,123 - train - ERROR - step 5"])
+    assert (line.text, line.rank, line.level) == ("step 5", 3, "E")
+
+
+@pytest.mark.parametrize("row", DOCUMENT["exit-codes"], ids=lambda row: row["of"])
+def test_an_exit_code_is_read(row: dict[str, Any]) -> None:
+    report = parse_launcher_report(parse_lines([row["example"]]))
+    assert report.reported_failure
+    assert (report.exit_code, report.signal) == ((row["gives"], None) if row["gives"] > 0 else (None, -row["gives"]))
+
+
+@pytest.mark.parametrize("row", DOCUMENT["signals"], ids=lambda row: row["of"])
+def test_a_signal_is_read(row: dict[str, Any]) -> None:
+    report = parse_launcher_report(parse_lines([row["example"]]))
+    assert (report.signal or report.request) == Signals[row["gives"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "progress", "handled"),
+    [
+        ("{'loss': 1.2, 'epoch': 0.1}", True, False),
+        ("Epoch 3: train loss 0.41", True, False),
+        ("Training completed.", True, False),
+        ("out of memory, trying a smaller batch", False, False),
+        ("skipped a broken image", False, True),
+        ("please consider falling back to fp32", False, False),
+        ("hello", False, False),
+    ],
+)
+def test_progress_and_a_handled_failure_are_told_apart(text: str, progress: bool, handled: bool) -> None:
+    assert (reports_progress(text), reports_handling(text)) == (progress, handled)
