@@ -239,13 +239,12 @@ def _explain_program_error(failure: Failure) -> tuple[str, tuple[Remedy, ...]] |
 def _cause_of_package(failure: Failure, role: str | None) -> str:
     """The cause of an error in a package by what its code was doing, else by whether it refused what it was given."""
     causes: Mapping[str | None, str] = read_data_file(FILE)["causes-of-roles"]
-    if role in causes:
-        return causes[role]
     frame = next(iter(reversed(_calling_frames(failure))), None)
-    if frame is None or not _is_foreign(frame):
-        return "unknown"
-    refused = failure.type in REFUSALS and re.match(r"raise (?:[A-Z]\w*|type\(\w+\))\(|assert ", frame.statement)
-    return "bad-arguments" if refused else "unknown"
+    raises = frame is not None and re.match(r"raise (?:[A-Z]\w*|type\(\w+\))\(|assert ", frame.statement)
+    refused = raises and frame is not None and _is_foreign(frame) and failure.type in REFUSALS
+    if refused and causes.get(role) in (None, "checkpoint-io"):
+        return "bad-arguments"
+    return causes.get(role, "unknown")
 
 
 def _check_the_call(failure: Failure) -> tuple[Remedy, ...]:
@@ -357,9 +356,10 @@ def _detail_of(message: str) -> str:
 
 
 def _is_new(advice: Remedy, remedies: Sequence[Remedy]) -> bool:
-    """Whether advice names an option, a variable or a call, and none that the first of `remedies` name already."""
+    """Whether advice names something that the first two of `remedies` do not, or there are no two."""
     names = _named_groups("names", advice.why)
-    return bool(names) and not any(name in f"{other.title} {other.why}" for other in remedies[:2] for name in names)
+    texts = [f"{offer.title} {offer.why}" for offer in remedies[:2]]
+    return len(texts) < 2 or (bool(names) and not any(name in text for text in texts for name in names))
 
 
 def missing_package(message: str) -> str | None:

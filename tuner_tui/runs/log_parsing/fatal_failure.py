@@ -251,11 +251,12 @@ def _keep_first_and_last(items: list[T]) -> list[T]:
 def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
     """The exception of a chain that says most.
 
-    Libraries wrap errors both ways: the cause may come first (`raise ... from`) or last (a worker's "Caught ...", with
-    the original traceback after it). So the order decides only between equals: the first exception with the most
-    specific pattern, else the first one.
+    Libraries wrap errors both ways: the cause may come first (`raise ... from`) or last. So the order decides only
+    between equals: the first exception with the most specific pattern, else the first one. What a worker forwards
+    ("Caught ...") follows as the original, which is taken.
     """
-    matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in chain]
+    forwards = len(chain) > 1 and FORWARDED.search(chain[0].headline) is not None
+    matches = [FailureMatch(_extend_over(failure, chain), classify(failure)) for failure in chain[forwards:]]
     recognised = [match for match in matches if match.pattern is not None]
     if all(failure.thread for failure in chain):
         # The end of a thread ends no training, unless it is a thread that the training needs: one with a known cause.
@@ -263,12 +264,12 @@ def _match_chain(chain: Sequence[Failure]) -> FailureMatch:
         if not recognised:
             return FailureMatch(replace(matches[0].failure, ignored=True, uncaught=False), None)
     if not recognised:
-        return matches[-1 if FORWARDED.search(matches[0].failure.headline) else 0]
+        return matches[0]
     best = min(recognised, key=_generality)
     innermost = matches[-1].failure
     if best.cause in WRAPPERS and best.failure.traceback and innermost.traceback and innermost.headline:
         # Show what the wrapper forwards, even where it is not recognised.
-        return FailureMatch(innermost, None if FORWARDED.search(best.failure.headline) else best.pattern)
+        return FailureMatch(innermost, best.pattern)
     return best
 
 
