@@ -187,7 +187,7 @@ class LogLines(Canvas):
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         if not self.lines:
-            return [Row(line(TextSpan(READING if self.lines is None else "No output yet.", "dim")))]
+            return [Row(line(TextSpan(READING if self.lines is None else "No output.", "dim")))]
         lines = [highlighted(text, self.needle) for text in self.lines[:height]]
         return [Row(_after(cells, self.skipped) if self.skipped else cells) for cells in lines]
 
