@@ -65,6 +65,7 @@ hardware = st.builds(
     HardwareRequirements,
     gpu=st.none() | names,
     min_memory_gib=st.none() | st.floats(0.5, 1024),
+    min_gpus=st.none() | st.integers(1, 64),
     capability=st.none() | st.sampled_from(["7.0", "8.0", "12.0"]),
     min_cores=st.none() | st.integers(1, 512),
 )

@@ -355,6 +355,8 @@ def test_every_shipped_preset_is_good_and_written_so_that_all_tools_read_it():
         (HardwareRequirements(gpu="none"), False),
         (HardwareRequirements(min_memory_gib=24), True),
         (HardwareRequirements(min_memory_gib=40), False),
+        (HardwareRequirements(min_gpus=1), True),
+        (HardwareRequirements(min_gpus=2), False),
         (HardwareRequirements(capability="8.6"), True),
         (HardwareRequirements(capability="9.0"), False),
         (HardwareRequirements(min_cores=8), True),
@@ -364,6 +366,13 @@ def test_every_shipped_preset_is_good_and_written_so_that_all_tools_read_it():
 def test_a_preset_knows_its_hardware(hardware, suits):
     card = Gpu(0, "NVIDIA GeForce RTX 3090", capability=(8, 6), memory_total_bytes=int(23.7 * GIB))
     assert hardware.suits((card,), 8) is suits
+
+
+def test_each_of_the_gpus_that_a_preset_needs_must_suit():
+    large, small = (Gpu(index, "H100", memory_total_bytes=size * GIB) for index, size in ((0, 80), (1, 40)))
+    needed = HardwareRequirements(min_memory_gib=80, min_gpus=2)
+    assert not needed.suits((large, small))
+    assert needed.suits((large, large))
 
 
 def test_without_a_card_only_what_needs_none_suits():

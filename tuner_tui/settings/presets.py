@@ -64,6 +64,7 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
 
     gpu: Annotated[str, Meta(min_length=1, description="a name pattern such as *RTX 3090*, or none")] | None = None
     min_memory_gib: Annotated[float, Meta(gt=0, le=100_000)] | None = None
+    min_gpus: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     capability: Annotated[str, Meta(pattern=r"^\d{1,2}\.\d\Z", description="a version such as 8.0")] | None = None
     min_cores: Annotated[int, Meta(ge=1, le=100_000)] | None = None
 
@@ -82,9 +83,9 @@ class HardwareRequirements(Struct, frozen=True, forbid_unknown_fields=True):
             return False
         if self.for_no_gpu:
             return not gpus
-        if self.gpu is None and self.min_memory_gib is None and self.capability is None:
+        if self.gpu is None and self.min_memory_gib is None and self.min_gpus is None and self.capability is None:
             return True
-        return any(self._suits_card(gpu) for gpu in gpus)
+        return sum(self._suits_card(gpu) for gpu in gpus) >= (self.min_gpus or 1)
 
     def _suits_card(self, gpu: Gpu) -> bool:
         if self.gpu is not None and not fnmatchcase(gpu.name.lower(), self.gpu.lower()):
