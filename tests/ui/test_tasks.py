@@ -59,6 +59,21 @@ def changed(pilot: ScreenPilot, _: FakeBox) -> object:
     return value(pilot, WORKERS) == 9 and value(pilot, BATCH) == 24 and value(pilot, "precision") != "bf16"
 
 
+def lost_box() -> FakeBox:
+    """A machine where the run failed, and printed much after it."""
+    lines = [
+        "step 1",
+        "Traceback (most recent call last):",
+        "ValueError: 3 labels",
+        *(f"saved part {n}" for n in range(99)),
+    ]
+    return replace(failed_box(), output=tuple(lines))
+
+
+def at_the_error(pilot: ScreenPilot, _: FakeBox) -> object:
+    return "ValueError: 3 labels" in screen_text(pilot.app)
+
+
 TASKS = (
     Task("train the demo", "t", lambda pilot, box: app_of(pilot).main.run_name and launched(box) == ("demo", ()), demo),
     Task("change batch, precision and workers", "plus down down plus down plus", changed),
@@ -141,6 +156,7 @@ TASKS = (
         busy_box,
         (80, 24),
     ),
+    Task("open the log at the error", "E", at_the_error, lost_box, (80, 24)),
     Task("stop with a checkpoint", "s =Stop y", lambda pilot, box: box.orders == [("r007", "stop")], busy_box),
 )
 

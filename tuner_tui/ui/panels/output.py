@@ -329,8 +329,12 @@ class OutputPanel(Vertical, can_focus=True):
     @on(LineInput.Submitted)
     def _search_typed(self, event: LineInput.Submitted) -> None:
         event.stop()
-        self._backwards = self._position.follow
-        self.action_close_search(event.value)
+        self.search_for(event.value, backwards=self._position.follow)
+
+    def search_for(self, text: str, backwards: bool) -> None:
+        """Go to the nearest match from what is visible on."""
+        self._backwards = backwards
+        self.action_close_search(text)
         self.action_search(onwards=True)
 
     def action_search(self, onwards: bool) -> None:

@@ -214,6 +214,11 @@ class MainScreen(FullScreen):
         self.show_page("output")
         self.query_one(OutputPanel).action_find()
 
+    def action_error(self) -> None:
+        """Show the output at its last error."""
+        self.show_page("output")
+        self.query_one(OutputPanel).search_for("Error:", backwards=True)
+
     def action_help(self) -> None:
         self.app.push_screen(
             HelpScreen(
