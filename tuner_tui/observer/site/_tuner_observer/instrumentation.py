@@ -91,7 +91,6 @@ class Instrumentation:
             self._script_options.hook_argparse(module)
         elif name == "torch.nn.modules.module":
             self.counters.evaluation.hook_eval_mode(module.Module, self.counters.invalidate)
-            self._settings_in_effect.hook_models(module.Module)
         elif name == "torch.optim.optimizer":
             self._settings_in_effect.hook_optimizers(module.Optimizer)
             optimizer_steps.hook_optimizers(module, self.counters, self._optimizer_stepped)

@@ -16,9 +16,6 @@ from .import_hooks import call_after, call_before, call_safely
 if TYPE_CHECKING:
     from .session import Session
 
-MAX_CANDIDATES = 32
-"""Number of most recent modules remembered."""
-
 
 def count_parameters(model: Any) -> tuple[int | None, int | None]:
     """`(all, trainable)` parameter counts of a model, `(None, None)` without one."""
@@ -28,45 +25,11 @@ def count_parameters(model: Any) -> tuple[int | None, int | None]:
     return sum(count for count, _ in counts), sum(count for count, trains in counts if trains)
 
 
-class ModelFinder:
-    """Finds the model of an optimizer among the modules whose parameters were last requested.
-
-    A script calls `model.parameters()` to build its optimizer, which passes through `named_parameters`.
-    """
-
-    def __init__(self, module_class: Any) -> None:
-        """`module_class`: torch.nn.Module, hooked until a model is found."""
-        self._class = module_class
-        self._candidates: dict[int, Any] = {}
-        self._original = module_class.named_parameters
-        call_before(module_class, "named_parameters", lambda module, *_, **__: self._remember(module))
-        self._hooked = module_class.named_parameters
-
-    def _remember(self, module: Any) -> None:
-        self._candidates.pop(id(module), None)
-        self._candidates[id(module)] = weakref.ref(module)
-        if len(self._candidates) > MAX_CANDIDATES:
-            del self._candidates[next(iter(self._candidates))]
-
-    def find(self, optimizer: Any) -> Any:
-        """The outermost module that holds the parameters of `optimizer`, or None."""
-        if self._class.named_parameters is self._hooked:
-            self._class.named_parameters = self._original
-        wanted = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        candidates = [module for module in (each() for each in self._candidates.values()) if module is not None]
-        self._candidates.clear()
-        # The optimizer may hold a part of the model (adapters, a head). Of the modules that contain all of it the
-        # largest is the model; where none does (parameters collected by hand), whoever owns the first parameter.
-        holders = [module for module in candidates if wanted <= {id(each) for each in module.parameters()}]
-        if holders:
-            return max(holders, key=lambda module: sum(1 for _ in module.modules()))
-        return _outermost_owner(next(iter(optimizer.param_groups[0]["params"]), None), self._class)
-
-
 def _outermost_owner(parameter: Any, module_class: type) -> Any:
     """The outermost module that holds `parameter`, found among all objects (about 100 ms per million).
 
-    `type()` rather than `isinstance`, because lazy proxies load their target on attribute access.
+    Adapters and heads are a part of the model. `type()` rather than `isinstance`, because lazy proxies load their
+    target on attribute access.
     """
     modules = [each for each in gc.get_objects() if issubclass(type(each), module_class)]
     held = {id(child) for module in modules for child in module._modules.values()}
@@ -98,7 +61,6 @@ class SettingsInEffect:
     def __init__(self, torch: Any, session: Session) -> None:
         self._torch = torch
         self._session = session
-        self._model_finder: ModelFinder | None = None
         self.requested: tuple[str, ...] = ()
         self.reset()
 
@@ -113,10 +75,6 @@ class SettingsInEffect:
         self._first_rate: float | None = None
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._model_searched = self._compiled = self._has_arguments = False
-
-    def hook_models(self, module_class: Any) -> None:
-        """Make it possible to find the model of a plain loop. `module_class`: torch.nn.Module."""
-        self._model_finder = ModelFinder(module_class)
 
     def set_compiled(self) -> None:
         """Note a compilation: only an outermost wrapper shows on the model that it is compiled."""
@@ -240,7 +198,8 @@ class SettingsInEffect:
         """Read the model that owns the optimizer's parameters, where no framework provides it."""
         self._model_searched = True
         optimizer = self._optimizer()
-        model = None if optimizer is None or self._model_finder is None else self._model_finder.find(optimizer)
+        first = None if optimizer is None else next(iter(optimizer.param_groups[0]["params"]), None)
+        model = None if first is None else _outermost_owner(first, self._torch.nn.Module)
         if model is not None:
             total, trainable = count_parameters(model)
             self._session.report("plan", parameters=total, trainable_parameters=trainable)
