@@ -35,6 +35,17 @@ def test_a_place(calls: tuple[int, ...], optimizers: int, evaluates: list[bool])
     assert passed(*calls, optimizers=optimizers) == evaluates
 
 
+@pytest.mark.parametrize(
+    ("function", "evaluates"),
+    [("estimate_loss", True), ("run_test", True), ("estimate_returns_and_advantages", False), ("rollout", False)],
+)
+def test_a_place_that_is_passed_before_the_first_step_evaluates_by_its_name(function: str, evaluates: bool) -> None:
+    site = (compile("", "", "exec").replace(co_name=function), -1)
+    evaluation_sites = EvaluationSites()
+    assert not evaluation_sites.evaluates(site, 0, 1)
+    assert evaluation_sites.evaluates(site, 40, 1) is evaluates
+
+
 def test_what_precedes_the_first_step_of_another_optimizer_is_training() -> None:
     """The first trains a teacher and is tested every ten steps; the outputs of the teacher train the second model."""
     evaluation_sites = EvaluationSites()

@@ -123,7 +123,7 @@ class EvaluationDetector:
 
 
 EVALUATION_WORDS = frozenset(
-    {"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "test", "testing", "estimate"}
+    {"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "test", "testing"}
 )
 """Words in the name of a function that evaluates."""
 MAX_STEPS_IN_A_ROW = 3
@@ -152,8 +152,9 @@ class EvaluationSites:
         Rollouts, targets and latents are computed there. An untrained model may be evaluated there too, which nothing
         but a name tells from them.
         """
-        words = getattr(site[0], "co_name", "").lower().split("_")
-        if EVALUATION_WORDS.isdisjoint(words):
+        words = frozenset(getattr(site[0], "co_name", "").lower().split("_"))
+        estimates_loss = words >= {"estimate", "loss"}  # returns and advantages are estimated for the next steps
+        if not estimates_loss and EVALUATION_WORDS.isdisjoint(words):
             self.training.add(site)
 
     def evaluates(self, site: CallSite, calls: int, optimizers: int) -> bool:
