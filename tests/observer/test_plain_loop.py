@@ -237,6 +237,17 @@ def test_batch_and_workers_of_a_loader_that_iterates_in_its_own_way(sections: Ob
     assert (last_steps(events).own_steps, last_steps(events).samples) == (5, 20)
 
 
+def test_micro_batches_of_optimizers_that_step_unevenly(sections: ObservedProcess) -> None:
+    events = story(sections, "uneven_optimizers")
+    assert settings_in_effect(events)["gradient_accumulation_steps"] == 1
+    assert last_steps(events).micro_steps == 20
+
+
+def test_the_gradients_of_a_closure_are_no_steps(sections: ObservedProcess) -> None:
+    steps = [event.own_steps for event in events_of(story(sections, "closure_of_the_optimizer"), Steps)]
+    assert steps == sorted(steps)
+
+
 def test_gradients_before_the_first_step_are_no_steps(sections: ObservedProcess) -> None:
     assert last_steps(story(sections, "gradients_before_the_training")).own_steps == script.BATCHES
 

@@ -91,6 +91,12 @@ def test_of_infrequent_batches_every_mask_is_counted() -> None:
     assert not iterator.estimated
 
 
+def test_captions_of_images_are_no_tokens_of_the_training() -> None:
+    captioned = {"input_ids": ids(), "pixel_values": torch.zeros(4, 3, 2, 2)}
+    assert measure(captioned)[1:] == (None, None)
+    assert measure({**captioned, "labels": ids()})[1] == 24
+
+
 def test_tokens_of_all_columns_of_a_sentence_pair() -> None:
     """As the collator of sentence-transformers names them."""
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])

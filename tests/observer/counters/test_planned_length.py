@@ -194,6 +194,24 @@ def test_names_that_disagree_are_not_believed(
     assert plan.total(20 if by_epochs else None, by_epochs) == expected
 
 
+def test_a_named_number_of_steps_below_the_epochs_counts_until_the_break_is_known(tmp_path: Path) -> None:
+    variables: dict[str, object] = {"PlannedLength": PlannedLength, "sys": sys, "prepared": Sampler(), "step": 0}
+    script = """max_train_steps = 40
+for epoch in range(1):
+    for batch in prepared:
+        plan = PlannedLength(sys._getframe())
+        if step >= max_train_steps:
+            break
+        step += 1
+"""
+    path = tmp_path / "train.py"
+    path.write_text(script)
+    exec(compile(script, str(path), "exec"), variables)
+    plan = variables["plan"]
+    assert isinstance(plan, PlannedLength)
+    assert (plan.total(60, 60.0), plan.total(30, 30.0)) == (40, 30)
+
+
 def test_the_steps_of_an_epoch_are_those_that_were_counted(tmp_path: Path) -> None:
     variables: dict[str, object] = {"PlannedLength": PlannedLength, "sys": sys, "prepared": Sampler()}
     script = "for epoch in range(3):\n for i, batch in enumerate(prepared):\n  plan = PlannedLength(sys._getframe())"

@@ -13,6 +13,7 @@ import torch
 import torch._dynamo  # imported by the first optimizer otherwise: a second in every child
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 SLOW_S = 0.4
 ACCUMULATION, STEPS, BATCHES, SIZE, EPOCHS, FOLDS = 3, 300, 5, 4, (3, 5), 3
@@ -427,11 +428,11 @@ def own_optimizer_without_modes() -> None:
                 model(inputs)
 
 
-class RecycledLoader(DataLoader[Any]):
-    """Keeps one iterator, as ultralytics does."""
+class OwnLoader(DataLoader[Any]):
+    """Makes torch's iterator itself, as fastai does."""
 
     def __iter__(self) -> Any:
-        iterator = self._get_iterator()
+        iterator = _SingleProcessDataLoaderIter(self)
         for _ in range(len(self)):
             yield next(iterator)
 
@@ -440,9 +441,24 @@ def own_iteration() -> None:
     """A loader whose class iterates in its own way."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for (inputs,) in RecycledLoader(loader_of(5).dataset, batch_size=4):
+    for (inputs,) in OwnLoader(loader_of(5).dataset, batch_size=4):
         model(inputs).mean().backward()
         optimizer.step()
+
+
+def uneven_optimizers() -> None:
+    """As soft actor-critic: in every second iteration two other optimizers take turns, twice."""
+    critic, *others = [torch.optim.SGD(nn.Linear(4, 1).parameters(), lr=0.1) for _ in range(3)]
+    for step in range(20):
+        for optimizer in (critic, *(others * 2 if step % 2 else ())):
+            weight, bias = optimizer.param_groups[0]["params"]
+            loss = nn.functional.linear(torch.randn(2, 4), weight, bias).pow(2).mean()
+            optimizer.zero_grad()
+            if optimizer is critic:
+                loss.backward()
+            else:
+                loss.backward(retain_graph=True)
+            optimizer.step()
 
 
 def gradients_before_the_training() -> None:
@@ -480,7 +496,7 @@ def evaluation_in_the_body() -> None:
 
 
 SECTIONS = (
-    own_optimizer, own_optimizer_without_modes, own_iteration,
+    own_optimizer, own_optimizer_without_modes, own_iteration, uneven_optimizers,
     gradients_before_the_training, warm_up_by_hand, evaluation_in_the_body,
     amp_with_a_skipped_step, two_optimizers, own_saves, accumulation, iterable, compiled, no_loader, frozen_teacher,
     accelerated, nested_batches, own_switches, replaced_optimizer, kept_optimizer, larger_validation_batches,

@@ -60,7 +60,9 @@ class BatchLayout:
 
         Some have several of both, such as `anchor_input_ids` and `positive_input_ids`: `parts`.
         """
-        for key in TOKEN_NAMES:
+        # The captions of images that a model learns to draw or to match are short and no measure of its work.
+        media = any(each.dim() > 2 and each.is_floating_point() for each in tensors.values())
+        for key in () if media and "labels" not in tensors else TOKEN_NAMES:
             if key in tensors and tensors[key].dim() == 2:
                 self.shape_at, self.tokens = key, True
                 self.packed = any(name in tensors for name in PACKED_NAMES)

@@ -183,6 +183,8 @@ class PlannedLength:
         totals = [total for total in counted if total is not None]
         if totals:
             total = min(totals)
+            if None in counted and self.steps is not None and self.steps < total:
+                return self.steps  # by its name what a break compares with, which is not known yet
             return self.steps if self._breaks and self.steps == total - 1 else total
         if self.steps is None or by_epochs is None:
             return self.steps or by_epochs
