@@ -142,7 +142,7 @@ def _hook_sampled_rows(iterator_class: Any) -> None:
         drawn = original(self)
         rows = self.__dict__.get("_tuner_rows")
         if rows is None:
-            rows = self._tuner_rows = deque(maxlen=MAX_ROWS_AHEAD)
+            rows = self.__dict__["_tuner_rows"] = deque(maxlen=MAX_ROWS_AHEAD)
         rows.append(drawn)
         return drawn
 
