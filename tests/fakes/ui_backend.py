@@ -20,6 +20,7 @@ from tuner_tui.hardware.sample import Sample
 from tuner_tui.hardware.sampler import Sampler
 from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.queue.listing import QueueLine
+from tuner_tui.runs.read.live_inspection import RunProfile
 from tuner_tui.runs.read.log_reader import LogMatch, LogReader, LogWindow
 from tuner_tui.runs.read.reader import RunReader, RunRow, RunView
 from tuner_tui.runs.read.status import RunStatus
@@ -225,6 +226,7 @@ class FakeBox:
     tuner: FakeTunings = field(default_factory=FakeTunings)
     queue: tuple[QueueLine, ...] = ()
     inspection: Inspection | None = None
+    profile: RunProfile | None = None
     queue_wakes: int = 0
     first_start: bool = False
     compared: ComparisonScene = field(default_factory=two_runs)
@@ -375,6 +377,10 @@ class FakeBackend(Backend):
     def inspect_run(self, folder: Path) -> Inspection:
         assert self.box.inspection is not None
         return self.box.inspection
+
+    def profile_run(self, folder: Path) -> RunProfile:
+        assert self.box.profile is not None
+        return self.box.profile
 
     def list_queue(self) -> tuple[QueueLine, ...]:
         return self.box.queue

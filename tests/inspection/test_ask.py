@@ -29,7 +29,7 @@ class Processes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._started: list[subprocess.Popen[str]] = []
+        self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         """Start Python with `command`; the process is ready when it has printed a line."""
@@ -41,7 +41,7 @@ class Processes:
             stdin=subprocess.DEVNULL,
             text=True,
         )
-        self._started.append(process)
+        self.started.append(process)
         return process
 
     def say(self, code: str) -> subprocess.Popen[str]:
@@ -52,10 +52,10 @@ class Processes:
         return process
 
     def end(self) -> None:
-        pids = [process.pid for process in self._started]
+        pids = [process.pid for process in self.started]
         for stat in descendants_in(list(all_processes()), pids):
             os.kill(stat.pid, signal.SIGKILL)
-        for process in self._started:
+        for process in self.started:
             process.kill()
             process.communicate()
 

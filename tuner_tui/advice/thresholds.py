@@ -35,6 +35,7 @@ DATA_WAIT_HINT_S = 0.001  # seconds per step: less than a worker takes to pass a
 EVAL_SHARE = 0.35  # of wall time; judgement
 SAVE_SHARE = 0.15  # of wall time; judgement
 BETWEEN_SHARE = 0.35  # of step time; judgement
+OWN_CODE_SHARE = 0.15  # of step time, as profiled; judgement
 SLOW_RANK_SHARE = 0.15  # of step time that the other ranks wait for the slowest; judgement
 SLOW_RANK_S = 0.001  # seconds a step that they wait: less is the cost of a collective itself; judgement
 PADDING_SHARE = 0.35  # of all tokens; RTX 3090 notes: bucketing and packing gain 15-30 %

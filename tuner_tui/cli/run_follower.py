@@ -155,6 +155,7 @@ _LINES: dict[type[ev.Event], Callable[[Any], str | None]] = {
     ev.Injected: _injected,
     ev.StopRequested: lambda event: f"asked       {event.how}",
     ev.OutOfMemory: lambda event: f"memory      {event.message.strip().partition(chr(10))[0][:200]}",
+    ev.Profiled: lambda event: f"profiled    {event.sentence}",
     ev.Hung: lambda event: f"stalled     {event.sentence}",
     ev.Raised: lambda event: f"raised      {event.type}: {event.message.strip().partition(chr(10))[0][:200]}",
     ev.FellBack: lambda event: f"fell back   {event.number} of {event.most}: {event.sentence}",

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from tuner_tui.core.procfs import PROC, ProcessStat, read_stat, read_text, send_signal
 from tuner_tui.inspection.process_dump import ProcessDump, parse_collectives, parse_stacks
 
-OFFER = re.compile(r"^/memfd:tuner-(?P<kind>stacks|collectives):(?P<number>\d+):(?P<pid>\d+) \(deleted\)$")
+OFFER = re.compile(r"^/memfd:tuner-(?P<kind>stacks|collectives|profile):(?P<number>\d+):(?P<pid>\d+) \(deleted\)$")
 TIMEOUT_S = 2.0
 LOOK_EVERY_S = 0.02
 CPU_WINDOW_S = 0.25
@@ -26,11 +26,14 @@ MAX_ANSWER_BYTES = 32 * 2**20
 
 
 def ask_processes(
-    processes: Collection[ProcessStat], ranks: Mapping[int, int], timeout_s: float = TIMEOUT_S
+    processes: Collection[ProcessStat],
+    ranks: Mapping[int, int],
+    timeout_s: float = TIMEOUT_S,
+    cpu_window_s: float = CPU_WINDOW_S,
 ) -> tuple[ProcessDump, ...]:
     """Ask `processes` at the same time and wait at most `timeout_s` seconds for the answers.
 
-    `ranks`: the rank of each pid that is one.
+    `ranks`: the rank of each pid that is one. `cpu_window_s`: seconds over which processor time is counted, at least.
     """
     began_s = time.monotonic()
     questions = [_Question(process) for process in processes]
@@ -39,7 +42,7 @@ def ask_processes(
             question.ask()
         while any(question.is_open() for question in questions) and time.monotonic() - began_s < timeout_s:
             time.sleep(LOOK_EVERY_S)
-        time.sleep(max(0.0, CPU_WINDOW_S - (time.monotonic() - began_s)))
+        time.sleep(max(0.0, cpu_window_s - (time.monotonic() - began_s)))
         return tuple(question.dump(ranks, time.monotonic() - began_s) for question in questions)
     finally:
         for question in questions:
@@ -47,7 +50,7 @@ def ask_processes(
 
 
 @dataclass(slots=True)
-class _Answer:
+class Answer:
     """A file in memory, open and locked against another reader."""
 
     fd: int
@@ -66,14 +69,14 @@ class _Answer:
 @dataclass(slots=True)
 class _Question:
     process: ProcessStat
-    stacks: _Answer | None = None
-    collectives: _Answer | None = None
+    stacks: Answer | None = None
+    collectives: Answer | None = None
     silence: str | None = None
     _complete: bool = field(default=False)
 
     def ask(self) -> None:
-        offers = _offers(self.process.pid)
-        self.stacks, self.collectives = (_open_answer(offers.get(kind)) for kind in ("stacks", "collectives"))
+        offers = offers_of(self.process.pid)
+        self.stacks, self.collectives = (open_answer(offers.get(kind)) for kind in ("stacks", "collectives"))
         if self.stacks is None:
             self.silence = "not a Python process under the observer, or of another user, or it uses the signal itself"
             return
@@ -122,7 +125,7 @@ class _Question:
                 os.close(answer.fd)
 
 
-def _offers(pid: int) -> dict[str, tuple[str, int]]:
+def offers_of(pid: int) -> dict[str, tuple[str, int]]:
     """Path and number (signal or descriptor) of each file that the process offers, by its kind."""
     offers = {}
     try:
@@ -140,7 +143,7 @@ def _offers(pid: int) -> dict[str, tuple[str, int]]:
     return offers
 
 
-def _open_answer(offer: tuple[str, int] | None) -> _Answer | None:
+def open_answer(offer: tuple[str, int] | None) -> Answer | None:
     """Open and empty the file; None if there is none, or while somebody else asks."""
     if offer is None:
         return None
@@ -154,7 +157,7 @@ def _open_answer(offer: tuple[str, int] | None) -> _Answer | None:
     except OSError:
         os.close(fd)
         return None
-    return _Answer(fd)
+    return Answer(fd)
 
 
 def _lock(fd: int) -> None:

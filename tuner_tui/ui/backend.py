@@ -34,7 +34,7 @@ from tuner_tui.runs.launch.start import adopt, launch
 from tuner_tui.runs.queue.listing import QueueLine, list_queue
 from tuner_tui.runs.queue.queued_run import revive_waiter
 from tuner_tui.runs.queue.submission import enqueue, queue_need
-from tuner_tui.runs.read.live_inspection import inspect_folder
+from tuner_tui.runs.read.live_inspection import PROFILED_STEPS, RunProfile, inspect_folder, profile_folder
 from tuner_tui.runs.read.reader import RunRow, list_run_or_damage
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder, list_runs, runs_dir, state_dir
@@ -324,6 +324,13 @@ class Backend:
         """Ask the processes of a run where they are; takes two seconds at most."""
         try:
             return inspect_folder(RunFolder(folder))
+        except LookupError as error:
+            raise BackendError(str(error)) from error
+
+    def profile_run(self, folder: Path) -> RunProfile:
+        """Profile ten steps of a run; takes as long as some thirty steps."""
+        try:
+            return profile_folder(RunFolder(folder), PROFILED_STEPS)
         except LookupError as error:
             raise BackendError(str(error)) from error
 

@@ -18,12 +18,13 @@ from tuner_tui.ui.feeds import UNREADABLE, poll
 from tuner_tui.ui.records import TrainingConfig
 from tuner_tui.ui.report_file import render_report, report_problem
 from tuner_tui.ui.screens.compare import CompareScreen
-from tuner_tui.ui.screens.dialogs import ConfirmScreen, LaunchScreen, NameScreen, StacksScreen
+from tuner_tui.ui.screens.dialogs import ConfirmScreen, InspectionScreen, LaunchScreen, NameScreen
 from tuner_tui.ui.screens.pickers import PickScreen, QueueScreen, RunsScreen, queue_items, run_items
 from tuner_tui.ui.state_store import Requests, StateStore
 from tuner_tui.ui.status_text import launch_sentence, next_stop_question
 from tuner_tui.ui.terminal.base_app import BaseApp
 from tuner_tui.view.end_card import checkpoint_path, end_scene
+from tuner_tui.view.profile_rows import profile_rows
 from tuner_tui.view.stack_rows import stack_rows
 
 COMPARE_PERIOD_S = 5.0
@@ -212,7 +213,17 @@ class RunRequests(Requests):
             self._app.show_note("There is no training to look into.", severity="warning")
             return
         inspection = await to_daemon_thread(lambda: self._backend.inspect_run(folder))
-        await self._app.ask(StacksScreen(folder.name, partial(stack_rows, inspection)))
+        await self._app.ask(InspectionScreen(f"Where {folder.name} is", partial(stack_rows, inspection)))
+
+    async def show_profile(self) -> None:
+        """Profile a few steps of the followed run, and show what makes them slow."""
+        folder = self._state.folder
+        if folder is None or not self._state.running:
+            self._app.show_note("There is no training to profile.", severity="warning")
+            return
+        self._app.show_note("Profiling the next steps …")
+        profile = await to_daemon_thread(lambda: self._backend.profile_run(folder))
+        await self._app.ask(InspectionScreen(f"A step of {folder.name}", partial(profile_rows, profile)))
 
     # queue
 

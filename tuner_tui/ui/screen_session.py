@@ -64,6 +64,7 @@ class ScreenSession:
             "copy_path": self._runs.copy_path,
             "queue": self._runs.open_queue,
             "stacks": self._runs.show_stacks,
+            "profile": self._runs.show_profile,
             "tune": self._tuning.open,
             "start tuning": self._tuning.start_another,
             "abort tuning": self._tuning.abort,

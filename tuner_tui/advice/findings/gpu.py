@@ -19,6 +19,7 @@ from tuner_tui.advice.findings.run_metrics import (
     span_s,
     training_pids,
     training_s,
+    training_share,
 )
 from tuner_tui.advice.remedies.catalog import remedies_for
 from tuner_tui.advice.remedies.table import remedy
@@ -181,6 +182,12 @@ def _fullest(situation: Situation) -> tuple[int, int] | None:
 
 
 def launch_bound(situation: Situation) -> Finding | None:
+    profiled = situation.state.profiled
+    if profiled is not None and profiled.bound == "launch":
+        return finding(
+            "launch-bound", situation, profiled.sentence, *profiled.evidence, row="launch-bound-profiled",
+            lost_share=profiled.share * training_share(situation), share=format_share(profiled.share),
+        )  # fmt: skip
     busy, power, step_s = _settled_utilisation(situation), _power_share(situation), situation.state.rates.step_time_s
     if busy is None or step_s is None or power is None or busy < thresholds.GPU_LOW_PCT:
         return None

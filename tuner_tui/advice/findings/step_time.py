@@ -227,6 +227,9 @@ def _data_wait_evidence(situation: Situation, share: float) -> tuple[str, ...]:
     reads = median_known(sample.host.disk_read_bytes_s for sample in samples)
     if reads is not None and reads >= thresholds.DISK_BUSY_BYTES_S:
         lines.append(f"the disk reads {reads / 1e6:.0f} MB/s")
+    profiled = situation.state.profiled
+    if profiled is not None and profiled.bound == "input":
+        lines.append(f"profiled: {profiled.sentence}")
     return tuple(lines)
 
 
@@ -258,12 +261,23 @@ def stalled(situation: Situation) -> Finding | None:
     return finding("stalled", situation, *evidence, where=state.phase, quiet=quiet)
 
 
+def own_code(situation: Situation) -> Finding | None:
+    profiled = situation.state.profiled
+    if profiled is None or profiled.bound != "host" or profiled.share < thresholds.OWN_CODE_SHARE:
+        return None
+    lost_share = profiled.share * training_share(situation)
+    return finding(
+        "own-code", situation, profiled.sentence, *profiled.evidence, lost_share=lost_share,
+        share=format_share(profiled.share), place=profiled.where,
+    )  # fmt: skip
+
+
 def between_steps(situation: Situation) -> Finding | None:
     # A GPU computes asynchronously, and reading the loss waits for it here: so this time is only lost on a CPU,
     # or where the GPU is seen to idle.
     rates, samples = situation.state.rates, recent_samples(situation)
     share, busy = rates.between_share, gpu_busy_pct(situation, samples)
-    if share is None or share < thresholds.BETWEEN_SHARE or not is_warmed_up(situation):
+    if share is None or share < thresholds.BETWEEN_SHARE or not is_warmed_up(situation) or own_code(situation):
         return None
     idle = covers_window(samples) and busy is not None and busy < thresholds.GPU_LOW_PCT
     on_cpu = situation.state.in_effect.get("device") == "cpu"

@@ -92,6 +92,8 @@ def _folded(state: RunState, event: ev.Event) -> RunState:
             state = replace(state, stop_requested=event.how)
         case ev.Hung():
             state = replace(state, hung=event)
+        case ev.Profiled():
+            state = replace(state, profiled=event)
         case ev.Exited():
             state = replace(_enter(state, "ending", event.t), exited=event)
         case ev.Finished():

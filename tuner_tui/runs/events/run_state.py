@@ -19,6 +19,7 @@ from tuner_tui.runs.events.types import (
     Finished,
     Hung,
     OutOfMemory,
+    Profiled,
     Raised,
     Saved,
     Steps,
@@ -193,6 +194,7 @@ class RunState:
     out_of_memory: OutOfMemory | None = None
     raised: Raised | None = None
     hung: Hung | None = None
+    profiled: Profiled | None = None
     exited: Exited | None = None
     finished: Finished | None = None
     fell_back: FellBack | None = None

@@ -86,6 +86,17 @@ class Hung(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled(Event):
+    """Some steps were profiled: what bounds them, as `inspection.slow_step` says it, and the `share` of a step."""
+
+    bound: str
+    share: float
+    where: str
+    sentence: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exited(Event):
     """The training process ended. `oom_kill` is True if the kernel or the cgroup reports that it was killed for
     memory."""

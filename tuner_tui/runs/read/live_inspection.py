@@ -1,9 +1,20 @@
-"""Looks into a run of this machine at once: where its processes are, and what it waits for."""
+"""Looks into a run of this machine: where its processes are and what it waits for, and what makes its steps slow."""
 
 from __future__ import annotations
 
+import gzip
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
+from tuner_tui.core.files import write_atomic
+from tuner_tui.core.json_dataclass import to_json
+from tuner_tui.core.procfs import ProcessStat
+from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, report_profile, watch_lines
+from tuner_tui.inspection.slow_step import HotLine, SlowStep, judge_step
+from tuner_tui.inspection.step_trace import StepTimes, read_trace, reduce_trace
+from tuner_tui.runs.events.run_state import RunState
 from tuner_tui.runs.read.reader import RunReader
 from tuner_tui.runs.read.status import read_status
 from tuner_tui.runs.store.folder import RunFolder
@@ -11,13 +22,98 @@ from tuner_tui.runs.store.supervisor_state import read_supervisor_state
 from tuner_tui.runs.supervise.run_processes import find_processes
 from tuner_tui.runs.supervise.stall import Inspection, inspect_run
 
+PROFILED_STEPS = 10
+WATCH_S = 2.0
+"""Seconds of looks at the stacks before the steps are profiled; longer where a step takes longer."""
+MAX_WATCH_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankProfile:
+    """One rank. `trace` is its file for Perfetto, `problem` why that could not be written.
+
+    `lost_s`: the seconds that the training lost. `compiled`: torch.compile hides modules, at least in parts.
+    """
+
+    rank: int
+    times: StepTimes
+    verdict: SlowStep
+    lost_s: float
+    compiled: bool
+    trace: Path | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunProfile:
+    """The profiled ranks, the one that decides first; and the sentences of those that were not."""
+
+    ranks: tuple[RankProfile, ...]
+    refusals: tuple[str, ...] = ()
+
 
 def inspect_folder(folder: RunFolder) -> Inspection:
     """Ask the processes of the run; takes two seconds at most. Raises `LookupError` if none of them is here."""
+    everybody, state, host = _processes_here(folder)
+    return inspect_run(everybody, state, host, time.time())
+
+
+def profile_folder(folder: RunFolder, steps: int, tell: Callable[[str], None] = lambda _: None) -> RunProfile:
+    """Profile `steps` steps of each rank on this machine, and save their traces in the folder.
+
+    Raises `LookupError` with a sentence if none can be profiled. `tell` receives what happens meanwhile.
+    """
+    everybody, state, host = _processes_here(folder)
+    of_pid = {process.pid: process for process in everybody}
+    ranks = {
+        rank.rank: of_pid[rank.pid] for rank in state.ranks.values() if rank.host in (None, host) and rank.pid in of_pid
+    }
+    if not ranks:
+        raise LookupError(f"No process of {folder.id} reports steps here: without the observer none can be profiled.")
+    step_s = state.rates.step_time_s or 0.0
+    tell("looking at the stacks")
+    numbers = {process.pid: rank for rank, process in ranks.items()}
+    lines = watch_lines(everybody, numbers, min(MAX_WATCH_S, max(WATCH_S, 2 * step_s)))
+    answers = ask_for_profiles(ranks, steps, step_s, tell)
+    tell("reading the trace")
+    profiles, refusals = [], []
+    for answer in answers:
+        problem = answer.refusal
+        try:
+            if problem is None:
+                profiles.append(_read_answer(folder, answer, lines.get(answer.rank, ())))
+        except ValueError as error:
+            problem = str(error)
+        if problem is not None:
+            refusals.append(f"Rank {answer.rank} was not profiled: {problem}.")
+    if not profiles:
+        raise LookupError(" ".join(refusals))
+    # The rank that waits least for the others is the one that they wait for.
+    profiles.sort(key=lambda profile: (profile.times.idle_s or {}).get("ranks", 0.0))
+    first = profiles[0]
+    report_profile(ranks[first.rank], to_json(first.verdict, whole=True))
+    return RunProfile(tuple(profiles), tuple(refusals))
+
+
+def _read_answer(folder: RunFolder, answer: ProfileAnswer, lines: tuple[HotLine, ...]) -> RankProfile:
+    assert answer.plain is not None
+    times = reduce_trace(read_trace(answer.trace), answer.plain)
+    path, problem = folder.path / f"trace-rank{answer.rank}.json.gz", None
+    try:
+        write_atomic(path, gzip.compress(answer.trace, 3))
+    except OSError as error:
+        problem = f"The trace could not be saved: {error.strerror}."
+    return RankProfile(
+        answer.rank, times, judge_step(times, lines), answer.lost_s, answer.compiled, None if problem else path, problem
+    )
+
+
+def _processes_here(folder: RunFolder) -> tuple[tuple[ProcessStat, ...], RunState, str]:
+    """The processes of the run on this machine, its state, and the name of the machine."""
     status = read_status(folder)
     supervision = read_supervisor_state(folder.state)
     if not status.live or supervision is None or supervision.training is None:
         raise LookupError(f"{folder.id} has no process here that could answer. {status.sentence}")
     processes = find_processes(folder.path, supervision.training, recorded=supervision.apart)
     everybody = (*processes.own, *processes.detached)
-    return inspect_run(everybody, RunReader(folder).poll().state, supervision.machine.host, time.time())
+    return everybody, RunReader(folder).poll().state, supervision.machine.host

@@ -246,15 +246,15 @@ class MachineScreen(Dialog[None]):
         yield VerticalScroll(RowsPanel(hardware_rows, *self._machine))
 
 
-class StacksScreen(Dialog[None]):
-    """Shows where the processes of a run are, and what it waits for."""
+class InspectionScreen(Dialog[None]):
+    """Shows what the processes of a run answered: where they are, or what makes their steps slow."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("W,q", "leave", "Back", id="stacks.leave", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("W,F,q", "leave", "Back", id="stacks.leave", show=False)]
 
-    def __init__(self, run: str, draw: Callable[[int], Sequence[Row]]) -> None:
+    def __init__(self, heading: str, draw: Callable[[int], Sequence[Row]]) -> None:
         """`draw` returns the rows for a width."""
         super().__init__()
-        self.heading = f"Where {run} is"
+        self.heading = heading
         self._draw = draw
 
     def body(self) -> Iterable[Widget]:

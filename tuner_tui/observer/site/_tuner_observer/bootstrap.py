@@ -28,6 +28,7 @@ HOOKED_MODULES = (
     "torch.nn.modules.module",
     "torch.optim.optimizer",
     "torch.utils.data.dataloader",
+    "torch.profiler.profiler",
     "torch.distributed.distributed_c10d",
     "torch.nn.parallel.distributed",
     "torch.amp.grad_scaler",

@@ -41,7 +41,7 @@ class StackDump:
             self._signal = next(unused, None)
         if self._signal is None:
             return
-        self._fd = _memory_file(f"tuner-stacks:{self._signal}")
+        self._fd = memory_file(f"tuner-stacks:{self._signal}")
         faulthandler.register(self._signal, file=self._fd, all_threads=True, chain=False)
         if previous is not None:
             os.close(previous)
@@ -77,14 +77,15 @@ class CollectiveDump:
 
         self._pid = os.getpid()
         requests, wake = os.pipe()
-        start_new_thread(_answer_requests, (_move_up(requests), _memory_file(f"tuner-collectives:{_move_up(wake)}")))
+        start_new_thread(_answer_requests, (_move_up(requests), memory_file(f"tuner-collectives:{_move_up(wake)}")))
 
 
 def _is_unused(number: int) -> bool:
     return bool(_signal.getsignal(number) == _signal.SIG_DFL)
 
 
-def _memory_file(name: str) -> int:
+def memory_file(name: str) -> int:
+    """Create a file in memory of this name and process, and return its descriptor."""
     return _move_up(os.memfd_create(f"{name}:{os.getpid()}"))
 
 

@@ -28,6 +28,7 @@ from .hooks.reporter import hook_loading
 from .import_hooks import call_after, call_safely
 from .inspection import CollectiveDump
 from .settings_in_effect import ScriptOptions, SettingsInEffect
+from .step_profile import StepProfiler
 
 if TYPE_CHECKING:
     from .session import Session
@@ -72,6 +73,8 @@ class Instrumentation:
         self.counters.on_flush.append(self._saved.write)
         call_safely(torch_save.hook_torch_save, torch, self.counters, self._saved)
         call_safely(torch_save.hook_renames, os, self._saved)
+        self._profiler = StepProfiler(torch, self.counters, lambda: self._settings_in_effect.find_model())
+        self.counters.on_flush.append(lambda: call_safely(self._profiler.check))
         protocol = trial_controller.requested_protocol()
         self._trial = (
             None if protocol is None else trial_controller.TrialController(torch, session, self.counters, protocol)
@@ -106,6 +109,8 @@ class Instrumentation:
             self._rank_waits.hook_collectives(modules)
             for each in modules:
                 call_after(each, "init_process_group", self._collective_dump.start)
+        elif name == "torch.profiler.profiler":
+            self._profiler.hook_profiler(module)
         elif name == "torch.nn.parallel.distributed":
             self._rank_waits.hook_ddp(module.DistributedDataParallel)
         elif name == "torch._dynamo.callback":
@@ -173,6 +178,7 @@ class Instrumentation:
 
     def reset(self) -> None:
         """Discard all counts and reports, in a forked child."""
+        call_safely(self._profiler.reset)
         self.counters.reset()
         self._settings_in_effect.reset()
         self._backward_loss.reset()

@@ -14,6 +14,8 @@ from .counters.planned_length import variables_of
 from .import_hooks import call_after, call_before, call_safely
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .session import Session
 
 
@@ -75,6 +77,7 @@ class SettingsInEffect:
         self._first_rate: float | None = None
         self._constructed: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
         self._model_searched = self._compiled = self._has_arguments = False
+        self.find_model: Callable[[], Any] = lambda: None
 
     def set_compiled(self) -> None:
         """Note a compilation: only an outermost wrapper shows on the model that it is compiled."""
@@ -180,6 +183,7 @@ class SettingsInEffect:
         call_safely(self._inspect_model, model)
 
     def _inspect_model(self, model: Any) -> None:
+        self.find_model = weakref.ref(model)
         inner = getattr(model, "_orig_mod", None)
         compiled = inner is not None or getattr(model, "_compiled_call_impl", None) is not None
         self._current["torch_compile"] = compiled or self._compiled

@@ -1,0 +1,146 @@
+"""Real trainings whose steps are slow in known ways, profiled."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.inspection.test_ask import Processes, select_for
+from tests.observer.observed_process import observe, printed_losses
+from tuner_tui.core.procfs import ProcessStat, read_stat
+from tuner_tui.inspection.ask import offers_of
+from tuner_tui.inspection.ask_profile import ProfileAnswer, ask_for_profiles, watch_lines
+from tuner_tui.inspection.slow_step import SlowStep, judge_step
+from tuner_tui.inspection.step_trace import read_trace, reduce_trace
+
+SCRIPT = Path(__file__).parent / "scripts" / "slow_steps.py"
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    started = Processes(tmp_path)
+    yield started
+    started.end()
+
+
+def training(processes: Processes, *command: str) -> ProcessStat:
+    """A training that has made its first steps."""
+    process = processes.start(*command)
+    deadline = time.monotonic() + TIMEOUT_S
+    while "profile" not in offers_of(process.pid):
+        assert time.monotonic() < deadline
+        select_for(0.1)
+    stat = read_stat(process.pid)
+    assert stat is not None
+    return stat
+
+
+def ask(process: ProcessStat, steps: int = 4) -> ProfileAnswer:
+    [answer] = ask_for_profiles({0: process}, steps, 0.1, lambda _: None)
+    return answer
+
+
+def verdict(process: ProcessStat) -> SlowStep:
+    lines = watch_lines([process], {process.pid: 0}, 1.0).get(0, ())
+    answer = ask(process)
+    assert answer.refusal is None
+    assert answer.plain is not None
+    return judge_step(reduce_trace(read_trace(answer.trace), answer.plain), lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "where"),
+    [
+        ("slow-collate", "input", "pad_rows "),
+        ("heavy-layer", "device", "module middle"),
+        pytest.param("slow-loader", "input", "decode ", marks=pytest.mark.full),
+        pytest.param("python-loss", "host", "python_loss ", marks=pytest.mark.full),
+        pytest.param("slow-logging", "host", "log_step ", marks=pytest.mark.full),
+        pytest.param("slow-optimizer", "device", "the optimizer", marks=pytest.mark.full),
+        pytest.param("tiny-operators", "device", "module middle", marks=pytest.mark.full),
+        pytest.param("reads-values", "device", "read_values ", marks=pytest.mark.full),
+    ],
+)
+def test_slow_steps(processes: Processes, kind: str, bound: str, where: str) -> None:
+    answer = verdict(training(processes, str(SCRIPT), kind))
+    assert (answer.bound, answer.where[: len(where)]) == (bound, where)
+
+
+def test_asked_twice_and_results_stay_the_same(tmp_path: Path, processes: Processes) -> None:
+    """The losses of the profiled training are those of one without the observer's profile."""
+    process = training(processes, str(SCRIPT), "slow-collate", "120")
+    assert ask(process).refusal is None
+    assert ask(process).refusal is None
+    started = processes.started[0]
+    output, _ = started.communicate(timeout=TIMEOUT_S)
+    plain = observe(tmp_path / "plain", str(SCRIPT), "slow-collate", "120")
+    assert printed_losses(output) == printed_losses(plain.output)
+    assert len(printed_losses(output)) == 120
+
+
+LOOP = """
+import os, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+def steps(count):
+    for _ in range(count):
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        torch.randn(256, 256) @ torch.randn(256, 256)
+"""
+
+
+def test_a_training_with_its_own_profiler(processes: Processes) -> None:
+    code = (
+        LOOP + "steps(9)\nwith torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]): steps(10**9)"
+    )
+    assert "a profiler of its own" in (ask(training(processes, "-c", code)).refusal or "")
+
+
+def test_a_profiler_that_the_training_starts_meanwhile_is_not_disturbed(processes: Processes) -> None:
+    code = LOOP + (
+        "steps(9)\nwhile True:\n  steps(2000)\n"
+        "  with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as mine: steps(2)\n"
+        "  assert any(event.key == 'aten::mm' for event in mine.key_averages())"
+    )
+    process = training(processes, "-c", code)
+    for _ in range(3):
+        refusal = ask(process, 100).refusal
+        assert refusal is None or "profiler of its own" in refusal
+    assert processes.started[0].poll() is None
+
+
+def test_a_training_that_makes_no_more_steps(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner_tui.inspection.ask_profile.PATIENCE_S", 1.0)
+    process = training(processes, "-c", LOOP + "steps(9)\nimport time\ntime.sleep(600)")
+    assert ask(process).refusal == "it makes no steps"
+
+
+def test_a_process_that_does_not_train(processes: Processes) -> None:
+    process = processes.say("import time\nprint('ready', flush=True)\ntime.sleep(600)")
+    stat = read_stat(process.pid)
+    assert stat is not None
+    assert "has made no step" in (ask(stat).refusal or "")
+
+
+def test_a_forked_child_that_trains_is_asked_for_itself(processes: Processes) -> None:
+    code = LOOP + "steps(2000)\nif os.fork() == 0:\n  print('child', os.getpid(), flush=True)\nsteps(10**9)"
+    parent = training(processes, "-c", code)
+    assert ask(parent).refusal is None
+    line = processes.started[0].stdout
+    assert line is not None
+    match = re.match(r"child (\d+)", line.readline())
+    assert match is not None
+    child = read_stat(int(match[1]))
+    assert child is not None
+    deadline = time.monotonic() + TIMEOUT_S
+    while "profile" not in offers_of(child.pid) and time.monotonic() < deadline:
+        select_for(0.1)
+    assert ask(child).refusal is None
+    os.kill(child.pid, 9)

@@ -1,0 +1,169 @@
+"""What bounds a training step, from its parts: pure, the measured step in, the verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner_tui.core.units import format_percent
+from tuner_tui.inspection.step_trace import PartTime, StepTimes
+
+Bound = Literal["input", "host", "launch", "ranks", "device"]
+LineOf = Literal["data", "training"]
+
+WORTH = 0.05
+"""Of a step: what would win less is not offered."""
+SMALL_OPERATOR_S, MANY_CALLS = 30e-6, 300
+SYNCHRONISING = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+WHERE = {
+    "transfer": "in copies between host and GPU",
+    "before the model": "between the batch and the model",
+    "forward": "in the forward pass",
+    "loss": "between the model and backward()",
+    "backward": "in the backward pass",
+    "gradients": "between backward() and the optimizer",
+    "optimizer": "in the optimizer",
+    "after the step": "after the optimizer step",
+}
+OUTSIDE_MODULES = {name: WHERE[name] for name in ("before the model", "loss", "gradients", "after the step")} | {
+    "optimizer": "the optimizer"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    """A line of the program's own, and the share of the looks at the stacks in which it was being executed."""
+
+    text: str
+    share: float
+    of: LineOf
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A remedy, and the largest share of the step that it can win."""
+
+    remedy: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowStep:
+    """The verdict. `where` names the module, operator, part or line; `gains` stand in the order of their shares."""
+
+    bound: Bound
+    share: float
+    where: str
+    sentence: str
+    evidence: tuple[str, ...]
+    gains: tuple[Gain, ...]
+
+
+def judge_step(times: StepTimes, lines: Sequence[HotLine] = ()) -> SlowStep:
+    """Say what bounds the step. `lines`: where the training and its loaders were seen, most often first."""
+    shares = _shares(times)
+    bound = max(shares, key=lambda kind: shares[kind])
+    where, reason = _reason(bound, times, lines)
+    evidence = [f"{_ms(times.step_s)} a step; with the profiler {_ms(times.profiled_step_s)}"]
+    if times.busy_s is not None:
+        busy = format_percent(times.share(times.busy_s) * 100)
+        evidence.append(f"GPU busy {busy}, {times.kernels:.0f} kernels a step")
+    if bound in ("device", "launch"):
+        evidence += _many_calls(times)
+    kind = "data" if bound == "input" else "training"
+    seen = [line for line in lines if line.of == kind and line.share >= WORTH][:3]
+    evidence += [f"observed {format_percent(line.share * 100)} of the time in {line.text}" for line in seen]
+    gains = sorted(_gains(times, shares), key=lambda gain: -gain.share)
+    sentence = f"{bound.capitalize()}-bound: {format_percent(shares[bound] * 100)} of a step {reason}."
+    return SlowStep(bound, shares[bound], where, sentence, tuple(evidence), tuple(gains))
+
+
+def _shares(times: StepTimes) -> dict[Bound, float]:
+    """The share of the step that each of them takes; together at most one."""
+    if times.idle_s is not None and times.busy_s is not None:
+        idle = times.idle_s
+        return {
+            "input": times.share(idle["input"]),
+            "host": times.share(idle["host"]),
+            "launch": times.share(idle["launch"]),
+            "ranks": times.share(idle["ranks"]),
+            "device": times.share(times.busy_s),
+        }
+    waits = times.share(sum(part.seconds for part in times.parts if part.name == "data"))
+    own = times.share(sum(part.own_s for part in times.parts))
+    return {"input": waits, "host": own, "device": max(0.0, 1 - waits - own)}
+
+
+def _reason(bound: Bound, times: StepTimes, lines: Sequence[HotLine]) -> tuple[str, str]:
+    if bound == "input":
+        line = next((line.text for line in lines if line.of == "data"), None)
+        return line or "data", "waits for the next batch" + (f", most often in {line}" if line else "")
+    if bound == "host":
+        part = max(times.parts, key=lambda part: part.own_s)
+        line = next((line.text for line in lines if line.of == "training"), None)
+        place = WHERE.get(part.name, part.name)
+        return line or place, f"passes in the program's own code, most {place}" + (f": {line}" if line else "")
+    if bound == "launch":
+        part = max((part for part in times.parts if part.name != "data"), key=lambda part: part.seconds - part.own_s)
+        return part.name, f"the GPU waits for its next kernel, most {WHERE.get(part.name, part.name)}"
+    if bound == "ranks":
+        return "ranks", "only a collective runs on the GPU: it exchanges with other ranks, or waits for them"
+    device = "CPU" if times.busy_s is None else "GPU"
+    name, share = _largest(times)
+    line = next((line.text for line in lines if line.of == "training" and name in WHERE.values()), None)
+    place = f"{name.removeprefix('in ')} ({format_percent(share * 100)} of the step)" + (f": {line}" if line else "")
+    return line or name, f"the {device} computes, most of it {'' if name in WHERE.values() else 'in '}{place}"
+
+
+def _largest(times: StepTimes) -> tuple[str, float]:
+    """The module, or the optimizer, that takes the most; the operator where no module is known."""
+    rows = [(f"module {row.name}", times.share(row.seconds)) for row in times.modules[:1]]
+    outside = [part for part in times.parts if part.name in OUTSIDE_MODULES]
+    rows += [(OUTSIDE_MODULES[part.name], times.share(part.seconds - part.own_s)) for part in outside]
+    if not times.modules:
+        rows += [(row.name, times.share(row.seconds)) for row in times.operators[:1]]
+    return max(rows, key=lambda row: row[1], default=("the step", 1.0))
+
+
+def _many_calls(times: StepTimes) -> Iterator[str]:
+    for row in times.operators[:3]:
+        if times.share(row.seconds) >= WORTH:
+            yield f"{row.name}: {format_percent(times.share(row.seconds) * 100)} of the step in {row.calls:,.0f} calls"
+    calls = sum(row.calls for row in times.operators)
+    spent = sum(row.seconds for row in times.operators)
+    if calls > MANY_CALLS and spent / calls < SMALL_OPERATOR_S:
+        yield f"{calls:.0f} operators a step take {spent / calls * 1e6:.1f} µs each: many small ones"
+
+
+def _gains(times: StepTimes, shares: dict[Bound, float]) -> Iterator[Gain]:
+    def offer(remedy: str, share: float) -> Iterator[Gain]:
+        if share >= WORTH:
+            yield Gain(remedy, share)
+
+    yield from offer("have batches ready in time: more loader workers, or cheaper samples and collate", shares["input"])
+    for part in times.parts:
+        yield from offer(f"take own code out of the step {WHERE.get(part.name, part.name)}", _own_share(times, part))
+        if part.name in OUTSIDE_MODULES and part.name != "optimizer":
+            share = times.share(part.seconds - part.own_s)
+            yield from offer(f"fewer or cheaper operators {WHERE[part.name]}", share)
+    if "launch" in shares:
+        yield from offer("launch less: torch.compile, CUDA graphs, larger batches", shares["launch"])
+    for part in times.parts:
+        if part.name == "optimizer":
+            yield from offer("a fused optimizer, or one with foreach", times.share(part.seconds - part.own_s))
+    waits = sum(row.seconds for row in times.operators if row.name in SYNCHRONISING)
+    yield from offer("read values less often (.item(), .cpu(), if on a tensor)", times.share(waits))
+    for row in times.modules[:2]:
+        yield from offer(f"make module {row.name} cheaper", times.share(row.seconds))
+
+
+def _own_share(times: StepTimes, part: PartTime) -> float:
+    # What overlaps with the GPU's work does not hold it up.
+    own = sum(each.own_s for each in times.parts)
+    lost = own if times.idle_s is None else min(own, times.idle_s["host"])
+    return times.share(part.own_s / own * lost) if own else 0.0
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"

@@ -1,0 +1,78 @@
+"""What the steps of a run take so long for, as rows: the verdict, what can be won, and the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tuner_tui.core.text import wrap_text
+from tuner_tui.core.units import format_percent
+from tuner_tui.inspection.step_trace import StepTimes
+from tuner_tui.runs.read.live_inspection import RankProfile, RunProfile
+from tuner_tui.view.cells import Row, Style, TextSpan, align_left, line, shorten, text_width
+
+MAX_TABLE = 8
+BAR_WIDTH = 12
+MORE_WIDTH = 21
+
+
+def profile_rows(profile: RunProfile, width: int) -> list[Row]:
+    """Return the rows of the rank that decides; of each other one its verdict."""
+    first, *others = profile.ranks
+    rows = list(_verdict_rows(first, len(others) > 0, width))
+    for other in others:
+        rows += _wrapped(f"Rank {other.rank}: {other.verdict.sentence}", width, "dim")
+    for refusal in profile.refusals:
+        rows += _wrapped(refusal, width, "warn")
+    times = first.times
+    parts = [(part.name, part.seconds, _own(part.own_s)) for part in times.parts]
+    rows += _table("Part of the step", parts, times, width)
+    modules = [(row.name, row.seconds, _calls(row.calls)) for row in times.modules[:MAX_TABLE]]
+    if first.compiled:
+        rows += [Row(()), *_wrapped("Modules inside torch.compile are not timed one by one.", width, "dim")]
+    rows += _table("Module", modules, times, width)
+    operators = [(row.name, row.seconds, _calls(row.calls)) for row in times.operators[:MAX_TABLE]]
+    rows += _table("Operator", operators, times, width)
+    saved = first.problem or f"Trace for ui.perfetto.dev: {first.trace}"
+    steps = f"the time of {first.lost_s / times.step_s:.0f} steps"
+    lost = f"{times.steps} steps profiled; the training lost {first.lost_s:.2g} s, {steps}."
+    return [*rows, Row(()), *_wrapped(lost, width, "dim"), *_wrapped(saved, width, "dim")]
+
+
+def _verdict_rows(profile: RankProfile, several: bool, width: int) -> Iterable[Row]:
+    verdict = profile.verdict
+    name = f"Rank {profile.rank}: " if several else ""
+    yield from _wrapped(name + verdict.sentence, width, "strong")
+    for fact in verdict.evidence:
+        yield from _wrapped(f"· {fact}", width, "dim")
+    if verdict.gains:
+        yield Row(())
+        yield Row(line(TextSpan("Each could win at most", "strong")))
+    for gain in verdict.gains:
+        yield Row(line(f"{format_percent(gain.share * 100):>6}  ", shorten(gain.remedy, width - 8)))
+
+
+def _table(title: str, entries: Sequence[tuple[str, float, str]], times: StepTimes, width: int) -> Iterable[Row]:
+    if not entries:
+        return
+    yield Row(())
+    yield Row(line(TextSpan(title, "strong")))
+    longest = max(text_width(name) for name, _, _ in entries)
+    for name, seconds, more in entries:
+        share = times.share(seconds)
+        bar = "█" * round(share * BAR_WIDTH)
+        figures = f"{format_percent(share * 100):>5} {seconds * 1000:>9.3g} ms  "
+        room = max(8, min(longest, width - BAR_WIDTH - len(figures) - MORE_WIDTH))
+        label = align_left(shorten(name, room), room)
+        yield Row(line(TextSpan(bar.ljust(BAR_WIDTH), "gauge"), figures, label, TextSpan(f"  {more}", "dim")))
+
+
+def _own(seconds: float) -> str:
+    return f"own code {seconds * 1000:.3g} ms" if seconds else ""
+
+
+def _calls(calls: float) -> str:
+    return f"{calls:.3g} calls" if calls else ""
+
+
+def _wrapped(text: str, width: int, style: Style) -> list[Row]:
+    return [Row(line(TextSpan(each, style))) for each in wrap_text(text, width)]
