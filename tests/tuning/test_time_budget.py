@@ -104,6 +104,13 @@ def tuned_in(training: SimulatedTraining, minutes: float, path: Path) -> tuple[T
     return tuner.tune(TrialHistory(training.start)), clock
 
 
+def test_the_limit_that_left_only_the_start_is_named(tmp_path: Path) -> None:
+    ended, _ = tuned_in(random_training(0), 1.0, tmp_path)
+    assert ended.early
+    assert ended.verdict is not None
+    assert ended.verdict.sentence.startswith("Only the start was tried: the time limit left too little")
+
+
 @pytest.mark.parametrize("minutes", [5.0, 9.0])
 def test_the_time_is_kept_and_a_winner_is_compared_with_the_start(tmp_path: Path, minutes: float) -> None:
     ended = [tuned_in(random_training(seed), minutes, tmp_path) for seed in range(4)]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.ui_backend import FakeBox, opened
-from tests.ui.pilots import on_screen, press_until, said, until, value
-from tuner_tui.settings.job import CommandJob
+from tests.ui.pilots import app_of, on_screen, press_until, said, until, value
+from tuner_tui.settings.job import BuiltinJob, CommandJob, Job
 from tuner_tui.settings.model import Origin, OriginKind, Resolved, Settings
 from tuner_tui.ui.backend import Backend
-from tuner_tui.ui.drafts import draft_of, restorable
+from tuner_tui.ui.drafts import JOB, draft_of, job_of, restorable, with_job
 
 BATCH, RATE = "per_device_train_batch_size", "learning_rate"
 
@@ -69,6 +69,45 @@ async def test_leaving_keeps_the_changes_and_one_key_discards_them() -> None:
         await press_until(pilot, lambda: value(pilot, BATCH) == 16, "u")
         await pilot.press("q")
     assert box.draft == {}
+
+
+async def test_a_change_is_kept_without_leaving() -> None:
+    """A terminal that is closed leaves no time for it."""
+    box = FakeBox()
+    async with on_screen(box) as pilot:
+        await press_until(pilot, lambda: value(pilot, BATCH) == 24, "plus")
+        await until(pilot, lambda: box.draft == {BATCH: ("24", "16")})
+
+
+async def test_an_edited_job_comes_back() -> None:
+    box, edited = FakeBox(), CommandJob(command=("python", "other.py"))
+    box.draft = dict(with_job({}, edited))
+    async with on_screen(box) as pilot:
+        await until(pilot, lambda: "Your unsaved changes of the job are back." in said(pilot))
+        loaded = app_of(pilot).session.state.loaded
+        assert loaded is not None
+        assert loaded.job == edited
+        await pilot.press("q")
+    assert job_of(box.draft) == edited
+
+
+@pytest.mark.parametrize(
+    "job",
+    [BuiltinJob(model="gpt2", task="causal-lm"), CommandJob(command=("python", "x.py"), env={"A": "b"})],
+)
+def test_a_job_is_read_as_it_was_written(job: Job) -> None:
+    assert job_of(with_job({}, job)) == job
+    assert restorable(with_job({}, job), given()) == ({}, ())
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "builtin", "task": "cooking"}', '{"kind": "other"}'])
+def test_a_job_that_cannot_be_read_is_left(text: str) -> None:
+    assert job_of({JOB: (text, None)}) is None
+
+
+def test_a_job_with_a_secret_is_not_stored() -> None:
+    secret = CommandJob(command=("python", "x.py", "--hf_token", "hf_" + "a1B2" * 9))
+    assert with_job({}, secret) == {}
 
 
 async def test_a_screen_without_changes_leaves_the_draft_of_another_alone() -> None:

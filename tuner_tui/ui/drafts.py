@@ -1,22 +1,27 @@
-"""Unsaved changes of settings, kept until the same job is opened in the same folder again."""
+"""Unsaved changes of settings and job, kept until the same job is opened in the same folder again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from msgspec import to_builtins
+from msgspec import MsgspecError, to_builtins
+from msgspec.json import decode, encode
 
 from tuner_tui.core.files import read_regular
 from tuner_tui.runs.store.record import redact_job
 from tuner_tui.settings.errors import FieldError
+from tuner_tui.settings.job import Job
 from tuner_tui.settings.model import FIELDS, OriginKind, Resolved, Value, format_value, parse_value
 from tuner_tui.ui.records import TrainingConfig
 
 Draft = Mapping[str, tuple[str, str | None]]
-"""By the name of a setting, its unsaved value and the one that it replaced, as typed; None where none was given."""
+"""By the name of a setting, its unsaved value and the one that it replaced, as typed; None where none was given. `JOB`
+has the job in JSON."""
+JOB = "job"
 MAX_DRAFT_BYTES = 1 << 16
 OF_THIS_START = frozenset({OriginKind.FLAG, OriginKind.ENVIRONMENT})
 
@@ -31,6 +36,19 @@ def draft_of(current: Resolved, saved: Resolved) -> Draft:
     }
 
 
+def with_job(draft: Draft, job: Job) -> Draft:
+    """Return the draft with the edited `job`; without one whose command holds a secret, which is not stored."""
+    return draft if redact_job(job) != job else {**draft, JOB: (encode(job).decode(), None)}
+
+
+def job_of(draft: Draft) -> Job | None:
+    """Return the edited job of a draft; None without one that can be read."""
+    with suppress(KeyError, MsgspecError, FieldError):
+        job: Job = decode(draft[JOB][0], type=Job)
+        return job
+    return None
+
+
 def restorable(draft: Draft, loaded: Resolved) -> tuple[dict[str, Value], tuple[str, ...]]:
     """Return the values of `draft` to restore, and the settings that are left as loaded.
 
@@ -39,6 +57,8 @@ def restorable(draft: Draft, loaded: Resolved) -> tuple[dict[str, Value], tuple[
     values: dict[str, Value] = {}
     left: list[str] = []
     for name, (text, replaced) in draft.items():
+        if name == JOB:
+            continue
         now = format_value(name, loaded.given[name]) if name in loaded.given else None
         if text == now:
             continue

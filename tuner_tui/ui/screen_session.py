@@ -38,6 +38,8 @@ ESTIMATE_IDLE_S = 1.5
 NO_OUTPUT = LogWindow((), (), 0, 0, 0, True, True)
 """Of no run; None is that of a run that was not read yet."""
 SAMPLE_VALID_S = 3.0
+DRAFT_DELAY_S = 0.5
+"""Seconds after a change until it is kept, so that a key held down writes one file."""
 """Age at which the newest sample of the followed run's supervisor is replaced by one of the screen's own."""
 
 
@@ -50,7 +52,7 @@ class ScreenSession:
         self._backend = backend
         self._hardware = HardwareFeed()
         self._run: FollowedRun | None = None
-        self._store = StateStore(backend, main, self._ask_estimate)
+        self._store = StateStore(backend, main, self._ask_estimate, self._keep_draft)
         self.settings = SettingsRequests(app, self._store, backend)
         self._runs = RunRequests(app, self._store, backend, self._show_run)
         self._tuning = TuningRequests(app, self._store, backend)
@@ -108,6 +110,9 @@ class ScreenSession:
         await self.settings.restore_draft()
         if await to_daemon_thread(self._backend.is_first_start):
             self._app.show_note(FIRST_KEYS)
+
+    def _keep_draft(self) -> None:
+        self._app.run_task(self.settings.keep_draft, DRAFT_DELAY_S, only="draft")
 
     async def _read_inventory(self) -> None:
         inventory = await to_daemon_thread(self._backend.read_inventory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ from tuner_tui.settings.job import CommandJob, Job
 from tuner_tui.settings.model import FIELDS, OriginKind, Value
 from tuner_tui.settings.presets import FileUpdate, PresetEntry, is_measured, preset_path
 from tuner_tui.settings.rules import RuleContext
-from tuner_tui.ui.drafts import draft_of, restorable
+from tuner_tui.ui.drafts import Draft, draft_of, job_of, restorable, with_job
 from tuner_tui.ui.feeds import BackendError
 from tuner_tui.ui.records import NameTakenError, PresetOutlook, TrainingConfig
 from tuner_tui.ui.screens.dialogs import ConfirmScreen, DiffScreen, MemoryScreen, NameScreen
@@ -36,8 +37,8 @@ class SettingsRequests(Requests):
 
     _python: Path | None = None
     """The Python that trains the job shown."""
-    _kept = False
-    """Whether there was a draft at the start."""
+    _kept: tuple[str | None, Job, Draft] | None = None
+    """The draft that is stored, with its preset and job."""
 
     def load(self, config: TrainingConfig) -> None:
         """Show `config` in the settings form."""
@@ -52,24 +53,38 @@ class SettingsRequests(Requests):
         if current is None:
             return
         draft = await to_daemon_thread(lambda: self._backend.read_draft(current))
-        values, left = restorable(draft, current.resolved)
-        self._kept = bool(draft)
+        job, (values, left) = job_of(draft), restorable(draft, current.resolved)
+        self._kept = current.preset, current.job, draft
+        if job is not None:
+            self._use_job(job)
         changes = self._differences(values)
         self._store.update(self._state.with_changes(values, OriginKind.EDITED, "last time"))
         labels = ", ".join(FIELDS[name].label for name in left if name in FIELDS)
         parts = [f"Your unsaved changes are back: {', '.join(changes)}. u discards them."] if changes else []
+        parts += ["Your unsaved changes of the job are back."] if job is not None else []
         parts += [f"Not brought back, as it was changed elsewhere: {labels}."] if labels else []
         if parts:
             self._app.show_note("\n".join(parts))
 
-    async def keep_draft(self) -> None:
-        """Keep unsaved changes for the next time; changes that were brought back and undone are forgotten."""
-        current, editing = self._state.current, self._state.editing
-        if current is None or editing is None:
+    async def keep_draft(self, after_s: float = 0.0) -> None:
+        """Keep unsaved changes for the next time; changes that were brought back and undone are forgotten.
+
+        It is called with each change, as a terminal that is closed leaves no time for it.
+        """
+        await asyncio.sleep(after_s)
+        current, editing, saved_job = self._state.current, self._state.editing, self._state.saved_job
+        if current is None or editing is None or saved_job is None:
             return
+        opened = replace(current, job=saved_job, resolved=editing.saved)
         draft = draft_of(editing.current, editing.saved)
-        if draft or self._kept:  # what another screen of this job has kept is its own
-            await to_daemon_thread(lambda: self._backend.keep_draft(current, draft))
+        if self._state.job_edited:
+            draft = with_job(draft, current.job)
+        name = opened.preset, opened.job
+        stored = self._kept[2] if self._kept is not None and self._kept[:2] == name else {}
+        if draft == stored:  # what another screen of this job has kept is its own
+            return
+        self._kept = *name, draft
+        await to_daemon_thread(lambda: self._backend.keep_draft(opened, draft))
 
     async def _probe_interpreter(self, job: Job) -> None:
         """Find the Python that trains `job`, and ask it for its versions first, then for everything."""
@@ -157,8 +172,11 @@ class SettingsRequests(Requests):
         if self._state.loaded is not None:
             job = await self._app.ask(JobScreen(self._state.loaded.job, self._preview))
             if job is not None:
-                self._store.update(self._state.with_job(job))
-                self._app.run_task(self._probe_interpreter, job)
+                self._use_job(job)
+
+    def _use_job(self, job: Job) -> None:
+        self._store.update(self._state.with_job(job))
+        self._app.run_task(self._probe_interpreter, job)
 
     async def _preview(self, job: Job) -> str:
         """Return the command that `job` would start with the settings shown, and what does not reach it."""

@@ -43,11 +43,11 @@ LOAD_LIMIT = 20
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """What was loaded, the history of settings since then, and whether the job was edited."""
+    """What was loaded, the history of settings since then, and the job before it was edited."""
 
     loaded: TrainingConfig
     editing: EditHistory
-    job_edited: bool
+    saved_job: Job | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class UiState:
     `findings` are those of this run, `context` are earlier ones. `own` are the settings that the command names itself.
     `accelerate` is the file with which accelerate starts the job. `tuning` is the one that runs, or the last one until
     its result was looked at. `past` and `future` are what was shown before and after presets were loaded, newest last.
+    `saved_job` is the job as it was loaded or saved.
     """
 
     loaded: TrainingConfig | None = None
@@ -69,7 +70,7 @@ class UiState:
     view: RunView | None = None
     findings: tuple[Finding, ...] | None = None
     context: RunContext | None = None
-    job_edited: bool = False
+    saved_job: Job | None = None
     own: Mapping[str, Value] | None = None
     accelerate: AccelerateConfig | None = None
     tuning: TuningView | None = None
@@ -129,6 +130,11 @@ class UiState:
         return (changed or self.job_edited) and not self.running
 
     @property
+    def job_edited(self) -> bool:
+        """Whether the job was changed since it was loaded or saved."""
+        return self.loaded is not None and self.loaded.job != self.saved_job
+
+    @property
     def dirty(self) -> bool:
         """Whether there are unsaved changes."""
         return self.job_edited or (self.editing is not None and self.editing.dirty)
@@ -177,7 +183,7 @@ class UiState:
         past = self.past if shown is None else (*self.past, shown)[-LOAD_LIMIT:]
         editing = EditHistory.of(config.resolved)
         own = self._own_of(config.job)
-        return replace(self, loaded=config, editing=editing, job_edited=False, own=own, past=past, future=())
+        return replace(self, loaded=config, editing=editing, saved_job=config.job, own=own, past=past, future=())
 
     def _own_of(self, job: Job) -> Mapping[str, Value] | None:
         """What is known of the values that `job` has of its own: nothing, if it is another job."""
@@ -187,11 +193,11 @@ class UiState:
     def _shown(self) -> LoadedSettings | None:
         if self.loaded is None or self.editing is None:
             return None
-        return LoadedSettings(self.loaded, self.editing, self.job_edited)
+        return LoadedSettings(self.loaded, self.editing, self.saved_job)
 
     def _showing(self, shown: LoadedSettings) -> UiState:
         own = self._own_of(shown.loaded.job)
-        return replace(self, loaded=shown.loaded, editing=shown.editing, job_edited=shown.job_edited, own=own)
+        return replace(self, loaded=shown.loaded, editing=shown.editing, saved_job=shown.saved_job, own=own)
 
     def with_job(self, job: Job) -> UiState:
         """Replace the job. A command keeps its own defaults, so recommended values are dropped for one."""
@@ -200,7 +206,7 @@ class UiState:
         editing = self.editing
         if isinstance(job, CommandJob):
             editing = replace(editing, current=_explicit_only(editing.current), saved=_explicit_only(editing.saved))
-        return replace(self, loaded=replace(self.loaded, job=job), editing=editing, job_edited=True, own=None)
+        return replace(self, loaded=replace(self.loaded, job=job), editing=editing, own=None)
 
     def with_seen(self, before: UiState) -> UiState:
         """Show the values that this command names itself, and those seen in its followed run, in place of defaults."""
@@ -229,7 +235,7 @@ class UiState:
         if self.loaded is None or self.editing is None:
             return self
         named = replace(self.loaded, preset=preset)
-        return replace(self, loaded=named, editing=self.editing.saved_now(), job_edited=False)
+        return replace(self, loaded=named, editing=self.editing.saved_now(), saved_job=named.job)
 
     def with_edit(self, name: str, text: str) -> UiState:
         """Set the field `name` to the value parsed from `text`. Raises `FieldError`."""

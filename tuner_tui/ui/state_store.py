@@ -22,12 +22,19 @@ from tuner_tui.view.settings_form import SettingsView
 class StateStore:
     """The one mutable place of the screen's state. `ready` is set once the settings shown are those to train."""
 
-    def __init__(self, backend: Backend, screen: MainScreen, ask_estimate: Callable[[EstimateRequest], None]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        screen: MainScreen,
+        ask_estimate: Callable[[EstimateRequest], None],
+        keep_draft: Callable[[], object],
+    ) -> None:
         self.state = UiState()
         self.ready = asyncio.Event()
         self._backend = backend
         self._screen = screen
         self._ask_estimate = ask_estimate
+        self._keep_draft = keep_draft
         self._estimated_job: Job | None = None
 
     def update(self, state: UiState) -> None:
@@ -43,6 +50,7 @@ class StateStore:
         if before.form_differs(state):
             self._screen.settings_view = self._settings_view()
             self.request_estimate()
+            self._keep_draft()
         elif self._screen.settings_view is not None and before.view is not state.view:
             self._screen.settings_view = replace(self._screen.settings_view, in_effect=state.values_in_effect)
         if state.ready:

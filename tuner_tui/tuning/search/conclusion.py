@@ -16,6 +16,7 @@ from tuner_tui.tuning.trial import Measurement, Trial, TuningConclusion
 MIN_PROMISE = 0.05
 """Gain over the start, within the noise of single runs, that is worth a comparison in pairs, which measures better."""
 RESUME_HINT = "`--resume` confirms it"
+NOTHING_FASTER = "Nothing is faster than the start beyond the noise"
 INTERRUPTED_HINT = "Make sure nothing else on this machine stops it or uses its memory; then resume this tuning."
 
 
@@ -71,8 +72,8 @@ class Confirmation:
         result = None if best is None else context.results.get(best.settings)
         return result if result is not None and context.results.fits(result) else None
 
-    def conclusion(self) -> TuningConclusion:
-        """Return the result of the search."""
+    def conclusion(self, nothing_else: str = "") -> TuningConclusion:
+        """Return the result of the search; `nothing_else` says why no change was tried, if none was."""
         requested = self.context.requested
         refused = refused_trial(self.context.trials)
         if refused is not None:
@@ -83,8 +84,8 @@ class Confirmation:
             return TuningConclusion(winner=requested, sentence=self._nothing_ran())
         if winner.settings == self.context.start:
             only = all(completed.trial.settings == winner.settings for completed in self.context.trials)
-            tried = "Only the start was tried" if only else "Nothing is faster than the start beyond the noise"
-            conclusion = self._conclude(winner, f"{tried}; the start is kept.")
+            result = f"Only the start was tried{nothing_else}" if only else NOTHING_FASTER
+            conclusion = self._conclude(winner, f"{result}; the start is kept.")
             return self._with_load(conclusion) if self._were_disturbed(winner) else conclusion
         if not self._start_runs:
             return self._conclude(winner, "The start does not run here; these are the fastest settings that run.")

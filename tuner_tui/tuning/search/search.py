@@ -75,7 +75,12 @@ class Search:
     @cached_property
     def conclusion(self) -> TuningConclusion:
         """The conclusion from the trials so far, as if the search ended here."""
-        return self._confirmation.conclusion()
+        why = ""
+        if self.compare_only:
+            why = ": the time limit left too little for another trial and its comparison"
+        elif not self.proposals:
+            why = ": nothing else can be tried here"
+        return self._confirmation.conclusion(why)
 
     def remaining_s(self) -> tuple[float, float] | None:
         """Return the minimum and maximum seconds still needed; None before the first measurement."""
