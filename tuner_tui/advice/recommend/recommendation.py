@@ -352,6 +352,10 @@ def _note_unequal_gpus(draft: RecommendationDraft, visible: tuple[Gpu, ...]) -> 
     )
     if len(draft.target.cards) < len(visible):
         draft.note("gpus-differ-one-used", best=describe_cards(best[:1]), why=why)
+        if len(best) > 1:
+            draft.note(
+                "gpus-differ-several-best", best=describe_cards(best), select=select_cards(best), count=len(best)
+            )
     else:
         draft.note("gpus-differ-all-used", best=describe_cards(best), select=select_cards(best), why=why)
 
